@@ -1,0 +1,39 @@
+"""tulle: differentially private sparse learning.
+
+>>> from tulle import Bounds, SparseClassifier
+>>> model = SparseClassifier(epsilon=1.0, n_nonzero=100, bounds=Bounds(row_l2=1.0))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["Bounds", "Budget", "Ledger", "SparseClassifier", "SparseRegressor", "__version__"]
+
+if TYPE_CHECKING:
+    from tulle.bounds import Bounds
+    from tulle.estimators import SparseClassifier, SparseRegressor
+    from tulle.privacy import Budget, Ledger
+
+# The rooms are opened on first use: importing tulle costs no more than this file.
+_ROOMS = {
+    "Bounds": "tulle.bounds",
+    "Budget": "tulle.privacy",
+    "Ledger": "tulle.privacy",
+    "SparseClassifier": "tulle.estimators",
+    "SparseRegressor": "tulle.estimators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'tulle' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_ROOMS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,210 @@
+"""Bounds on private rows: declared, or estimated by a private quantile that is on the bill. Never peeked at.
+
+Proof: docs/proofs/quantile.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tulle.curator import Ask, Curator
+from tulle.events import NoisePerSensitivity
+from tulle.losses import Loss, Squared
+from tulle.mechanisms import TopK
+from tulle.privacy import Plan, Release, bill_open_ledgers
+from tulle.public import PublicFacts
+from tulle.queries import QuantileScores
+from tulle.randomness import keyed_generator
+from tulle.rows import Rows
+
+# Values that a bound can be estimated as: a grid that no data touches, from 3e-5 to 3e7 in steps of sqrt(2).
+GRID = 2.0 ** (np.arange(-30, 51) / 2)
+
+
+@dataclass(frozen=True)
+class KnownBounds:
+    """The bounds of one fit, declared, implied or estimated; inf where there is none (without privacy only)."""
+
+    row_l2: float
+    row_linf: float
+    label: float
+    normalise: bool
+
+    def clip(self, rows: Rows, loss: Loss) -> None:
+        """Make the rows obey the bounds. What happens to a row depends on that row alone."""
+        if self.row_linf < min(self.row_l2, math.inf):
+            rows.clip_entries(self.row_linf)
+        if self.row_l2 < math.inf:
+            rows.clip_rows(self.row_l2, self.normalise)
+        if loss.kind == "regression" and self.label < math.inf:
+            rows.clip_targets(-self.label, self.label)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known about rows and labels before looking at them. Whatever lies outside is clipped.
+
+    Parameters
+    ----------
+    row_l2 : float or None, default=None
+        Bound on the Euclidean norm of a row's features, in (0, inf). Longer rows are scaled down to it.
+    row_linf : float or None, default=None
+        Bound on the magnitude of a single feature, in (0, inf). Entries beyond it are clipped.
+    label : float or None, default=None
+        Bound on the magnitude of a regression target, in (0, inf). Targets beyond it are clipped.
+    normalise : bool, default=False
+        Scale every row to norm `row_l2` (1 if that is None) instead of only the longer ones. Costs no privacy: what
+        happens to a row depends on that row alone.
+    rows_per_person : int, default=1
+        The unit of privacy is a person with at most this many rows; sensitivities grow by this factor. Where person
+        ids are passed to ``fit(..., groups=ids)``, a person's surplus rows are left out.
+    estimate_share : float, default=0.1
+        The part of epsilon, in (0, 1), that a fit spends on bounds which it needs and which are not declared.
+    quantile : float, default=0.9
+        The quantile, in (0, 1), that an undeclared bound is estimated as.
+
+    Notes
+    -----
+    The bounds speak of the features; the intercept's constant column is added by the methods. Of `row_l2` and
+    `row_linf` one is enough: row_linf <= row_l2 <= sqrt(features) row_linf.
+    """
+
+    row_l2: float | None = None
+    row_linf: float | None = None
+    label: float | None = None
+    normalise: bool = False
+    rows_per_person: int = 1
+    estimate_share: float = 0.1
+    quantile: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("row_l2", "row_linf", "label"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 < value < math.inf):
+                raise ValueError(f"Bounds({name}=...) must be a finite number > 0, got {value!r}")
+        for name in ("estimate_share", "quantile"):
+            value = getattr(self, name)
+            if not (_is_number(value) and 0 < value < 1):
+                raise ValueError(f"Bounds({name}=...) must lie strictly between 0 and 1, got {value!r}")
+        if not (isinstance(self.rows_per_person, (int, np.integer)) and self.rows_per_person >= 1):
+            raise ValueError(f"Bounds(rows_per_person=...) must be an integer >= 1, got {self.rows_per_person!r}")
+
+    def missing(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        """Which of the wanted bounds ("row_l2", "row_linf", "label") are neither declared nor implied."""
+        rows_known = self.normalise or self.row_l2 is not None or self.row_linf is not None
+        return tuple(of for of in wanted if not (self.label if of == "label" else rows_known))
+
+    def known(self, n_features: int, found: dict[str, float] | None = None) -> KnownBounds:
+        """These bounds and the `found` ones, with row_l2 and row_linf filled in from each other."""
+        found = found or {}
+        row_l2 = self.row_l2 or found.get("row_l2", math.inf)
+        row_linf = self.row_linf or found.get("row_linf", math.inf)
+        if self.normalise:
+            row_l2 = self.row_l2 or 1.0
+        row_l2 = min(row_l2, math.sqrt(n_features) * row_linf)
+        return KnownBounds(
+            float(row_l2),
+            float(min(row_linf, row_l2)),
+            float(self.label or found.get("label", math.inf)),
+            self.normalise,
+        )
+
+    @classmethod
+    def estimate(
+        cls,
+        X: Any,
+        y: Any = None,
+        *,
+        epsilon: float,
+        quantile: float = 0.9,
+        rows_per_person: int = 1,
+        random_state: int | None = None,
+    ) -> Bounds:
+        """Estimate bounds from private rows, purely `epsilon`-privately, billed to every open `Ledger`.
+
+        Parameters
+        ----------
+        X : array or sparse array of shape (n, d)
+        y : array of shape (n,) or None, default=None
+            Regression targets; None estimates no label bound.
+        epsilon : float
+            In (0, inf), split evenly over the two or three bounds.
+        quantile : float, default=0.9
+            In (0, 1).
+        rows_per_person : int, default=1
+            At least 1.
+        random_state : int or None, default=None
+            A seed makes the result reproducible and the promise void towards those who know it.
+
+        Returns
+        -------
+        Bounds
+        """
+        from sklearn.utils import check_array, column_or_1d
+
+        if not (_is_number(epsilon) and 0 < epsilon < math.inf):
+            raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
+        cls(quantile=quantile, rows_per_person=rows_per_person)  # checks both
+        X = check_array(X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
+        targets = np.zeros(X.shape[0]) if y is None else column_or_1d(y, dtype=np.float64)
+        wanted = ("row_l2", "row_linf") if y is None else ("row_l2", "row_linf", "label")
+        plan = Plan((), quantile_releases(wanted, epsilon))
+        numbers = bill_open_ledgers("Bounds.estimate", [plan], (epsilon, 0.0))
+        public = PublicFacts(
+            n_rows=X.shape[0],
+            n_features=X.shape[1],
+            n_nonzero=1,
+            loss=Squared(),
+            budget=None,
+            row_l2=math.inf,
+            row_linf=math.inf,
+            label=math.inf,
+            fit_intercept=False,
+            rows_per_unit=rows_per_person,
+        )
+        curator = Curator(Rows(X, targets), public, plan, keyed_generator(random_state, numbers))
+        found = estimate_quantiles(curator.ask, wanted, quantile)
+        curator.settle()
+        return cls(
+            found["row_l2"],
+            found["row_linf"],
+            found.get("label"),
+            quantile=quantile,
+            rows_per_person=rows_per_person,
+        )
+
+
+def quantile_releases(wanted: Sequence[str], epsilon: float) -> tuple[Release, ...]:
+    """The releases that estimate the wanted bounds for `epsilon` in all."""
+    noise = NoisePerSensitivity(2.0 * len(wanted) / epsilon) if wanted else NoisePerSensitivity(1.0)
+    return tuple(Release(f"{of} quantile", TopK(noise), 1) for of in wanted)
+
+
+def estimate_quantiles(ask: Ask, wanted: Sequence[str], quantile: float) -> dict[str, float]:
+    """Private quantiles by the exponential mechanism over the grid."""
+    found = {}
+    for of in wanted:
+        chosen = ask(f"{of} quantile", QuantileScores(GRID, quantile, of))
+        found[of] = float(GRID[int(np.argmax(chosen[:, 0]))])
+    return found
+
+
+def first_rows_of_each_person(groups: Any, limit: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows count: the first `limit` of each person."""
+    _, person = np.unique(np.asarray(groups), return_inverse=True)
+    order = np.argsort(person, kind="stable")
+    sorted_person = person[order]
+    starts = np.r_[0, np.flatnonzero(np.diff(sorted_person)) + 1]
+    position = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
+    active = np.empty(len(order), dtype=bool)
+    active[order] = position < limit
+    return active
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -1,0 +1,71 @@
+"""The curator: holds the private rows and is the only code that evaluates a query on them.
+
+A method is an analyst. It gets `ask` and the public facts, nothing else: each call names a release of the plan, is
+charged before its noise is drawn, and comes back noisy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from tulle.mechanisms import HardThreshold
+from tulle.privacy import Bill, Plan
+from tulle.public import PublicFacts
+from tulle.queries import Query
+from tulle.rows import Rows
+
+
+class Ask(Protocol):
+    """All that a method has: ask the curator a query under a release of the plan."""
+
+    def __call__(self, name: str, query: Query, then: HardThreshold | None = None) -> Any: ...
+
+
+class Curator:
+    """Answers the queries of one plan.
+
+    Parameters
+    ----------
+    rows : Rows
+    public : PublicFacts
+    plan : Plan
+    generator : numpy Generator
+    progress : callable, default=None
+        Called without arguments after each answer; sees nothing.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        public: PublicFacts,
+        plan: Plan,
+        generator: np.random.Generator,
+        progress: Callable[[], None] | None = None,
+    ) -> None:
+        self._rows = rows
+        self._public = public
+        self._bill = Bill(plan)
+        self._generator = generator
+        self._progress = progress
+        self.rounding = 0.0  # total variation distance to ideal arithmetic, from public quantities
+
+    def ask(self, name: str, query: Query, then: HardThreshold | None = None) -> Any:
+        """The private answer to `query`, by the mechanism that the plan holds under `name`."""
+        release = self._bill.charge(name)
+        # Sums in float64 can move by more than exact sums: n additions per coordinate, each off by 2^-53 of up to n
+        # contributions (docs/proofs/floating_point.md).
+        slack = 1.0 + float(self._public.n_rows) ** 2 * 2.0**-53
+        sensitivity = query.sensitivity(self._public).times(slack)
+        exact = query.evaluate(self._rows, self._public)
+        answer = release.mechanism.release(exact, sensitivity, self._generator, then)
+        self.rounding += release.mechanism.rounding(exact.shape, query.size(self._public), sensitivity, then)
+        if self._progress is not None:
+            self._progress()
+        return answer
+
+    def settle(self) -> None:
+        """Raise unless exactly the plan was released."""
+        self._bill.settle()

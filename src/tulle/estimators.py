@@ -1,0 +1,631 @@
+"""The front door: scikit-learn estimators. They validate, clip, calibrate, run and report, and hold no algorithm."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import sys
+import time
+import warnings
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases
+from tulle.curator import Curator
+from tulle.events import FloatArray
+from tulle.losses import Loss, Poisson, resolve_loss
+from tulle.methods import Method, resolve_method
+from tulle.privacy import (
+    BillLine,
+    Budget,
+    BudgetExceededError,
+    Plan,
+    PrivacyReport,
+    PrivacyWarning,
+    Release,
+    bill_open_ledgers,
+    calibrate,
+    confirm_open_ledgers,
+    gaussian_mu,
+    ledger_is_open,
+    proof,
+)
+from tulle.public import PublicFacts
+from tulle.randomness import keyed_generator
+from tulle.rows import Rows
+
+Seed = int | np.random.RandomState | np.random.Generator | None
+
+_PARAMETERS = """
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        The privacy loss that the fit may cost, in (0, inf). None fits without privacy.
+    delta : float or None, default=None
+        In [0, 1). None is min(1e-5, 1 / (10 n)). At 1 / n or more a warning says that such a delta allows publishing
+        somebody's row.
+    n_nonzero : int or None, default=None
+        Non-zero weights (per class where there are more than two), at least 1. None: n min(mu, 1) / (2 log d), within
+        [1, d], with mu the Gaussian privacy parameter of the budget: about as many as the data can tell apart.
+    method : str or object of `tulle.methods`, default="auto"
+        The algorithm. An object carries its own parameters.
+    loss : str or `tulle.losses.Loss`, default="{loss}"
+        {losses}
+    bounds : Bounds or None, default=None
+        Bounds on rows and labels. What a method needs and is not declared is estimated privately, for the share of
+        epsilon that `Bounds.estimate_share` says.
+    calibration : {{"rigorous", "published"}}, default="rigorous"
+        "published" runs the paper's own noise and reports the epsilon that it really has.
+    fit_intercept : bool, default=True
+        Whether to add a constant column; it counts in every sensitivity and is never thresholded.
+    random_state : int, RandomState, Generator or None, default=None
+        None draws noise from a cryptographic stream keyed by the operating system. A seed makes the fit reproducible,
+        and the promise void towards whoever knows it or sees another fit with the same seed. Inside a `Ledger`, fits
+        that share a seed still get different noise.
+    verbose : int, default=0
+        1 shows progress on standard error (step counts only, nothing private). scikit-learn's callbacks
+        (``set_callbacks``) are supported too.
+
+    Attributes
+    ----------
+    coef_ : array of shape {coef_shape}
+        Weights; `sparsify` turns them into a sparse array.
+    intercept_ : {intercept_shape}
+    support_ : array of int
+        The features with a non-zero weight.
+    n_iter_ : int
+        Iterations of the method.
+    n_passes_ : float
+        How often all rows were read.
+    privacy_ : PrivacyReport
+        What was asked, what is proved, the bill, the assumptions. Print it.
+"""
+
+
+def _document(cls: type, **words: str) -> None:
+    cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.format(**words).strip("\n").lstrip())
+
+
+class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
+    """What the classifier and the regressor share: everything but labels and predictions."""
+
+    _kind: Literal["regression", "classification"]
+
+    coef_: Any
+    intercept_: Any
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        *,
+        n_nonzero: int | None = None,
+        method: Any = "auto",
+        loss: str | Loss = "squared",
+        bounds: Bounds | None = None,
+        calibration: Literal["rigorous", "published"] = "rigorous",
+        fit_intercept: bool = True,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_nonzero = n_nonzero
+        self.method = method
+        self.loss = loss
+        self.bounds = bounds
+        self.calibration = calibration
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        # joblib sends folds to workers by pickling; a fit over there could not be billed to the ledger over here.
+        return {**state, "_ledger_process": os.getpid()} if ledger_is_open() else state
+
+    # --- fitting ---
+
+    def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> FloatArray:
+        """The weights of shape (features + 1, outputs), with `privacy_`, `n_iter_` and `n_passes_` set."""
+        if self.__dict__.get("_ledger_process", os.getpid()) != os.getpid():
+            raise BudgetExceededError(
+                "this model was sent here from a process with an open ledger, which cannot bill a fit in this one; "
+                "use n_jobs=1 or joblib's threading backend, or clone the model to fit it outside of that ledger"
+            )
+        if self.calibration not in ("rigorous", "published"):
+            raise ValueError(f"calibration must be 'rigorous' or 'published', got {self.calibration!r}")
+        bounds = Bounds() if self.bounds is None else self.bounds
+        if not isinstance(bounds, Bounds):
+            raise TypeError(f"bounds must be a tulle.Bounds or None, got {bounds!r}")
+        method = resolve_method(self.method)
+        n_rows, n_features = X.shape
+        budget = self._budget(n_rows)
+        wanted = self._bounds_to_estimate(bounds, method, loss) if budget is not None else ()
+        first = 0.0 if budget is None or not wanted else bounds.estimate_share * budget.epsilon
+        preliminary = quantile_releases(wanted, first) if wanted else ()
+        rest = None if budget is None else budget.after(first)
+        public = PublicFacts(
+            n_rows=n_rows,
+            n_features=n_features,
+            n_nonzero=self._sparsity(n_rows, n_features, rest),
+            loss=loss,
+            budget=rest,
+            row_l2=math.inf,
+            row_linf=math.inf,
+            label=math.inf,
+            fit_intercept=bool(self.fit_intercept),
+            rows_per_unit=bounds.rows_per_person,
+            tighten=self.calibration == "rigorous",
+        )
+        active = self._active_rows(groups, bounds, n_rows)
+
+        # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
+        plans = [Plan(self._noised(method, facts), preliminary) for facts in _possible_facts(public, bounds, wanted)]
+        delta = 0.0 if budget is None else budget.delta
+        promise = max(proof(plan, delta)[0] for plan in plans)
+        numbers_in_ledgers = bill_open_ledgers(f"{type(self).__name__}.fit", plans, (promise, delta))
+
+        generator = keyed_generator(self._seed(), numbers_in_ledgers)
+        rows = Rows(X, targets, active)
+        progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
+        scout = Curator(rows, public, Plan((), preliminary), generator, progress.advance)
+        found = estimate_quantiles(scout.ask, wanted, bounds.quantile)
+        scout.settle()
+        known = bounds.known(n_features, found)
+        known.clip(rows, loss)
+        public = _facts_with(public, known)
+        plan = Plan(self._noised(method, public), preliminary)
+        confirm_open_ledgers(plan, (proof(plan, delta)[0], delta), numbers_in_ledgers)
+        analyst = Curator(rows, public, Plan(plan.releases), generator, progress.advance)
+        weights = method.run(analyst.ask, public)
+        analyst.settle()
+        progress.finish()
+
+        self.n_iter_ = method.n_iterations(public)
+        self.n_passes_ = method.n_passes(public)
+        self.privacy_ = self._report(budget, plan, public, known, found, method, scout.rounding + analyst.rounding)
+        return weights
+
+    def _budget(self, n_rows: int) -> Budget | None:
+        if self.epsilon is None:
+            return None
+        delta = min(1e-5, 1 / (10 * n_rows)) if self.delta is None else self.delta
+        budget = Budget(self.epsilon, delta)
+        if delta >= 1 / n_rows:
+            warnings.warn(
+                f"delta = {delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a promise would allow "
+                "publishing a row chosen at random; use delta=None or a much smaller value",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        return budget
+
+    def _bounds_to_estimate(self, bounds: Bounds, method: Method, loss: Loss) -> tuple[str, ...]:
+        # A loss whose slopes are bounded by themselves needs no bound on labels.
+        label = ("label",) if math.isinf(loss.slope_bound(0.0, math.inf)) else ()
+        return bounds.missing((*method.bounds_wanted(), *label))
+
+    def _sparsity(self, n_rows: int, n_features: int, budget: Budget | None) -> int:
+        if self.n_nonzero is not None:
+            if not (isinstance(self.n_nonzero, numbers.Integral) and self.n_nonzero >= 1):
+                raise ValueError(f"n_nonzero must be an integer >= 1 or None, got {self.n_nonzero!r}")
+            return min(int(self.n_nonzero), n_features)
+        mu = 1.0 if budget is None else min(gaussian_mu(budget.epsilon, budget.delta or 1e-6), 1.0)
+        return int(min(max(n_rows * mu / (2 * math.log(max(n_features, 2))), 1), n_features))
+
+    @staticmethod
+    def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
+        if groups is None:
+            return None
+        if len(groups) != n_rows:
+            raise ValueError(f"groups holds {len(groups)} person ids for {n_rows} rows; pass one id per row")
+        return first_rows_of_each_person(groups, bounds.rows_per_person)
+
+    def _noised(self, method: Method, public: PublicFacts) -> tuple[Release, ...]:
+        """The releases of the method with their noise: calibrated, the paper's, or none."""
+        if public.budget is None:
+            return tuple(release.scaled(0.0) for release in method.releases(public))
+        if self.calibration == "published":
+            return method.published(public, public.budget)
+        return calibrate(method.releases(public), public.budget)
+
+    def _seed(self) -> int | None:
+        state = self.random_state
+        if state is None or isinstance(state, numbers.Integral):
+            return None if state is None else int(state)
+        if isinstance(state, np.random.RandomState):
+            return int(state.randint(2**31))
+        if isinstance(state, np.random.Generator):
+            return int(state.integers(2**63))
+        raise ValueError(f"random_state must be None, an integer, a RandomState or a Generator, got {state!r}")
+
+    # --- the report ---
+
+    def _report(
+        self,
+        budget: Budget | None,
+        plan: Plan,
+        public: PublicFacts,
+        known: KnownBounds,
+        found: dict[str, float],
+        method: Method,
+        rounding: float,
+    ) -> PrivacyReport:
+        delta = 0.0 if budget is None else budget.delta
+        proved, accountant = proof(plan, delta)
+        if budget is not None and proved > budget.epsilon * (1 + 1e-9):
+            warnings.warn(
+                f"the published noise for epsilon = {budget.epsilon:g} proves only epsilon = {proved:.4g} at "
+                f"delta = {delta:g}; use calibration='rigorous' for noise that keeps the promise",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        person = f"one person with at most {public.rows_per_unit} rows" if public.rows_per_unit > 1 else "one row"
+        if plan.preliminary:
+            spent = sum(release.mechanism.events[0].pure_epsilon() for release in plan.preliminary)
+            accountant += f", after {spent:.4g} of pure ε for the bounds (added up)"
+        return PrivacyReport(
+            epsilon=proved,
+            delta=delta,
+            asked=None if budget is None else (budget.epsilon, budget.delta),
+            method=method.describe(public),
+            calibration="none" if budget is None else self.calibration,
+            accountant="none" if budget is None else accountant,
+            unit=f"{person} (replace-one: the number of rows, {public.n_rows:,}, is public)",
+            bill=tuple(
+                BillLine(
+                    release.name,
+                    release.mechanism.label,
+                    release.count,
+                    release.mechanism.noise.value,
+                    proof([release], delta)[0],
+                )
+                for release in plan
+            ),
+            assumptions=tuple(self._assumptions(public, known, found, proved, rounding)),
+            who_saw_what=(
+                "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "
+                "bill left the part of the code that saw them.",
+                "The method (the algorithm itself) saw the answers on the bill and public quantities.",
+                "Whoever gets the fitted model sees coef_, intercept_ and this report"
+                + ("." if budget is None else "; the promise covers all of it."),
+            ),
+            seeded=self.random_state is not None,
+            floating_point_slack=_slack(proved, rounding),
+        )
+
+    def _assumptions(
+        self, public: PublicFacts, known: KnownBounds, found: dict[str, float], proved: float, rounding: float
+    ) -> list[str]:
+        def origin(name: str) -> str:
+            if name in found:
+                return f"estimated privately as {found[name]:.4g}"
+            return "declared" if getattr(self.bounds, name, None) is not None else "implied"
+
+        lines = []
+        if public.budget is not None:
+            rows = "normalised to" if known.normalise else "clipped to"
+            lines.append(
+                f"Rows were {rows} Euclidean norm {public.row_l2:.4g} ({origin('row_l2')}), entries clipped to "
+                f"{public.row_linf:.4g} ({origin('row_linf')})"
+                + (f", labels to {public.label:.4g} ({origin('label')})." if public.label < math.inf else ".")
+            )
+        if self._kind == "classification":
+            lines.append("The set of class labels is taken as public.")
+        lines.append(
+            "The numbers of rows and features, the settings and the bounds are public. What was done to the rows "
+            "before fit (scaling, word weights, choosing features or settings by looking at them) is not covered."
+        )
+        if public.budget is not None:
+            lines.append(
+                "Arithmetic is idealised; finite precision adds at most "
+                f"{_slack(proved, rounding):.2g} to δ (released values lie on a grid of 1/8 to 1/4 of the noise scale, "
+                "selections are made on float64 scores). Running time is not protected."
+            )
+            lines.append(
+                "The noise came from a seed: the fit is reproducible, and not private against anyone who knows the "
+                "seed or who sees another fit with the same seed."
+                if self.random_state is not None
+                else "The noise came from AES-128 in counter mode, keyed by the operating system."
+            )
+        if public.budget is not None and not type(public.loss).__module__.startswith("tulle."):
+            lines.append(f"The loss {public.loss!r} is the user's own: its slope must treat each row by itself.")
+        return lines
+
+    # --- using a fitted model ---
+
+    def _margins(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), reset=False)
+        weights = np.atleast_2d(self.coef_.toarray() if sp.issparse(self.coef_) else self.coef_)
+        support = np.flatnonzero(np.any(weights != 0, axis=0))
+        return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(self.intercept_)
+
+    def _keep(self, coef: FloatArray, intercept: Any) -> None:
+        self.coef_ = coef
+        self.intercept_ = intercept
+        self.support_ = np.flatnonzero(np.any(np.atleast_2d(coef) != 0, axis=0))
+
+    def sparsify(self) -> Any:
+        """Hold `coef_` as a sparse array (2-dimensional for classifiers, 1-dimensional for regressors).
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        self.coef_ = sp.csr_array(self.coef_) if np.ndim(self.coef_) == 2 else sp.coo_array(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Hold `coef_` as a dense array again.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        if sp.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
+
+def _has_probabilities(model: Any) -> bool:
+    return model.loss == "logistic" or hasattr(model.loss, "probabilities")
+
+
+class SparseClassifier(ClassifierMixin, _SparseLinearModel):
+    """A private linear classifier with few non-zero weights.
+
+    {parameters}
+    classes_ : array
+        The class labels; their set is taken as public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tulle import Bounds, SparseClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 200))
+    >>> y = X[:, 3] - X[:, 7] > 0
+    >>> model = SparseClassifier(epsilon=2.0, n_nonzero=2, bounds=Bounds(row_linf=1.0), random_state=0).fit(X, y)
+    >>> model.support_
+    array([3, 7])
+    >>> bool(model.privacy_.epsilon <= 2.0)
+    True
+    """
+
+    _kind = "classification"
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        *,
+        n_nonzero: int | None = None,
+        method: Any = "auto",
+        loss: str | Loss = "logistic",
+        bounds: Bounds | None = None,
+        calibration: Literal["rigorous", "published"] = "rigorous",
+        fit_intercept: bool = True,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            n_nonzero=n_nonzero,
+            method=method,
+            loss=loss,
+            bounds=bounds,
+            calibration=calibration,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            verbose=verbose,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # At epsilon = 1 a few hundred rows, as in scikit-learn's checks, cannot be learnt from.
+        tags.classifier_tags.poor_score = self.epsilon is not None
+        return tags
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, groups: Any = None) -> SparseClassifier:
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : array or sparse array of shape (n, d)
+            Dense float32 or float64, CSR or CSC; never densified.
+        y : array of shape (n,)
+            Class labels.
+        groups : array of shape (n,) or None, default=None
+            Person ids, for `Bounds.rows_per_person`.
+
+        Returns
+        -------
+        self
+        """
+        X, y = validate_data(
+            self, X, y, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), ensure_min_samples=2
+        )
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs rows of at least two classes, but the labels hold one class: "
+                f"{self.classes_[0]!r}"
+            )
+        loss = resolve_loss(self.loss, "classification", len(self.classes_))
+        targets = np.asarray(codes if loss.n_outputs > 1 else 2 * codes - 1, dtype=np.float64)
+        weights = self._fit(X, targets, loss, groups)
+        self._keep(weights[:-1].T.copy(), weights[-1].copy())
+        return self
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """The margin of each row: of shape (n,) for two classes, else (n, classes)."""
+        margins = self._margins(X)
+        return margins[:, 0] if len(self.classes_) == 2 else margins
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most likely class of each row."""
+        margins = self._margins(X)
+        chosen = (margins[:, 0] > 0).astype(int) if len(self.classes_) == 2 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> FloatArray:
+        """The probability of each class; logistic loss only."""
+        margins = self._margins(X)
+        loss: Any = resolve_loss(self.loss, "classification", len(self.classes_))
+        return np.asarray(loss.probabilities(margins))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """The logarithm of the probability of each class; logistic loss only."""
+        return np.log(self.predict_proba(X))
+
+
+class SparseRegressor(RegressorMixin, _SparseLinearModel):
+    """A private linear regression with few non-zero weights.
+
+    {parameters}
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tulle import Bounds, SparseRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 200))
+    >>> y = X[:, 3] - X[:, 7] + 0.1 * rng.standard_normal(5000)
+    >>> model = SparseRegressor(2.0, n_nonzero=2, bounds=Bounds(row_linf=1.0, label=2.0), random_state=0).fit(X, y)
+    >>> model.support_
+    array([3, 7])
+    """
+
+    _kind = "regression"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self.epsilon is not None
+        return tags
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, groups: Any = None) -> SparseRegressor:
+        """Fit the model to private rows.
+
+        Parameters
+        ----------
+        X : array or sparse array of shape (n, d)
+            Dense float32 or float64, CSR or CSC; never densified.
+        y : array of shape (n,)
+            Targets; for the Poisson loss, counts >= 0.
+        groups : array of shape (n,) or None, default=None
+            Person ids, for `Bounds.rows_per_person`.
+
+        Returns
+        -------
+        self
+        """
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse=("csr", "csc"),
+            dtype=(np.float64, np.float32),
+            y_numeric=True,
+            ensure_min_samples=2,
+        )
+        targets = np.asarray(y, dtype=np.float64)
+        loss = resolve_loss(self.loss, "regression")
+        if isinstance(loss, Poisson) and targets.min() < 0:
+            raise ValueError("loss='poisson' needs targets >= 0 (counts), but some are negative; use another loss")
+        weights = self._fit(X, targets, loss, groups)
+        self._keep(weights[:-1, 0].copy(), float(weights[-1, 0]))
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """The predicted target of each row."""
+        margins = self._margins(X)
+        return np.asarray(resolve_loss(self.loss, "regression").mean(margins)[:, 0])
+
+
+_document(
+    SparseClassifier,
+    loss="logistic",
+    losses='"logistic" (softmax for more than two classes), "squared_hinge" (one against the rest), or an object.',
+    coef_shape="(1, d) or (classes, d)",
+    intercept_shape="array of shape (1,) or (classes,)",
+)
+_document(
+    SparseRegressor,
+    loss="squared",
+    losses='"squared", "huber", "poisson", or an object.',
+    coef_shape="(d,)",
+    intercept_shape="float",
+)
+
+
+def _facts_with(public: PublicFacts, known: KnownBounds) -> PublicFacts:
+    return replace(public, row_l2=known.row_l2, row_linf=known.row_linf, label=known.label)
+
+
+def _possible_facts(public: PublicFacts, bounds: Bounds, wanted: tuple[str, ...]) -> list[PublicFacts]:
+    """The public facts under the extreme shapes that estimated bounds can take: rows with one large entry, and flat."""
+    extremes = ((1.0, 1.0, 1.0), (math.sqrt(public.n_features), 1.0, 1.0))
+    shapes = [dict(zip(("row_l2", "row_linf", "label"), extreme)) for extreme in extremes]
+    found = [{of: shape[of] for of in wanted} for shape in shapes]
+    return [_facts_with(public, bounds.known(public.n_features, guess)) for guess in found]
+
+
+def _slack(epsilon: float, rounding: float) -> float:
+    return 1.0 if epsilon > 700 else min(1.0, (1.0 + math.exp(epsilon)) * rounding)
+
+
+class _Progress:
+    """Tells scikit-learn's callbacks, and standard error if asked to, how many of the planned answers were given."""
+
+    def __init__(self, estimator: Any, total: int) -> None:
+        self._estimator = estimator
+        self._total = total
+        self._done = 0
+        self._start = time.monotonic()
+        self._context = estimator._init_callback_context(task_name="fit", max_subtasks=total)
+        self._context.call_on_fit_task_begin(estimator=estimator)
+        self._task: Any = None
+
+    def advance(self) -> None:
+        self._done += 1
+        task = self._context.subcontext(task_name="answer")
+        task.call_on_fit_task_begin(estimator=self._estimator)
+        task.call_on_fit_task_end(estimator=self._estimator)
+        if self._estimator.verbose:
+            passed = time.monotonic() - self._start
+            left = passed / self._done * (self._total - self._done)
+            print(
+                f"\r{type(self._estimator).__name__}: {self._done}/{self._total} answers, {left:.0f} s left ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def finish(self) -> None:
+        self._context.call_on_fit_task_end(estimator=self._estimator)
+        if self._estimator.verbose:
+            print(file=sys.stderr)

@@ -1,0 +1,193 @@
+"""Privacy events: what one release costs, in the three currencies that our accountants use.
+
+Every event speaks of *replace-one* adjacency: two data sets of the same public size that differ in the
+record of one person. dp-accounting has no exponential mechanism, and its two accountants read the number in
+``GaussianDpEvent`` in two different ways (see `GaussianEvent.to_dp_accounting`); these few records are what tulle
+composes instead.
+
+Proofs: docs/proofs/events.md.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+FloatArray = npt.NDArray[np.float64]
+
+Library = Literal["rdp", "pld"]
+
+
+@dataclass(frozen=True)
+class NoisePerSensitivity:
+    """Noise scale divided by the replace-one sensitivity of the query (``z_sens`` in the literature).
+
+    The other convention in use, noise scale divided by the bound on one record (``z_rec``), is twice as large
+    and a frequent source of wrong epsilons. tulle passes neither as a bare number: it passes this type.
+
+    Parameters
+    ----------
+    value : float
+        In [0, inf]. 0 is no noise at all, inf is an answer that is pure noise.
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if not self.value >= 0:
+            raise ValueError(f"noise per sensitivity must be >= 0, got {self.value}")
+
+    @property
+    def per_record_bound(self) -> float:
+        """The same noise divided by the bound on one record: replacing a record moves a sum by two bounds."""
+        return 2.0 * self.value
+
+    def times(self, factor: float) -> NoisePerSensitivity:
+        """The noise multiplied by `factor` (0 gives no noise, whatever it was)."""
+        return NoisePerSensitivity(0.0 if factor == 0 else self.value * factor)
+
+
+class Event(ABC):
+    """The privacy cost of one release."""
+
+    @abstractmethod
+    def gaussian_mu(self) -> float:
+        """A mu such that the release is mu-GDP: its trade-off curve lies above that of N(0,1) against N(mu,1)."""
+
+    @abstractmethod
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        """An upper bound on the Rényi divergence at each order (> 1), in both directions."""
+
+    @abstractmethod
+    def pure_epsilon(self) -> float:
+        """An epsilon for which the release is (epsilon, 0)-DP; inf where there is none."""
+
+    @abstractmethod
+    def to_dp_accounting(self, library: Library) -> Any:
+        """The event as dp-accounting's `library` accountant under REPLACE_ONE understands it, or None."""
+
+
+@dataclass(frozen=True)
+class GaussianEvent(Event):
+    """Gaussian noise of standard deviation `noise` times the ℓ2 sensitivity."""
+
+    noise: NoisePerSensitivity
+
+    def gaussian_mu(self) -> float:
+        return math.inf if self.noise.value == 0 else 1.0 / self.noise.value
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        return orders * self.gaussian_mu() ** 2 / 2.0
+
+    def pure_epsilon(self) -> float:
+        return 0.0 if math.isinf(self.noise.value) else math.inf
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        from dp_accounting import dp_event
+
+        # Under REPLACE_ONE dp-accounting 0.6 takes the number as noise per sensitivity in the Rényi accountant,
+        # but as noise per record bound in the PLD accountant.
+        multiplier = self.noise.value if library == "rdp" else self.noise.per_record_bound
+        return dp_event.GaussianDpEvent(multiplier)
+
+
+@dataclass(frozen=True)
+class LaplaceEvent(Event):
+    """Laplace noise of scale `noise` times the ℓ1 sensitivity."""
+
+    noise: NoisePerSensitivity
+
+    def pure_epsilon(self) -> float:
+        return math.inf if self.noise.value == 0 else 1.0 / self.noise.value
+
+    def gaussian_mu(self) -> float:
+        return pure_gaussian_mu(self.pure_epsilon())
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        shift = self.pure_epsilon()
+        if math.isinf(shift):
+            return np.full_like(orders, math.inf)
+        # Mironov 2017, table II, written with logarithms so that large orders do not overflow.
+        first = np.log(orders / (2 * orders - 1)) + (orders - 1) * shift
+        second = np.log((orders - 1) / (2 * orders - 1)) - orders * shift
+        return np.maximum(np.logaddexp(first, second) / (orders - 1), 0.0)
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        from dp_accounting import dp_event
+
+        return dp_event.LaplaceDpEvent(self.noise.value) if library == "rdp" else None
+
+
+@dataclass(frozen=True)
+class BoundedRangeEvent(Event):
+    """An exponential mechanism: for neighbours the log-ratios of all outcomes lie in an interval of this length.
+
+    Parameters
+    ----------
+    epsilon : float
+        The range, in [0, inf].
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise ValueError(f"the range must be >= 0, got {self.epsilon}")
+
+    def pure_epsilon(self) -> float:
+        return self.epsilon
+
+    def gaussian_mu(self) -> float:
+        # The worst trade-off curve of a range is that of two logistic laws shifted by it, and the Gaussian
+        # isoperimetric profile is at least 4 phi(0) p (1 - p): docs/proofs/events.md, lemma 3.
+        return self.epsilon * math.sqrt(2 * math.pi) / 4
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        concentrated = orders * self.epsilon**2 / 8
+        if self.epsilon < 1e-3 or self.epsilon > 500:
+            return concentrated
+        # The supremum over where the interval lies is attained at exp(t) = b A / ((b + 1) B); see lemma 2.
+        b = orders - 1.0
+        log_a = self.epsilon + np.log(-np.expm1(-orders * self.epsilon))
+        log_b = np.log(-np.expm1(-b * self.epsilon))
+        t = np.clip(np.log(b / orders) + log_a - log_b, 0.0, self.epsilon)
+        exact = (b * t + log_a - np.log(orders) - np.log(np.expm1(self.epsilon))) / b
+        rounding = 1e-13 * (1.0 + b * self.epsilon) / b
+        return np.minimum(concentrated, np.maximum(exact, 0.0) + rounding)
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        from dp_accounting import dp_event
+
+        return dp_event.ZCDpEvent(self.epsilon**2 / 8) if library == "rdp" else None
+
+
+@dataclass(frozen=True)
+class ExposedEvent(Event):
+    """An answer without noise: nothing is promised."""
+
+    def gaussian_mu(self) -> float:
+        return math.inf
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        return np.full_like(orders, math.inf)
+
+    def pure_epsilon(self) -> float:
+        return math.inf
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        from dp_accounting import dp_event
+
+        return dp_event.NonPrivateDpEvent()
+
+
+def pure_gaussian_mu(epsilon: float) -> float:
+    """The smallest mu for which every (epsilon, 0)-DP release is mu-GDP (docs/proofs/events.md, lemma 4)."""
+    if epsilon > 700:
+        return math.inf
+    return 2.0 * float(-ndtri(1.0 / (1.0 + math.exp(epsilon))))

@@ -1,0 +1,277 @@
+"""Mechanisms: how an exact answer becomes a private one.
+
+A mechanism knows its noise relative to the sensitivity; the query that it answers knows the sensitivity. What a
+mechanism costs is its `events`, which never depend on data.
+
+Finite precision (docs/proofs/floating_point.md): noise is added in float64; supports and arg-maxes are decided on the
+unrounded sums; the values that leave are rounded to a grid between 1/8 and 1/4 of the noise scale, which removes
+the low-order bits in which exact sums would show. `rounding` bounds the total variation distance between what is
+computed and the ideal mechanism; the report prints the sum over all releases.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.events import BoundedRangeEvent, Event, ExposedEvent, FloatArray, GaussianEvent, LaplaceEvent
+from tulle.events import NoisePerSensitivity as Noise
+
+# Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on both data sets.
+_ULPS = 12 * 2.0**-53
+
+
+_UNIT = Noise(1.0)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far an answer can move when one unit (row or person) is replaced.
+
+    Attributes
+    ----------
+    l1, l2, linf : float
+        In the three norms; inf where no bound is claimed, and then no mechanism that needs it will answer.
+    """
+
+    l1: float = math.inf
+    l2: float = math.inf
+    linf: float = math.inf
+
+    def times(self, factor: float) -> Sensitivity:
+        return Sensitivity(self.l1 * factor, self.l2 * factor, self.linf * factor)
+
+
+@dataclass(frozen=True)
+class HardThreshold:
+    """Keep the `keep` largest magnitudes of each column; lines from `free_from` on are kept whatever they are.
+
+    Post-processing, but done inside the trusted rooms: the choice is made on unrounded values.
+    """
+
+    keep: int
+    free_from: int
+
+    def __call__(self, values: FloatArray) -> FloatArray:
+        kept = np.zeros_like(values)
+        kept[self.free_from :] = values[self.free_from :]
+        for column in range(values.shape[1]):
+            top = largest(np.abs(values[: self.free_from, column]), self.keep)
+            kept[top, column] = values[top, column]
+        return kept
+
+
+def largest(scores: FloatArray, k: int) -> npt.NDArray[np.intp]:
+    """The indices of the k largest scores, in increasing order of index."""
+    if k >= len(scores):
+        return np.arange(len(scores))
+    return np.sort(np.argpartition(scores, len(scores) - k)[len(scores) - k :])
+
+
+@dataclass(frozen=True)
+class Mechanism(ABC):
+    """A randomised answer to a query of bounded sensitivity.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    """
+
+    noise: Noise = _UNIT
+
+    def scaled(self, factor: float) -> Mechanism:
+        """The same mechanism with its noise multiplied by `factor`; 0 removes it."""
+        return replace(self, noise=self.noise.times(factor))
+
+    def _scale(self, sensitivity: float) -> float:
+        if self.noise.value == 0:
+            return 0.0
+        if not sensitivity < math.inf:
+            raise ValueError(f"{self.label}: the query states no sensitivity in the norm that this mechanism needs")
+        return self.noise.value * sensitivity
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Words for the bill."""
+
+    @property
+    @abstractmethod
+    def events(self) -> tuple[Event, int]:
+        """The cost of one release: an event, and how many of it one release is."""
+
+    @abstractmethod
+    def release(
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> Any:
+        """The private answer."""
+
+    def rounding(
+        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
+    ) -> float:
+        """Upper bound on the total variation distance to the ideal mechanism, from public quantities alone.
+
+        `size` bounds the ℓ2 norm of the exact answer.
+        """
+        return 0.0
+
+
+def _expected_error(count: int, size: float, scale: float, among: int) -> float:
+    """Expected sum of rounding errors over the `count` largest of `among` noisy values."""
+    typical = 1.0 + math.sqrt(2 * math.log(max(among / max(count, 1), 1.0)))
+    return _ULPS * (math.sqrt(count) * size + count * scale * (1.0 + typical))
+
+
+@dataclass(frozen=True)
+class _AdditiveNoise(Mechanism):
+    """Independent noise on every coordinate, an optional threshold, then the grid."""
+
+    @abstractmethod
+    def _relevant(self, sensitivity: Sensitivity) -> float:
+        """The sensitivity in the norm that the noise needs."""
+
+    @abstractmethod
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        """Noise of scale 1."""
+
+    def release(
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> FloatArray:
+        scale = self._scale(self._relevant(sensitivity))
+        noisy = exact + scale * self._draw(exact.shape, generator) if scale else exact
+        kept = noisy if then is None else then(noisy)
+        if scale == 0:
+            return kept
+        grid = rounding_grid(scale)
+        return np.round(kept / grid) * grid
+
+    def rounding(
+        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
+    ) -> float:
+        scale = self._scale(self._relevant(sensitivity))
+        if scale == 0:
+            return 0.0
+        total = math.prod(shape)
+        released = total if then is None else min(total, (then.keep + shape[0] - then.free_from) * shape[1])
+        # An error of e carries a value over a border of the grid with probability at most e / grid, and over the
+        # threshold with probability at most e / scale: the noise has density at most 1 / (2 scale).
+        moved = _expected_error(released, size, scale, total) / rounding_grid(scale)
+        swapped = 0.0 if then is None else _expected_error(total, size, scale, total) / scale
+        return moved + swapped
+
+
+@dataclass(frozen=True)
+class Gaussian(_AdditiveNoise):
+    """exact + N(0, σ²) on every coordinate, σ = noise × ℓ2 sensitivity. Proof: docs/proofs/gaussian.md."""
+
+    @property
+    def label(self) -> str:
+        return "Gaussian on a vector"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        return GaussianEvent(self.noise), 1
+
+    def _relevant(self, sensitivity: Sensitivity) -> float:
+        return sensitivity.l2
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        return generator.standard_normal(shape)
+
+
+@dataclass(frozen=True)
+class Laplace(_AdditiveNoise):
+    """exact + Laplace(b) on every coordinate, b = noise × ℓ1 sensitivity. Proof: docs/proofs/laplace.md."""
+
+    @property
+    def label(self) -> str:
+        return "Laplace on a vector"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        return LaplaceEvent(self.noise), 1
+
+    def _relevant(self, sensitivity: Sensitivity) -> float:
+        return sensitivity.l1
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        # A difference of two exponentials is Laplace and, unlike an inverse CDF, has no gaps at the largest values.
+        return generator.standard_exponential(shape) - generator.standard_exponential(shape)
+
+
+@dataclass(frozen=True)
+class TopK(Mechanism):
+    """The k coordinates of each column with the largest score + Gumbel noise, scale = noise × ℓ∞ sensitivity.
+
+    One draw of Gumbel noise for all coordinates is the same as k exponential mechanisms without replacement, each
+    of range 2 / noise. Answers with a boolean array. Proof: docs/proofs/noisy_max.md.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    k : int
+        At least 1.
+    columns : int
+        The number of columns that the query will have.
+    """
+
+    k: int = 1
+    columns: int = 1
+
+    @property
+    def label(self) -> str:
+        return "noisy max (Gumbel)" if self.k == 1 else f"one-shot top {self.k} (Gumbel)"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        span = math.inf if self.noise.value == 0 else 2.0 / self.noise.value
+        return BoundedRangeEvent(span), self.k * self.columns
+
+    def release(
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> npt.NDArray[np.bool_]:
+        if exact.shape[1] != self.columns:
+            raise ValueError(f"the plan holds {self.columns} columns but the query has {exact.shape[1]}")
+        scale = self._scale(sensitivity.linf)
+        # The mechanism *maximises*: scores + Gumbel, and Gumbel = -log(Exponential).
+        noisy = exact - scale * np.log(generator.standard_exponential(exact.shape)) if scale else exact
+        chosen = np.zeros(exact.shape, dtype=bool)
+        for column in range(exact.shape[1]):
+            chosen[largest(noisy[:, column], self.k), column] = True
+        return chosen
+
+    def rounding(
+        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
+    ) -> float:
+        scale = self._scale(sensitivity.linf)
+        total = math.prod(shape)
+        # The density of a Gumbel law is at most 1 / (e scale).
+        return _expected_error(total, size, scale, total) / scale if scale else 0.0
+
+
+@dataclass(frozen=True)
+class Exact(Mechanism):
+    """The exact answer. Only in plans of fits without privacy."""
+
+    @property
+    def label(self) -> str:
+        return "exact answer, no privacy"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        return ExposedEvent(), 1
+
+    def release(
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> FloatArray:
+        return exact
+
+
+def rounding_grid(scale: float) -> float:
+    """A power of two between 1/8 and 1/4 of the noise scale (1/8 included)."""
+    return 2.0 ** (math.ceil(math.log2(scale)) - 3)

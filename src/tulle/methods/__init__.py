@@ -1,0 +1,64 @@
+"""The methods, by name. A method holds no rows: it has `ask` and the public facts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tulle.curator import Ask
+from tulle.events import FloatArray
+from tulle.methods.hard_thresholding import HardThresholding
+from tulle.privacy import Budget, Release
+from tulle.public import PublicFacts
+
+__all__ = ["METHODS", "HardThresholding", "Method", "resolve_method"]
+
+
+class Method(Protocol):
+    """What the front door needs of a method."""
+
+    def bounds_wanted(self) -> tuple[str, ...]:
+        """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""
+        ...
+
+    def releases(self, public: PublicFacts) -> tuple[Release, ...]:
+        """What it will ask; noises are relative to each other until they are calibrated."""
+        ...
+
+    def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
+        """The same list with the noise that the paper prints for this budget."""
+        ...
+
+    def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
+        """The weights, of shape (features + 1, outputs); the last line is the intercept (0 without one)."""
+        ...
+
+    def describe(self, public: PublicFacts) -> str:
+        """One line for the report: the algorithm and its public settings."""
+        ...
+
+    def n_iterations(self, public: PublicFacts) -> int:
+        """Iterations of its loop."""
+        ...
+
+    def n_passes(self, public: PublicFacts) -> float:
+        """How often it reads all rows."""
+        ...
+
+
+METHODS: dict[str, type[Method]] = {"hard_thresholding": HardThresholding}
+
+# What method="auto" stands for.
+_DEFAULT = "hard_thresholding"
+
+
+def resolve_method(method: str | Method) -> Method:
+    """The method object behind a name, or the object itself."""
+    if isinstance(method, str):
+        name = _DEFAULT if method == "auto" else method
+        if name not in METHODS:
+            raise ValueError(f"method={method!r} is unknown; choose 'auto', one of {sorted(METHODS)}, or an object")
+        return METHODS[name]()
+    missing = [name for name in ("releases", "published", "run") if not callable(getattr(method, name, None))]
+    if missing:
+        raise TypeError(f"method={method!r} is not a method of tulle.methods: it lacks {', '.join(missing)}")
+    return method

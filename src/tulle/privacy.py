@@ -1,0 +1,538 @@
+"""Budgets, plans, accounting, calibration, ledgers and reports. The only file that runs accountants.
+
+A method states what it will release as a list of `Release` (mechanism, count). `calibrate` searches the noise for
+that list, the run charges a `Bill` as it goes, and the bill must equal the plan. Nobody writes an epsilon by hand.
+
+Adjacency is replace-one throughout. Proofs: docs/proofs/accounting.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from tulle.events import Event, FloatArray, Library
+from tulle.report import BillLine, PrivacyReport
+
+__all__ = [
+    "Bill",
+    "BillLine",
+    "Budget",
+    "BudgetExceededError",
+    "Ledger",
+    "Plan",
+    "PlanError",
+    "PrivacyReport",
+    "PrivacyWarning",
+    "Release",
+    "calibrate",
+    "epsilon",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+    "library_epsilon",
+]
+
+
+class PlanError(RuntimeError):
+    """A method asked for something else than its plan says: a bug in the method, never a user's mistake."""
+
+
+class PrivacyWarning(UserWarning):
+    """A promise that is weaker than it looks."""
+
+
+class BudgetExceededError(RuntimeError):
+    """A fit would have passed the cap of an open ledger. No noise was drawn and nothing was released."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent: an (epsilon, delta) promise under replace-one adjacency.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, inf).
+    delta : float, default=0.0
+        In [0, 1). 0 admits only releases that are purely epsilon-private.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.epsilon, (int, float)) and 0 < self.epsilon < math.inf):
+            raise ValueError(
+                f"epsilon must be a finite number > 0, got {self.epsilon!r}; use epsilon=None for a fit without privacy"
+            )
+        if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
+            raise ValueError(f"delta must lie in [0, 1), got {self.delta!r}; choose it well below 1 / number of rows")
+
+    def after(self, pure_epsilon: float) -> Budget:
+        """What is left when a purely `pure_epsilon`-private release came first."""
+        return Budget(self.epsilon - pure_epsilon, self.delta)
+
+
+class Chargeable(Protocol):
+    """What accounting needs to know of a mechanism."""
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        """The cost of one release: an event, and how many of it one release is."""
+        ...
+
+    def scaled(self, factor: float) -> Any:
+        """The same mechanism with its noise multiplied by `factor`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of a plan: a mechanism that will be used `count` times under one name."""
+
+    name: str
+    mechanism: Any  # a tulle.mechanisms.Mechanism; accounting uses its Chargeable side only
+    count: int
+
+    def scaled(self, factor: float) -> Release:
+        return replace(self, mechanism=self.mechanism.scaled(factor))
+
+
+Composition = tuple[tuple[Event, int], ...]
+
+# What a fit proves of itself, (epsilon, delta); unlike a Budget it may be infinite.
+Promise = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a fit will release.
+
+    `preliminary` releases are purely private and come first; `releases` may be chosen in view of their answers,
+    because the two parts are added up as (e1 + e2, delta) and never composed more tightly than that.
+    """
+
+    releases: tuple[Release, ...]
+    preliminary: tuple[Release, ...] = ()
+
+    def __iter__(self) -> Any:
+        yield from self.preliminary
+        yield from self.releases
+
+    def composition(self) -> Composition:
+        return compose(self)
+
+
+def compose(releases: Iterable[Release]) -> Composition:
+    """The events of a list of releases with their multiplicities."""
+    total: Counter[Event] = Counter()
+    for release in releases:
+        event, uses = release.mechanism.events
+        total[event] += uses * release.count
+    return tuple(total.items())
+
+
+# --- Gaussian differential privacy -----------------------------------------------------------------------------------
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """The exact delta at `epsilon` of one Gaussian release whose mean moves by `mu` standard deviations."""
+    if mu == 0:
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    upper = epsilon / mu
+    return float(max(ndtr(mu / 2 - upper) - np.exp(epsilon + log_ndtr(-mu / 2 - upper)), 0.0))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest epsilon for which mu-GDP implies (epsilon, delta)."""
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if math.isinf(mu) or delta == 0:
+        return math.inf
+    high = 1.0
+    while gaussian_delta(high, mu) > delta:
+        high *= 2
+    root = float(brentq(lambda e: gaussian_delta(e, mu) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
+    return root * (1 + 1e-12)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu for which mu-GDP implies (epsilon, delta)."""
+    if delta == 0:
+        return 0.0
+    low, high = 1e-12, 1.0
+    while gaussian_delta(epsilon, high) < delta:
+        high *= 2
+    return float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, low, high, xtol=1e-15, rtol=1e-13))
+
+
+# --- accountants -----------------------------------------------------------------------------------------------------
+
+
+class Accountant(ABC):
+    """Turns a composition into an epsilon. Composition is adaptive: each mechanism may depend on earlier answers."""
+
+    name: str
+
+    @abstractmethod
+    def supports(self, composition: Composition, delta: float) -> bool: ...
+
+    @abstractmethod
+    def epsilon(self, composition: Composition, delta: float) -> float: ...
+
+
+def total_mu(composition: Composition) -> float:
+    return math.sqrt(sum(count * event.gaussian_mu() ** 2 for event, count in composition))
+
+
+class GaussianAccountant(Accountant):
+    """mu-GDP: exact where all events are Gaussian, an upper bound where others are dominated by a Gaussian."""
+
+    name = "Gaussian differential privacy"
+
+    def supports(self, composition: Composition, delta: float) -> bool:
+        return delta > 0
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        return gaussian_epsilon(total_mu(composition), delta)
+
+
+_ORDERS = 1.0 + np.geomspace(1e-4, 1e7, 320)
+
+
+def renyi_curve(composition: Composition, orders: FloatArray) -> FloatArray:
+    return np.asarray(sum((count * event.renyi(orders) for event, count in composition), np.zeros_like(orders)))
+
+
+def renyi_conversion(orders: FloatArray, delta: float) -> FloatArray:
+    """What is added to a Rényi curve to get an epsilon at `delta` (Canonne, Kamath, Steinke 2020, prop. 12)."""
+    return (math.log(1 / delta) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+
+
+class RenyiAccountant(Accountant):
+    """Rényi curves added up. Every order gives a valid epsilon; the best one is searched on two nested grids."""
+
+    name = "Rényi differential privacy"
+
+    def supports(self, composition: Composition, delta: float) -> bool:
+        return delta > 0
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        def curve(orders: FloatArray) -> FloatArray:
+            return renyi_curve(composition, orders) + renyi_conversion(orders, delta)
+
+        coarse = curve(_ORDERS)
+        best = int(np.argmin(coarse))
+        low, high = _ORDERS[max(best - 1, 0)], _ORDERS[min(best + 1, len(_ORDERS) - 1)]
+        fine = curve(1.0 + np.geomspace(low - 1, high - 1, 320))
+        return float(max(min(coarse[best], fine.min()), 0.0))
+
+
+class PureAccountant(Accountant):
+    """Basic composition of purely private releases; valid at every delta, 0 included."""
+
+    name = "pure composition"
+
+    def supports(self, composition: Composition, delta: float) -> bool:
+        return True
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        return sum(count * event.pure_epsilon() for event, count in composition)
+
+
+ACCOUNTANTS: tuple[Accountant, ...] = (GaussianAccountant(), RenyiAccountant(), PureAccountant())
+
+
+def best_accountant(composition: Composition, delta: float) -> tuple[float, str]:
+    """The least epsilon that any of our accountants proves, and its name."""
+    if not composition:
+        return 0.0, "nothing was released"
+    proofs = [(a.epsilon(composition, delta), a.name) for a in ACCOUNTANTS if a.supports(composition, delta)]
+    return min(proofs)
+
+
+def epsilon(plan: Plan | Sequence[Release], delta: float) -> float:
+    """The epsilon that is proved for the noise written in a plan.
+
+    Parameters
+    ----------
+    plan : Plan or sequence of Release
+    delta : float
+        In [0, 1).
+    """
+    return proof(plan, delta)[0]
+
+
+def proof(plan: Plan | Sequence[Release], delta: float) -> tuple[float, str]:
+    """The proved epsilon of a plan and the name of the accountant that proves it."""
+    if not isinstance(plan, Plan):
+        plan = Plan(tuple(plan))
+    first = PureAccountant().epsilon(compose(plan.preliminary), delta)
+    rest, name = best_accountant(compose(plan.releases), delta)
+    return first + rest, name
+
+
+def calibrate(releases: Sequence[Release], budget: Budget) -> tuple[Release, ...]:
+    """The releases with the least noise that meets the budget.
+
+    Parameters
+    ----------
+    releases : sequence of Release
+        Their noises are read as relative to each other: all are multiplied by one common factor.
+    budget : Budget
+
+    Returns
+    -------
+    tuple of Release
+        `epsilon(result, budget.delta)` is at most `budget.epsilon`, and within one part in a million of it.
+    """
+
+    def spent(log_factor: float) -> float:
+        return epsilon([r.scaled(math.exp(log_factor)) for r in releases], budget.delta)
+
+    low, high = -1.0, 1.0
+    while spent(high) > budget.epsilon:
+        low, high = high, high + 2 * (high - low)
+        if high > 300:
+            names = ", ".join(r.name for r in releases)
+            raise ValueError(f"no amount of noise on {names} gives {budget}: with delta = 0 use pure mechanisms only")
+    while spent(low) <= budget.epsilon:
+        low, high = low - 2 * (high - low), low
+        if low < -300:
+            raise ValueError(f"the plan costs nothing at any noise: {releases}")
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if spent(middle) <= budget.epsilon else (middle, high)
+    return tuple(r.scaled(math.exp(high)) for r in releases)
+
+
+def library_epsilon(composition: Composition, delta: float, library: Library) -> float | None:
+    """dp-accounting's own epsilon of a composition, as a cross-check; None where it does not know the events."""
+    from dp_accounting import NeighboringRelation, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = (
+        RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+        if library == "rdp"
+        else PLDAccountant(NeighboringRelation.REPLACE_ONE, 1e-4)
+    )
+    for event, count in composition:
+        dp_event = event.to_dp_accounting(library)
+        if dp_event is None:
+            return None
+        # One by one, not as a ComposedDpEvent: the contract test compares sums with our own.
+        accountant.compose(SelfComposedDpEvent(dp_event, count))
+    return float(accountant.get_epsilon(delta))
+
+
+# --- the bill of one fit ---------------------------------------------------------------------------------------------
+
+
+class Bill:
+    """What a fit has released so far. A release is charged before its noise is drawn."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._planned = {release.name: release for release in plan}
+        self._used: Counter[str] = Counter()
+
+    def charge(self, name: str) -> Release:
+        """Charge one use of the release called `name`, or raise if the plan holds no such use."""
+        release = self._planned.get(name)
+        if release is None:
+            raise PlanError(f"the method asks for {name!r}, which is not in its plan ({sorted(self._planned)})")
+        if self._used[name] >= release.count:
+            raise PlanError(f"the method asks for {name!r} more than the {release.count} times in its plan")
+        self._used[name] += 1
+        return release
+
+    def settle(self) -> None:
+        """Raise unless exactly the plan was released."""
+        planned = {name: release.count for name, release in self._planned.items()}
+        if dict(self._used) != {name: count for name, count in planned.items() if count}:
+            raise PlanError(f"the method released {dict(self._used)} but planned {planned}")
+
+
+# --- a cap over many fits --------------------------------------------------------------------------------------------
+
+_open_ledgers: list[Ledger] = []
+
+# Child processes inherit it: a worker that is started while a ledger is open knows that it must not fit unbilled.
+_LEDGER_PROCESS = "TULLE_LEDGER_PROCESS"
+
+_OTHER_PROCESS = (
+    "a ledger is open in another process and cannot bill this fit; run the fits in the ledger's own process "
+    "(n_jobs=1, or joblib's threading backend). Nothing was released"
+)
+
+
+class Ledger:
+    """A cap on everything that fits release while the ledger is open.
+
+    Every private fit inside ``with Ledger(cap):`` is billed, clones and cross-validation folds included; one that
+    would pass the cap raises `BudgetExceededError` before it draws noise. The fits may depend on each other's
+    results: the ledger is a privacy filter (docs/proofs/accounting.md, theorem 4). Its currency (Gaussian mu², Rényi
+    divergence at one order, or plain sums of epsilon and delta) is fixed by the first fit, before that fit's noise.
+
+    Parameters
+    ----------
+    cap : Budget
+        The promise that holds for all fits together.
+
+    Examples
+    --------
+    >>> from tulle import Budget, Ledger
+    >>> with Ledger(Budget(3.0, 1e-5)) as ledger:
+    ...     pass  # fit models here
+    >>> ledger.epsilon
+    0.0
+    """
+
+    def __init__(self, cap: Budget) -> None:
+        if not isinstance(cap, Budget):
+            raise TypeError(f"Ledger(cap) takes a Budget, for example Budget(3.0, 1e-5); got {cap!r}")
+        self.cap = cap
+        self.fits: list[tuple[str, float]] = []
+        self._share: Callable[[Plan, Promise], float] | None = None
+        self._total: Callable[[float], float] = lambda share: 0.0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Ledger:
+        # Process-wide, not per thread: a fold that joblib runs in another thread is billed too.
+        _open_ledgers.append(self)
+        os.environ[_LEDGER_PROCESS] = str(os.getpid())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _open_ledgers.remove(self)
+        if not _open_ledgers:
+            os.environ.pop(_LEDGER_PROCESS, None)
+
+    @property
+    def share(self) -> float:
+        """The part of the cap that is spent, in [0, 1]."""
+        return sum(share for _, share in self.fits)
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon that is proved, at the cap's delta, for everything billed so far."""
+        return self._total(self.share) if self.fits else 0.0
+
+    def bill(self, what: str, plans: Sequence[Plan], promise: Promise) -> int:
+        """Bill a fit before it draws noise; returns how many fits were billed before.
+
+        Where the fit will choose among several plans, in view of its preliminary answers, the dearest is billed.
+        """
+        if os.getpid() != self._pid:
+            raise BudgetExceededError(_OTHER_PROCESS)
+        with self._lock:
+            if self._share is None:
+                self._share, self._total = _cheapest_currency(self.cap, plans, promise)
+            share = max(self._share(plan, promise) for plan in plans)
+            if self.share + share > 1 + 1e-9:
+                raise BudgetExceededError(
+                    f"{what} would take the ledger to {100 * (self.share + share):.1f} % of its cap "
+                    f"(epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; {100 * self.share:.1f} % is spent); "
+                    "nothing was released. Lower this fit's epsilon or open a ledger with a higher cap"
+                )
+            self.fits.append((what, share))
+            return len(self.fits) - 1
+
+    def confirm(self, plan: Plan, promise: Promise, number: int) -> None:
+        """Raise unless the plan that a fit settled on costs no more than was billed for it."""
+        if self._share is None or self._share(plan, promise) > self.fits[number][1] * (1 + 1e-6):
+            raise PlanError("the method's plan depends on the estimated bounds in a way that was not billed")
+
+    def __str__(self) -> str:
+        lines = [
+            f"Ledger: cap epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; "
+            f"proved so far epsilon = {self.epsilon:.4g} ({100 * self.share:.1f} % of the cap)"
+        ]
+        lines += [f"  {100 * share:6.2f} %  {what}" for what, share in self.fits]
+        return "\n".join(lines)
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a Ledger cannot be copied or sent to another process: its fits would be billed twice or never")
+
+
+def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise) -> tuple[int, ...]:
+    """Bill a fit to every open ledger; returns the fit's number in each."""
+    elsewhere = os.environ.get(_LEDGER_PROCESS)
+    if not _open_ledgers and elsewhere not in (None, str(os.getpid())):
+        raise BudgetExceededError(_OTHER_PROCESS)
+    return tuple(ledger.bill(what, plans, promise) for ledger in _open_ledgers)
+
+
+def confirm_open_ledgers(plan: Plan, promise: Promise, numbers: tuple[int, ...]) -> None:
+    """Raise if the plan that a fit chose in view of its preliminary answers costs more than was billed for it."""
+    for ledger, number in zip(_open_ledgers, numbers):
+        ledger.confirm(plan, promise, number)
+
+
+def ledger_is_open() -> bool:
+    """Whether fits in this process are billed to a ledger now."""
+    return bool(_open_ledgers)
+
+
+Currency = tuple[Callable[[Plan, Promise], float], Callable[[float], float]]
+
+
+def _cheapest_currency(cap: Budget, plans: Sequence[Plan], promise: Promise) -> Currency:
+    """The currency in which the first fit takes the least share of the cap.
+
+    Each currency is a valid privacy filter on its own; fixing one before any noise is drawn keeps it so.
+    """
+    currencies = [_sum_currency(cap)]
+    if cap.delta > 0:
+        orders = 1.0 + np.geomspace(1e-3, 1e5, 800)
+        room = np.maximum(cap.epsilon - renyi_conversion(orders, cap.delta), 1e-300)
+        dearest = np.max([renyi_curve(plan.composition(), orders) for plan in plans], axis=0)
+        order = float(orders[np.argmin(dearest / room)])
+        currencies += [_gaussian_currency(cap), _renyi_currency(cap, order)]
+    return min(currencies, key=lambda currency: max(currency[0](plan, promise) for plan in plans))
+
+
+def _sum_currency(cap: Budget) -> Currency:
+    def share(plan: Plan, promise: Promise) -> float:
+        epsilon, delta = promise
+        delta_share = 0.0 if delta == 0 else math.inf if cap.delta == 0 else delta / cap.delta
+        return max(epsilon / cap.epsilon, delta_share)
+
+    return share, lambda total: total * cap.epsilon
+
+
+def _gaussian_currency(cap: Budget) -> Currency:
+    mu = gaussian_mu(cap.epsilon, cap.delta)
+    return (
+        lambda plan, promise: (total_mu(plan.composition()) / mu) ** 2,
+        lambda total: gaussian_epsilon(math.sqrt(total) * mu, cap.delta),
+    )
+
+
+def _renyi_currency(cap: Budget, order: float) -> Currency:
+    orders = np.array([order])
+    conversion = float(renyi_conversion(orders, cap.delta)[0])
+    room = cap.epsilon - conversion
+    if room <= 0:
+        return lambda plan, promise: math.inf, lambda total: math.inf
+    return (
+        lambda plan, promise: float(renyi_curve(plan.composition(), orders)[0]) / room,
+        lambda total: total * room + conversion,
+    )

@@ -1,0 +1,57 @@
+"""What everyone may know before a fit, and all that a method gets to know besides its private answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tulle.losses import Loss
+from tulle.privacy import Budget
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """Public quantities of a fit.
+
+    Attributes
+    ----------
+    n_rows, n_features, n_nonzero : int
+        n, d and s (non-zero weights per output).
+    loss : Loss
+    budget : Budget or None
+        What the method itself may spend; None for a fit without privacy.
+    row_l2, row_linf, label : float
+        Bounds on the features of a row in two norms and on |y|, declared or privately estimated. inf only without
+        privacy.
+    fit_intercept : bool
+        Whether the model has a constant column besides the features.
+    rows_per_unit : int
+        How many rows one unit of privacy (a row, a person) has at most.
+    tighten : bool
+        Whether sensitivities may shrink with the public weights (off under the papers' own calibration).
+    """
+
+    n_rows: int
+    n_features: int
+    n_nonzero: int
+    loss: Loss
+    budget: Budget | None
+    row_l2: float
+    row_linf: float
+    label: float
+    fit_intercept: bool
+    rows_per_unit: int = 1
+    tighten: bool = True
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights of one output, the intercept's included."""
+        return self.n_features + self.fit_intercept
+
+    def row_bound(self, intercept_value: float) -> float:
+        """The ℓ2 bound of a row with its constant column."""
+        return math.hypot(self.row_l2, intercept_value)
+
+    def entry_bound(self, intercept_value: float) -> float:
+        """The ℓ∞ bound of a row with its constant column."""
+        return max(self.row_linf, intercept_value)

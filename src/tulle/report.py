@@ -1,0 +1,159 @@
+"""The privacy report of a fit: what a privacy officer reads and signs."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class BillLine:
+    """One kind of release on the bill.
+
+    Attributes
+    ----------
+    release : str
+        The name the method uses for it.
+    mechanism : str
+        What draws the noise.
+    count : int
+        How often it was used.
+    noise_per_sensitivity : float
+        Noise scale divided by the replace-one sensitivity; one figure for all uses of the line.
+    epsilon_alone : float
+        What these uses would cost if they were all that was released, at the report's delta.
+    """
+
+    release: str
+    mechanism: str
+    count: int
+    noise_per_sensitivity: float
+    epsilon_alone: float
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """What was asked, what is proved for the noise really drawn, and under which assumptions.
+
+    Attributes
+    ----------
+    epsilon : float
+        The epsilon that is proved. inf means that nothing is promised.
+    delta : float
+        The delta at which `epsilon` is proved.
+    asked : tuple of (float, float) or None
+        The (epsilon, delta) that was asked for; None for a fit without privacy.
+    method : str
+        The algorithm and its public settings.
+    calibration : str
+        "rigorous", "published" or "none".
+    accountant : str
+        Which argument proves `epsilon`.
+    unit : str
+        Whose data one promise covers.
+    bill : tuple of BillLine
+    assumptions : tuple of str
+    who_saw_what : tuple of str
+    seeded : bool
+        Whether the noise came from a seed of the user's.
+    floating_point_slack : float
+        Upper bound on what finite precision can add to delta.
+    """
+
+    epsilon: float
+    delta: float
+    asked: tuple[float, float] | None
+    method: str
+    calibration: str
+    accountant: str
+    unit: str
+    bill: tuple[BillLine, ...]
+    assumptions: tuple[str, ...]
+    who_saw_what: tuple[str, ...]
+    seeded: bool
+    floating_point_slack: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain Python values."""
+        return asdict(self)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The report as JSON. Infinite figures are written as the string "inf"."""
+        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        sections = [
+            ("Promise", self._promise()),
+            ("Unit", self.unit),
+            ("Method", self.method),
+            ("Proof", f"{self.accountant}; calibration: {self.calibration}"),
+        ]
+        lines = ["Privacy report", "=" * 14]
+        for title, text in sections:
+            lines += textwrap.wrap(
+                text, _WIDTH, initial_indent=f"{title:<10}", subsequent_indent=" " * 10, break_long_words=False
+            )
+        lines += ["", "The bill", *self._table()]
+        for title, items in (("Assumptions", self.assumptions), ("Who saw what", self.who_saw_what)):
+            lines += ["", title]
+            for item in items:
+                lines += textwrap.wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+    def _promise(self) -> str:
+        if self.asked is None:
+            return "none. This fit used no noise (epsilon=None); the model may reveal any row it was trained on."
+        asked = f"ε = {self.asked[0]:g}, δ = {self.asked[1]:g} was asked for; "
+        if math.isinf(self.epsilon):
+            return asked + "nothing is proved for the noise that was drawn."
+        proved = f"ε = {_rounded_up(self.epsilon)}, δ = {self.delta:g} is proved for the noise that was drawn."
+        if self.epsilon > self.asked[0] * (1 + 1e-9):
+            proved += " That is MORE than was asked for: the published noise is too small for its claim."
+        odds = math.exp(min(self.epsilon, 700))
+        return (
+            f"{asked}{proved} Whoever sees the model can at most multiply their odds on any statement about one unit "
+            f"by {odds:.4g}, except with probability of the order of δ."
+        )
+
+    def _table(self) -> list[str]:
+        head = ("release", "mechanism", "times", "noise / sensitivity", "ε if alone")
+        body = [
+            (
+                line.release,
+                line.mechanism,
+                f"{line.count:,}",
+                f"{line.noise_per_sensitivity:.5g}",
+                f"{line.epsilon_alone:.4g}",
+            )
+            for line in self.bill
+        ]
+        widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
+        return [
+            "  "
+            + "  ".join(f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths)))
+            for row in (head, *body)
+        ]
+
+
+def _rounded_up(epsilon: float) -> str:
+    """Five significant digits, never below the value: a printed promise must not be smaller than the proof."""
+    if epsilon == 0 or math.isinf(epsilon):
+        return f"{epsilon:g}"
+    step = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
+    # The proved epsilon ends within one part in a million of the budget from below: 0.9999999 prints as 1.
+    return f"{math.ceil(epsilon / step - 1e-9) * step:.5g}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
