@@ -61,7 +61,7 @@ def rcv1_like(
     preference = rng.normal(0, 1, d)  # how much more often a word occurs in documents of class +1
     columns = np.empty((n, per_row), dtype=np.int64)
     for sign in (-1.0, 1.0):
-        weights = np.cumsum(frequency * np.exp(0.6 * sign * preference))
+        weights = np.cumsum(frequency * np.exp(0.3 * sign * preference))
         rows = y == sign
         draws = rng.random((int(rows.sum()), per_row)) * weights[-1]
         columns[rows] = np.minimum(np.searchsorted(weights, draws), d - 1)

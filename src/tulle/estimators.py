@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import os
 import sys
 import time
 import warnings
@@ -20,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases
+from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases, reliable
 from tulle.curator import Curator
 from tulle.events import FloatArray
 from tulle.losses import Loss, Poisson, resolve_loss
@@ -28,20 +27,21 @@ from tulle.methods import Method, resolve_method
 from tulle.privacy import (
     BillLine,
     Budget,
-    BudgetExceededError,
     Plan,
     PrivacyReport,
     PrivacyWarning,
     Release,
     bill_open_ledgers,
     calibrate,
-    confirm_open_ledgers,
+    confirm_entries,
+    epsilon,
     gaussian_mu,
-    ledger_is_open,
     proof,
+    stream_of,
 )
 from tulle.public import PublicFacts
 from tulle.randomness import keyed_generator
+from tulle.report import rounded_up
 from tulle.rows import Rows
 
 Seed = int | np.random.RandomState | np.random.Generator | None
@@ -70,8 +70,8 @@ _PARAMETERS = """
         Whether to add a constant column; it counts in every sensitivity and is never thresholded.
     random_state : int, RandomState, Generator or None, default=None
         None draws noise from a cryptographic stream keyed by the operating system. A seed makes the fit reproducible,
-        and the promise void towards whoever knows it or sees another fit with the same seed. Inside a `Ledger`, fits
-        that share a seed still get different noise.
+        and the promise void towards whoever knows it, can guess it, or sees another fit with the same seed. Inside a
+        `Ledger`, fits that share a seed still get different noise.
     verbose : int, default=0
         1 shows progress on standard error (step counts only, nothing private). scikit-learn's callbacks
         (``set_callbacks``) are supported too.
@@ -134,20 +134,10 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def __getstate__(self) -> Any:
-        state = super().__getstate__()
-        # joblib sends folds to workers by pickling; a fit over there could not be billed to the ledger over here.
-        return {**state, "_ledger_process": os.getpid()} if ledger_is_open() else state
-
     # --- fitting ---
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> FloatArray:
         """The weights of shape (features + 1, outputs), with `privacy_`, `n_iter_` and `n_passes_` set."""
-        if self.__dict__.get("_ledger_process", os.getpid()) != os.getpid():
-            raise BudgetExceededError(
-                "this model was sent here from a process with an open ledger, which cannot bill a fit in this one; "
-                "use n_jobs=1 or joblib's threading backend, or clone the model to fit it outside of that ledger"
-            )
         if self.calibration not in ("rigorous", "published"):
             raise ValueError(f"calibration must be 'rigorous' or 'published', got {self.calibration!r}")
         bounds = Bounds() if self.bounds is None else self.bounds
@@ -159,6 +149,14 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         wanted = self._bounds_to_estimate(bounds, method, loss) if budget is not None else ()
         first = 0.0 if budget is None or not wanted else bounds.estimate_share * budget.epsilon
         preliminary = quantile_releases(wanted, first) if wanted else ()
+        if wanted and not reliable(n_rows, bounds.quantile, first / len(wanted), bounds.rows_per_person):
+            warnings.warn(
+                f"{n_rows} rows are too few to estimate {', '.join(wanted)} reliably at epsilon = "
+                f"{first / len(wanted):.3g} each, and a bad bound drowns the model in noise; declare what you know "
+                "with bounds=Bounds(...)",
+                UserWarning,
+                stacklevel=3,
+            )
         rest = None if budget is None else budget.after(first)
         public = PublicFacts(
             n_rows=n_rows,
@@ -171,7 +169,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
             label=math.inf,
             fit_intercept=bool(self.fit_intercept),
             rows_per_unit=bounds.rows_per_person,
-            tighten=self.calibration == "rigorous",
+            as_published=self.calibration == "published",
         )
         active = self._active_rows(groups, bounds, n_rows)
 
@@ -179,9 +177,9 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         plans = [Plan(self._noised(method, facts), preliminary) for facts in _possible_facts(public, bounds, wanted)]
         delta = 0.0 if budget is None else budget.delta
         promise = max(proof(plan, delta)[0] for plan in plans)
-        numbers_in_ledgers = bill_open_ledgers(f"{type(self).__name__}.fit", plans, (promise, delta))
+        entries = bill_open_ledgers(f"{type(self).__name__}.fit", plans, (promise, delta), bounds.rows_per_person)
 
-        generator = keyed_generator(self._seed(), numbers_in_ledgers)
+        generator = keyed_generator(self._seed(), stream_of(entries))
         rows = Rows(X, targets, active)
         progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
         scout = Curator(rows, public, Plan((), preliminary), generator, progress.advance)
@@ -191,7 +189,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         known.clip(rows, loss)
         public = _facts_with(public, known)
         plan = Plan(self._noised(method, public), preliminary)
-        confirm_open_ledgers(plan, (proof(plan, delta)[0], delta), numbers_in_ledgers)
+        confirm_entries(entries, plan, (proof(plan, delta)[0], delta))
         analyst = Curator(rows, public, Plan(plan.releases), generator, progress.advance)
         weights = method.run(analyst.ask, public)
         analyst.settle()
@@ -276,10 +274,13 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
                 PrivacyWarning,
                 stacklevel=4,
             )
-        person = f"one person with at most {public.rows_per_unit} rows" if public.rows_per_unit > 1 else "one row"
+        person = (
+            f"one person with at most {public.rows_per_unit} rows (how many is not protected)"
+            if public.rows_per_unit > 1
+            else "one row"
+        )
         if plan.preliminary:
-            spent = sum(release.mechanism.events[0].pure_epsilon() for release in plan.preliminary)
-            accountant += f", after {spent:.4g} of pure ε for the bounds (added up)"
+            accountant += f", after {epsilon(Plan((), plan.preliminary), 0.0):.4g} of pure ε for the bounds (added up)"
         return PrivacyReport(
             epsilon=proved,
             delta=delta,
@@ -287,7 +288,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
             method=method.describe(public),
             calibration="none" if budget is None else self.calibration,
             accountant="none" if budget is None else accountant,
-            unit=f"{person} (replace-one: the number of rows, {public.n_rows:,}, is public)",
+            unit=f"{person}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
             bill=tuple(
                 BillLine(
                     release.name,
@@ -335,12 +336,12 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         if public.budget is not None:
             lines.append(
                 "Arithmetic is idealised; finite precision adds at most "
-                f"{_slack(proved, rounding):.2g} to δ (released values lie on a grid of 1/8 to 1/4 of the noise scale, "
-                "selections are made on float64 scores). Running time is not protected."
+                f"{rounded_up(_slack(proved, rounding), 2)} to δ (released values lie on a grid of 1/8 to 1/4 of the "
+                "noise scale, selections are made on float64 scores). Running time is not protected."
             )
             lines.append(
-                "The noise came from a seed: the fit is reproducible, and not private against anyone who knows the "
-                "seed or who sees another fit with the same seed."
+                "The noise came from a seed: the fit is reproducible, and not private against anyone who knows or "
+                "guesses the seed, or who sees another fit with the same seed."
                 if self.random_state is not None
                 else "The noise came from AES-128 in counter mode, keyed by the operating system."
             )

@@ -116,7 +116,8 @@ class LaplaceEvent(Event):
         # Mironov 2017, table II, written with logarithms so that large orders do not overflow.
         first = np.log(orders / (2 * orders - 1)) + (orders - 1) * shift
         second = np.log((orders - 1) / (2 * orders - 1)) - orders * shift
-        return np.maximum(np.logaddexp(first, second) / (orders - 1), 0.0)
+        rounding = 1e-13 * (1 + orders * shift) / (orders - 1)
+        return np.maximum(np.logaddexp(first, second) / (orders - 1), 0.0) + rounding
 
     def to_dp_accounting(self, library: Library) -> Any:
         from dp_accounting import dp_event

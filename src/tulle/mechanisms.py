@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tulle.events import BoundedRangeEvent, Event, ExposedEvent, FloatArray, GaussianEvent, LaplaceEvent
 from tulle.events import NoisePerSensitivity as Noise
 
-# Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on both data sets.
+# Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on either side of a border.
 _ULPS = 12 * 2.0**-53
 
 
@@ -123,7 +123,8 @@ class Mechanism(ABC):
 
 def _expected_error(count: int, size: float, scale: float, among: int) -> float:
     """Expected sum of rounding errors over the `count` largest of `among` noisy values."""
-    typical = 1.0 + math.sqrt(2 * math.log(max(among / max(count, 1), 1.0)))
+    # The mean of the largest 1/x of |N(0,1)|, |Laplace| or |Gumbel| draws is at most 2 + log x.
+    typical = 2.0 + math.log(max(among / max(count, 1), 1.0))
     return _ULPS * (math.sqrt(count) * size + count * scale * (1.0 + typical))
 
 
@@ -143,12 +144,18 @@ class _AdditiveNoise(Mechanism):
         self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> FloatArray:
         scale = self._scale(self._relevant(sensitivity))
-        noisy = exact + scale * self._draw(exact.shape, generator) if scale else exact
-        kept = noisy if then is None else then(noisy)
         if scale == 0:
-            return kept
+            return exact if then is None else then(exact)
+        noisy = self._draw(exact.shape, generator)  # in place from here on: vectors can be long
+        noisy *= scale
+        noisy += exact
+        kept = noisy if then is None else then(noisy)
         grid = rounding_grid(scale)
-        return np.round(kept / grid) * grid
+        kept /= grid
+        np.round(kept, out=kept)
+        kept *= grid
+        kept += 0.0  # no negative zeros
+        return kept
 
     def rounding(
         self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None

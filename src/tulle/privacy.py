@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -23,7 +25,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from tulle.events import Event, FloatArray, Library
-from tulle.report import BillLine, PrivacyReport
+from tulle.report import BillLine, PrivacyReport, rounded_up
 
 __all__ = [
     "Bill",
@@ -167,7 +169,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     while gaussian_delta(high, mu) > delta:
         high *= 2
     root = float(brentq(lambda e: gaussian_delta(e, mu) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
-    return root * (1 + 1e-12)
+    return root * (1 + 1e-7)  # beyond what rounding can hide, also where epsilon and delta are tiny
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -177,7 +179,8 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     low, high = 1e-12, 1.0
     while gaussian_delta(epsilon, high) < delta:
         high *= 2
-    return float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, low, high, xtol=1e-15, rtol=1e-13))
+    root = float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, low, high, xtol=1e-15, rtol=1e-13))
+    return root * (1 - 1e-9)
 
 
 # --- accountants -----------------------------------------------------------------------------------------------------
@@ -371,7 +374,8 @@ class Bill:
 
 _open_ledgers: list[Ledger] = []
 
-# Child processes inherit it: a worker that is started while a ledger is open knows that it must not fit unbilled.
+# Child processes inherit it: a worker that is started while a ledger is open knows that it must not fit unbilled. One
+# that was started before looks for a marker file of its parent.
 _LEDGER_PROCESS = "TULLE_LEDGER_PROCESS"
 
 _OTHER_PROCESS = (
@@ -407,8 +411,8 @@ class Ledger:
             raise TypeError(f"Ledger(cap) takes a Budget, for example Budget(3.0, 1e-5); got {cap!r}")
         self.cap = cap
         self.fits: list[tuple[str, float]] = []
-        self._share: Callable[[Plan, Promise], float] | None = None
-        self._total: Callable[[float], float] = lambda share: 0.0
+        self._currency: Currency | None = None
+        self._rows_per_unit: int | None = None
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -416,6 +420,7 @@ class Ledger:
         # Process-wide, not per thread: a fold that joblib runs in another thread is billed too.
         _open_ledgers.append(self)
         os.environ[_LEDGER_PROCESS] = str(os.getpid())
+        _marker(os.getpid()).touch()
         return self
 
     def __exit__(
@@ -424,6 +429,7 @@ class Ledger:
         _open_ledgers.remove(self)
         if not _open_ledgers:
             os.environ.pop(_LEDGER_PROCESS, None)
+            _marker(os.getpid()).unlink(missing_ok=True)
 
     @property
     def share(self) -> float:
@@ -433,9 +439,9 @@ class Ledger:
     @property
     def epsilon(self) -> float:
         """The epsilon that is proved, at the cap's delta, for everything billed so far."""
-        return self._total(self.share) if self.fits else 0.0
+        return self._currency[1](self.share) if self._currency is not None else 0.0
 
-    def bill(self, what: str, plans: Sequence[Plan], promise: Promise) -> int:
+    def bill(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int = 1) -> int:
         """Bill a fit before it draws noise; returns how many fits were billed before.
 
         Where the fit will choose among several plans, in view of its preliminary answers, the dearest is billed.
@@ -443,27 +449,32 @@ class Ledger:
         if os.getpid() != self._pid:
             raise BudgetExceededError(_OTHER_PROCESS)
         with self._lock:
-            if self._share is None:
-                self._share, self._total = _cheapest_currency(self.cap, plans, promise)
-            share = max(self._share(plan, promise) for plan in plans)
+            if self._rows_per_unit not in (None, rows_per_unit):
+                raise ValueError(
+                    f"this ledger protects units of {self._rows_per_unit} row(s) and {what} units of {rows_per_unit}; "
+                    "their costs cannot be added up, use a ledger for each"
+                )
+            currency = self._currency or _cheapest_currency(self.cap, plans, promise)
+            share = max(currency[0](plan, promise) for plan in plans)
             if self.share + share > 1 + 1e-9:
                 raise BudgetExceededError(
                     f"{what} would take the ledger to {100 * (self.share + share):.1f} % of its cap "
                     f"(epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; {100 * self.share:.1f} % is spent); "
                     "nothing was released. Lower this fit's epsilon or open a ledger with a higher cap"
                 )
+            self._currency, self._rows_per_unit = currency, rows_per_unit
             self.fits.append((what, share))
             return len(self.fits) - 1
 
     def confirm(self, plan: Plan, promise: Promise, number: int) -> None:
         """Raise unless the plan that a fit settled on costs no more than was billed for it."""
-        if self._share is None or self._share(plan, promise) > self.fits[number][1] * (1 + 1e-6):
+        if self._currency is None or self._currency[0](plan, promise) > self.fits[number][1] * (1 + 1e-8):
             raise PlanError("the method's plan depends on the estimated bounds in a way that was not billed")
 
     def __str__(self) -> str:
         lines = [
             f"Ledger: cap epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; "
-            f"proved so far epsilon = {self.epsilon:.4g} ({100 * self.share:.1f} % of the cap)"
+            f"proved so far epsilon = {rounded_up(self.epsilon)} ({100 * self.share:.1f} % of the cap)"
         ]
         lines += [f"  {100 * share:6.2f} %  {what}" for what, share in self.fits]
         return "\n".join(lines)
@@ -472,23 +483,32 @@ class Ledger:
         raise TypeError("a Ledger cannot be copied or sent to another process: its fits would be billed twice or never")
 
 
-def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise) -> tuple[int, ...]:
-    """Bill a fit to every open ledger; returns the fit's number in each."""
+# A fit's place in a ledger: the ledger and the number of fits billed before.
+Entry = tuple[Ledger, int]
+
+
+def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Entry, ...]:
+    """Bill a fit to every open ledger."""
     elsewhere = os.environ.get(_LEDGER_PROCESS)
-    if not _open_ledgers and elsewhere not in (None, str(os.getpid())):
+    descendant = elsewhere not in (None, str(os.getpid())) or _marker(os.getppid()).exists()
+    if not _open_ledgers and descendant:
         raise BudgetExceededError(_OTHER_PROCESS)
-    return tuple(ledger.bill(what, plans, promise) for ledger in _open_ledgers)
+    return tuple((ledger, ledger.bill(what, plans, promise, rows_per_unit)) for ledger in list(_open_ledgers))
 
 
-def confirm_open_ledgers(plan: Plan, promise: Promise, numbers: tuple[int, ...]) -> None:
+def confirm_entries(entries: Sequence[Entry], plan: Plan, promise: Promise) -> None:
     """Raise if the plan that a fit chose in view of its preliminary answers costs more than was billed for it."""
-    for ledger, number in zip(_open_ledgers, numbers):
+    for ledger, number in entries:
         ledger.confirm(plan, promise, number)
 
 
-def ledger_is_open() -> bool:
-    """Whether fits in this process are billed to a ledger now."""
-    return bool(_open_ledgers)
+def stream_of(entries: Sequence[Entry]) -> tuple[int, ...]:
+    """What tells the noise of a billed fit from that of another under the same seed."""
+    return tuple(number for _, number in entries)
+
+
+def _marker(process: int) -> Path:
+    return Path(tempfile.gettempdir()) / f"tulle-ledger-{process}"
 
 
 Currency = tuple[Callable[[Plan, Promise], float], Callable[[float], float]]

@@ -27,8 +27,9 @@ class PublicFacts:
         Whether the model has a constant column besides the features.
     rows_per_unit : int
         How many rows one unit of privacy (a row, a person) has at most.
-    tighten : bool
-        Whether sensitivities may shrink with the public weights (off under the papers' own calibration).
+    as_published : bool
+        Whether to run the algorithm with the noise that its paper prints: sensitivities then do not shrink with the
+        public weights, and nothing is asked that the paper does not ask.
     """
 
     n_rows: int
@@ -41,7 +42,7 @@ class PublicFacts:
     label: float
     fit_intercept: bool
     rows_per_unit: int = 1
-    tighten: bool = True
+    as_published: bool = False
 
     @property
     def n_parameters(self) -> int:

@@ -79,7 +79,7 @@ class ClippedGradient(Query):
         """
         row, entry = public.row_bound(self.intercept_value), public.entry_bound(self.intercept_value)
         slope = self.clip
-        if public.tighten:
+        if not public.as_published:
             two = float(np.sqrt((self.weights**2).sum(axis=0)).max())
             one = float(np.abs(self.weights).sum(axis=0).max())
             margins = min((row * two) if two else 0.0, (entry * one) if one else 0.0)
@@ -98,15 +98,18 @@ class ClippedGradient(Query):
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         level = self.level(public)
-        return rows.reduce(lambda block: self._contribution(block, level, public)) / public.n_rows
+        total = rows.reduce(lambda block: self._contribution(block, level, public))
+        total /= public.n_rows
+        return total
 
     def _contribution(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
         slopes = public.loss.slope(block.margins(self.weights, self.intercept_value), block.targets)
-        # Behind the estimator's checks a record that is not finite counts as nothing rather than raise.
+        # Behind the estimator's checks a record whose slope is not finite counts as nothing rather than raise.
         slopes = np.where(np.isfinite(slopes) & block.active[:, None], slopes, 0.0)
         norms = self._contribution_norms(block, slopes)
         with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.where(norms > level, level / norms, 1.0)
+            # Written so that a norm which is not a number counts as nothing, never as unclipped.
+            factor = np.where(norms <= level, 1.0, np.where(norms < np.inf, level / norms, 0.0))
         slopes = slopes * factor[:, None]
         total = np.zeros_like(self.weights)
         features = public.n_features
@@ -155,12 +158,14 @@ class Step(Query):
         return float(np.linalg.norm(self.gradient.weights)) + self.step_size * self.gradient.size(public)
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
-        weights = self.gradient.weights
-        start = weights.copy()
+        start = self.gradient.weights.copy()
         start[: public.n_features] *= 1.0 - self.step_size * self.penalty
         if self.gradient.support is not None:
-            start = np.where(self.gradient.support, start, 0.0)
-        return start - self.step_size * self.gradient.evaluate(rows, public)
+            start[~self.gradient.support] = 0.0
+        step = self.gradient.evaluate(rows, public)
+        step *= -self.step_size
+        step += start
+        return step
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +186,12 @@ class Magnitudes(Query):
 
 @dataclass(frozen=True, eq=False)
 class QuantileScores(Query):
-    """For each value of a public grid, minus how far its rank is from the wanted quantile.
+    """For each cell of a public grid, minus how many ranks it is away from holding the wanted quantile.
 
-    score(t) = -|#{rows with norm (or |label|) <= t} - quantile × n|. Replacing a row moves each count by at most 1.
+    With C(t) the number of rows whose norm (or |label|) is at most t, cell k between two values of the grid scores
+    -max(quantile n - C(t_k), C(t_{k-1}) - quantile n, 0). Replacing a row moves each count by at most 1, and a maximum
+    moves by no more than what it is taken over. Scoring cells, not values, tells the cell that all rows lie in from
+    the empty ones above it.
 
     Parameters
     ----------
@@ -206,7 +214,8 @@ class QuantileScores(Query):
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         counts = rows.reduce(self._counts)
-        return -np.abs(counts - self.quantile * public.n_rows)[:, None]
+        below, wanted = np.r_[0.0, counts[:-1]], self.quantile * public.n_rows
+        return -np.maximum(np.maximum(wanted - counts, below - wanted), 0.0)[:, None]
 
     def _counts(self, block: Block) -> FloatArray:
         values = np.abs(block.targets) if self.of == "label" else block.norms("l2" if self.of == "row_l2" else "linf")
@@ -215,10 +224,50 @@ class QuantileScores(Query):
 
 
 @dataclass(frozen=True, eq=False)
+class Curvature(Query):
+    """The mean over rows of <x, v>² / |v|² for a public direction v: how fast margins change along it.
+
+    By Cauchy-Schwarz each row contributes between 0 and its squared norm, and contributions are clipped to a squared
+    bound in any case, so replacing a row moves the mean by at most the squared bound / n: one bound, not two.
+
+    Parameters
+    ----------
+    direction : array of shape (n_parameters, n_outputs)
+        Already public.
+    intercept_value : float, default=0.0
+        Entry of the constant column; 0 for no intercept.
+    row_bound : float or None, default=None
+        The bound whose square contributions are clipped to; None is the row bound, and then nothing is clipped.
+    """
+
+    direction: FloatArray
+    intercept_value: float = 0.0
+    row_bound: float | None = None
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        moved = self.size(public) * public.rows_per_unit / public.n_rows
+        return Sensitivity(l1=moved, l2=moved, linf=moved)
+
+    def size(self, public: PublicFacts) -> float:
+        return (public.row_bound(self.intercept_value) if self.row_bound is None else self.row_bound) ** 2
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        length = float((self.direction**2).sum())
+        if length == 0:
+            return np.zeros((1, 1))
+        return rows.reduce(lambda block: self._contribution(block, length, self.size(public))) / public.n_rows
+
+    def _contribution(self, block: Block, length: float, bound: float) -> FloatArray:
+        squares = (block.margins(self.direction, self.intercept_value) ** 2).sum(axis=1) / length
+        counted = np.where(np.isfinite(squares) & block.active, np.minimum(squares, bound), 0.0)
+        return np.array([[float(counted.sum())]])
+
+
+@dataclass(frozen=True, eq=False)
 class CurvatureAlongGradient(Query):
     """The curvature that the loss can have along the gradient, restricted to the features in play.
 
-    Those are the current support and the `keep` largest entries of the gradient. Its reciprocal is the step of
+    Those are the current support and the `keep` largest entries of the gradient. The reciprocal is the step of
     normalised iterative hard thresholding (Blumensath and Davies 2010). It has no useful sensitivity, so no mechanism
     but the exact answer of a fit without privacy accepts it.
     """
@@ -236,13 +285,6 @@ class CurvatureAlongGradient(Query):
         weights = self.gradient.weights
         gradient = self.gradient.evaluate(rows, public)
         direction = np.where(weights != 0, gradient, HardThreshold(self.keep, public.n_features)(gradient))
-        length = float((direction**2).sum())
-        if length == 0:
-            return np.zeros((1, 1))
-
-        def squares(block: Block) -> FloatArray:
-            margins = np.where(block.active[:, None], block.margins(direction, self.gradient.intercept_value), 0.0)
-            return np.array([[float((margins**2).sum())]])
-
         label = max(float(np.abs(block.targets).max()) for block in rows.blocks)
-        return rows.reduce(squares) / public.n_rows * public.loss.typical_curvature(label) / length
+        along = Curvature(direction, self.gradient.intercept_value).evaluate(rows, public)
+        return along * public.loss.typical_curvature(label)

@@ -111,13 +111,14 @@ class PrivacyReport:
         asked = f"ε = {self.asked[0]:g}, δ = {self.asked[1]:g} was asked for; "
         if math.isinf(self.epsilon):
             return asked + "nothing is proved for the noise that was drawn."
-        proved = f"ε = {_rounded_up(self.epsilon)}, δ = {self.delta:g} is proved for the noise that was drawn."
+        proved = f"ε = {rounded_up(self.epsilon)}, δ = {self.delta:g} is proved for the noise that was drawn."
         if self.epsilon > self.asked[0] * (1 + 1e-9):
             proved += " That is MORE than was asked for: the published noise is too small for its claim."
-        odds = math.exp(min(self.epsilon, 700))
+        odds = rounded_up(math.exp(min(self.epsilon, 700)), 4)
         return (
-            f"{asked}{proved} Whoever sees the model can at most multiply their odds on any statement about one unit "
-            f"by {odds:.4g}, except with probability of the order of δ."
+            f"{asked}{proved} Compared with a model fitted after one unit's data was replaced, whoever sees the model "
+            f"can at most multiply their odds on any statement about that unit by {odds}, except with probability of "
+            "the order of δ."
         )
 
     def _table(self) -> list[str]:
@@ -128,7 +129,7 @@ class PrivacyReport:
                 line.mechanism,
                 f"{line.count:,}",
                 f"{line.noise_per_sensitivity:.5g}",
-                f"{line.epsilon_alone:.4g}",
+                rounded_up(line.epsilon_alone, 4),
             )
             for line in self.bill
         ]
@@ -140,13 +141,16 @@ class PrivacyReport:
         ]
 
 
-def _rounded_up(epsilon: float) -> str:
-    """Five significant digits, never below the value: a printed promise must not be smaller than the proof."""
-    if epsilon == 0 or math.isinf(epsilon):
-        return f"{epsilon:g}"
-    step = 10.0 ** (math.floor(math.log10(epsilon)) - 4)
-    # The proved epsilon ends within one part in a million of the budget from below: 0.9999999 prints as 1.
-    return f"{math.ceil(epsilon / step - 1e-9) * step:.5g}"
+def rounded_up(value: float, digits: int = 5) -> str:
+    """A few significant digits, never below the value: a printed promise must not be smaller than the proof."""
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    for steps in (math.floor(value / step), math.floor(value / step) + 1, math.floor(value / step) + 2):
+        text = f"{steps * step:.{digits}g}"
+        if float(text) >= value:
+            return text
+    raise AssertionError(f"{value} cannot be printed")
 
 
 def _finite(value: Any) -> Any:

@@ -10,7 +10,7 @@ row norms by a factor per row that is applied to margins and slopes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from tulle.events import FloatArray
 from tulle.losses import Norm
 
 _DENSE_BLOCK_BYTES = 1 << 25
+_SPARSE_PART_ENTRIES = 1 << 16
+_SHORTEST, _LONGEST = 1e-140, 1e140
 
 
 class Block(ABC):
@@ -30,7 +32,7 @@ class Block(ABC):
         self.targets = targets
         self.active = active  # rows that count; a person's surplus rows do not
         self._scale: FloatArray | None = None
-        self._raw_norms: dict[Norm, FloatArray] = {}
+        self._known_norms: dict[Norm, FloatArray] = {}
         self._last_margins: tuple[FloatArray, float, FloatArray] | None = None
 
     @property
@@ -54,8 +56,8 @@ class Block(ABC):
         """The squared ℓ2 norm of each row of X restricted to some features."""
 
     @abstractmethod
-    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
-        """X restricted to some features, as something that can be multiplied."""
+    def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
+        """The lines of Xᵀ @ slopes that belong to some features, for one column of slopes."""
 
     @abstractmethod
     def _clip_entries(self, bound: float) -> None: ...
@@ -66,30 +68,41 @@ class Block(ABC):
     def clip_entries(self, bound: float) -> None:
         """Clip every entry of X to [-bound, bound]. Comes before `clip_rows`."""
         self._clip_entries(bound)
-        self._raw_norms = {}
+        self._forget()
 
-    def clip_rows(self, bound: float, normalise: bool) -> None:
-        """Scale rows longer than `bound` down to it; with `normalise`, scale every non-empty row to it."""
+    def _forget(self) -> None:
+        self._known_norms, self._last_margins = {}, None
+
+    def clip_rows(self, bound: float, entry_bound: float, normalise: bool) -> None:
+        """Scale rows longer than `bound` down to it.
+
+        With `normalise`, scale every row to it, but no further than until its largest entry reaches `entry_bound`.
+        """
         # A computed norm can fall short of the true one by d roundings; divide by an upper bound of the true norm.
         norms = self._norms("l2") * (1 + self._n_features() * 2.0**-52)
-        with np.errstate(divide="ignore"):
-            scale = bound / norms
-        if not normalise:
-            scale = np.minimum(scale, 1.0)
-        self._scale = np.where(norms > 0, scale, 1.0)
-        self._raw_norms = {}
+        with np.errstate(all="ignore"):
+            largest = entry_bound / self._norms("linf") if normalise else 1.0
+            scale = np.minimum(bound / norms, largest)
+        # Squares of entries outside of these limits over- or underflow: beyond the upper one a record counts as
+        # nothing, below the lower one it is shorter than any bound and stays as it is.
+        self._scale = np.where(norms > _SHORTEST, scale, 1.0)
+        too_long = ~(norms < _LONGEST)
+        self._scale[too_long] = 0.0
+        self.active = self.active & ~too_long
+        self._forget()
 
     def norms(self, norm: Norm) -> FloatArray:
         """The norm of each row as it now is, clipped or not."""
-        if norm not in self._raw_norms:
-            norms = self._norms(norm)
-            self._raw_norms[norm] = norms if self._scale is None else norms * self._scale
-        return self._raw_norms[norm]
+        if norm not in self._known_norms:
+            self._known_norms[norm] = self._rescaled(self._norms(norm))
+        return self._known_norms[norm]
+
+    def _rescaled(self, norms: FloatArray) -> FloatArray:
+        return norms if self._scale is None else np.where(self._scale > 0, norms * self._scale, 0.0)
 
     def norms_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         """The ℓ2 norm of each row restricted to some features."""
-        norms = np.sqrt(self._squares_on(features))
-        return norms if self._scale is None else norms * self._scale
+        return self._rescaled(np.sqrt(self._squares_on(features)))
 
     def margins(self, weights: FloatArray, intercept_value: float) -> FloatArray:
         """<x, w> of each row and output; the last line of `weights` belongs to a constant column of that value."""
@@ -111,7 +124,7 @@ class Block(ABC):
 
     def gather_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
         """The same on some features only, for one output."""
-        return np.asarray(self._columns(features).T @ self._scaled(slopes))
+        return self._transposed_product_on(self._scaled(slopes), features)
 
     def _scaled(self, slopes: FloatArray) -> FloatArray:
         if self._scale is None:
@@ -138,30 +151,49 @@ class SparseBlock(Block):
     def _n_features(self) -> int:
         return int(self._csc.shape[1])
 
-    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
-        return self._csc[:, features]
+    def _column_parts(self, features: npt.NDArray[np.intp]) -> Iterator[tuple[npt.NDArray[np.intp], Any]]:
+        """X restricted to some features, in parts of few entries: popular columns together can be half of the data."""
+        counts = np.diff(self._csc.indptr)[features]
+        ends = np.cumsum(counts)
+        part = (ends - counts) // _SPARSE_PART_ENTRIES
+        for chosen in np.split(features, np.flatnonzero(np.diff(part)) + 1):
+            if len(chosen):
+                yield chosen, self._csc[:, chosen]
+
+    def _entry_parts(self) -> Iterator[slice]:
+        for start in range(0, self._csc.nnz, _SPARSE_PART_ENTRIES):
+            yield slice(start, start + _SPARSE_PART_ENTRIES)
 
     def _product(self, weights: FloatArray) -> FloatArray:
-        support = np.flatnonzero(np.any(weights != 0, axis=1))
-        if len(support) == 0:
-            return np.zeros((self.n_rows, weights.shape[1]))
-        return np.asarray(self._columns(support) @ weights[support])
+        product = np.zeros((self.n_rows, weights.shape[1]))
+        for chosen, columns in self._column_parts(np.flatnonzero(np.any(weights != 0, axis=1))):
+            product += columns @ weights[chosen]
+        return product
 
     def _transposed_product(self, slopes: FloatArray) -> FloatArray:
         if slopes.shape[1] == 1:  # scipy's product with a vector is the faster one
             return np.asarray(self._transposed @ slopes[:, 0])[:, None]
         return np.asarray(self._transposed @ slopes)
 
+    def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
+        parts = [columns.T @ slopes for _, columns in self._column_parts(features)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
     def _norms(self, norm: Norm) -> FloatArray:
-        if norm == "l2":
-            return np.sqrt(np.bincount(self._csc.indices, self._csc.data**2, minlength=self.n_rows))
-        largest = np.zeros(self.n_rows)
-        np.maximum.at(largest, self._csc.indices, np.abs(self._csc.data))
-        return largest
+        norms = np.zeros(self.n_rows)
+        for part in self._entry_parts():
+            rows, entries = self._csc.indices[part], self._csc.data[part]
+            if norm == "l2":
+                norms += np.bincount(rows, entries**2, minlength=self.n_rows)
+            else:
+                np.maximum.at(norms, rows, np.abs(entries))
+        return np.sqrt(norms) if norm == "l2" else norms
 
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
-        columns = self._columns(features)
-        return np.asarray(np.bincount(columns.indices, columns.data**2, minlength=self.n_rows), dtype=np.float64)
+        squares = np.zeros(self.n_rows)
+        for _, columns in self._column_parts(features):
+            squares += np.bincount(columns.indices, columns.data**2, minlength=self.n_rows)
+        return squares
 
     def _clip_entries(self, bound: float) -> None:
         data = self._csc.data
@@ -190,7 +222,7 @@ class DenseBlock(Block):
         rows = np.asarray(rows, dtype=np.float64)
         return rows if np.isinf(self._entry_bound) else np.clip(rows, -self._entry_bound, self._entry_bound)
 
-    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
+    def _columns(self, features: npt.NDArray[np.intp]) -> FloatArray:
         return self._entries(self._rows[:, features])
 
     def _product(self, weights: FloatArray) -> FloatArray:
@@ -201,6 +233,9 @@ class DenseBlock(Block):
 
     def _transposed_product(self, slopes: FloatArray) -> FloatArray:
         return self._entries(self._rows).T @ slopes
+
+    def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
+        return np.asarray(self._columns(features).T @ slopes)
 
     def _norms(self, norm: Norm) -> FloatArray:
         entries = self._entries(self._rows)
@@ -250,9 +285,9 @@ class Rows:
         for block in self.blocks:
             block.clip_entries(bound)
 
-    def clip_rows(self, bound: float, normalise: bool = False) -> None:
+    def clip_rows(self, bound: float, entry_bound: float = np.inf, normalise: bool = False) -> None:
         for block in self.blocks:
-            block.clip_rows(bound, normalise)
+            block.clip_rows(bound, entry_bound, normalise)
 
     def clip_targets(self, low: float, high: float) -> None:
         for block in self.blocks:

@@ -23,7 +23,7 @@ from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Exact, Gaussian, HardThreshold, TopK
 from tulle.privacy import Budget, Release, gaussian_mu
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, CurvatureAlongGradient, Magnitudes, Step
+from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient, Magnitudes, Step
 
 PublishedRule = Literal["remark_5.3", "corollary_5.8", "ldp"]
 
@@ -38,11 +38,12 @@ class Settings:
 
     n_iter: int
     step: float | None  # None: chosen anew in each step from the rows' curvature; only without privacy
+    damped: bool
     selection: bool
     clip: float
     clip_decay: float
     intercept_value: float
-    support_row_bound: float
+    kept_row_bound: float  # of a row on the features whose weights are kept, the constant column included
 
 
 class HardThresholding(BaseEstimator):
@@ -51,15 +52,19 @@ class HardThresholding(BaseEstimator):
     Parameters
     ----------
     n_iter : int or None, default=None
-        T, at least 1. None: 6 with selection noise; with Gaussian noise sqrt(n mu) / 20, where mu is the budget's
-        Gaussian privacy parameter (each of T gradients gets sqrt(T) times the noise of one, so few steps pay while
-        n mu is small), or more where steps are kept small for stability, within [2, 50]; 100 without privacy.
+        T, at least 1. None: 6 with selection noise; with Gaussian noise sqrt(n mu) / 20 (twice that for regression),
+        within [2, 50], where mu is the budget's Gaussian privacy parameter: each of T gradients gets sqrt(T) times
+        the noise of one, so few steps pay while n mu is small. 100 without privacy.
     step : float or None, default=None
-        eta, > 0. None: as large as the known noise allows, so that all noise together moves no margin by more than
-        half a unit (classifiers) or a quarter of a clip (regressions) in standard deviation, but no larger than is
-        stable on independent features, 1.5 features / (loss curvature × row_l2²), and in regression than 8 / (loss
-        curvature × row_linf²). None of this looks at data. Without privacy: the step of normalised iterative hard
-        thresholding, which does.
+        eta, > 0, and then fixed, as in the papers. None: as large as the known noise allows, so that all noise
+        together moves no margin by more than half a unit (classifiers) or a quarter of a clip (regressions) in standard
+        deviation, and no larger than is stable on independent features, 1.5 d / (loss curvature × row_l2²). That much
+        looks at no data; `damping` then shortens steps that would overshoot. Without privacy: the step of normalised
+        iterative hard thresholding.
+    damping : float, default=0.05
+        In [0, 1): the part of the privacy cost spent on asking, after each step of the default size, how curved the
+        loss can be along it; the step is cut to the reciprocal. Features that occur in most rows make a loss so
+        curved that no step chosen without looking is both safe and useful. 0 turns it off; a given `step` too.
     clip : float or None, default=None
         Largest slope kept for a row at its bound, > 0: gradients are clipped to clip × row bound (C in the papers).
         None: the loss's slope at margin 0 (1/2 for logistic), a quarter of the label bound for regression; no
@@ -95,6 +100,7 @@ class HardThresholding(BaseEstimator):
         self,
         n_iter: int | None = None,
         step: float | None = None,
+        damping: float = 0.05,
         clip: float | None = None,
         clip_decay: float | None = None,
         noise: Literal["auto", "gaussian", "selection"] = "auto",
@@ -106,6 +112,7 @@ class HardThresholding(BaseEstimator):
     ) -> None:
         self.n_iter = n_iter
         self.step = step
+        self.damping = damping
         self.clip = clip
         self.clip_decay = clip_decay
         self.noise = noise
@@ -122,16 +129,21 @@ class HardThresholding(BaseEstimator):
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self.settings(public)
-        steps = settings.n_iter
-        curvature = (Release("curvature", Exact(), steps),) if settings.step is None else ()
+        steps, damping = settings.n_iter, self.damping if settings.damped else 0.0
+        # All releases together cost a sum of mu² (1 / noise² for Gaussian noise, (2 / noise)² / 4 for one choice); the
+        # noises below divide a sum of 1 in the wanted parts.
+        extra: tuple[Release, ...] = ()
+        if settings.damped:
+            extra = (Release("curvature", Gaussian(NoisePerSensitivity(math.sqrt(1 / damping))), steps),)
+        elif settings.step is None:
+            extra = (Release("curvature", Exact(), steps),)
         if not settings.selection:
-            return (*curvature, Release("step", Gaussian(), steps))
-        # At equal cost the two parts have sum of mu² in the ratio share : 1 - share. Choosing costs (2 / noise)² / 4
-        # for each of s coordinates and outputs, the values 1 / noise².
-        share, choices = self.selection_share, public.n_nonzero * public.loss.n_outputs
-        choosing = TopK(NoisePerSensitivity(math.sqrt(choices / share)), public.n_nonzero, public.loss.n_outputs)
-        values = Gaussian(NoisePerSensitivity(math.sqrt(1 / (1 - share))))
-        return (*curvature, Release("select", choosing, steps), Release("values", values, steps))
+            return (Release("step", Gaussian(NoisePerSensitivity(math.sqrt(1 / (1 - damping)))), steps), *extra)
+        choices = public.n_nonzero * public.loss.n_outputs
+        choosing, valuing = self.selection_share * (1 - damping), (1 - self.selection_share) * (1 - damping)
+        select = TopK(NoisePerSensitivity(math.sqrt(choices / choosing)), public.n_nonzero, public.loss.n_outputs)
+        values = Gaussian(NoisePerSensitivity(math.sqrt(1 / valuing)))
+        return (Release("select", select, steps), Release("values", values, steps), *extra)
 
     def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
         """The papers' sigma, divided by the true sensitivity 2 C / n (they take sqrt(2) C / n, or C / n)."""
@@ -168,10 +180,15 @@ class HardThresholding(BaseEstimator):
                 chosen = ask("select", Magnitudes(scores))
                 support = np.vstack([chosen, np.ones((public.n_parameters - public.n_features, w.shape[1]), bool)])
                 # Fresh noise on the exact coordinates: the noisy scores are never used as values.
-                gradient = ClippedGradient(w, clip, "l2", a, support, settings.support_row_bound)
-                w = np.where(support, ask("values", Step(gradient, step, self.penalty)), 0.0)
+                gradient = ClippedGradient(w, clip, "l2", a, support, settings.kept_row_bound)
+                new = np.where(support, ask("values", Step(gradient, step, self.penalty)), 0.0)
             else:
-                w = ask("step", Step(ClippedGradient(w, clip, "l2", a), step, self.penalty), then=threshold)
+                new = ask("step", Step(ClippedGradient(w, clip, "l2", a), step, self.penalty), then=threshold)
+            if settings.damped:
+                curvature = float(ask("curvature", Curvature(new - w, a, settings.kept_row_bound))[0, 0])
+                overshoot = step * (curvature * public.loss.typical_curvature(public.label) + self.penalty)
+                new = threshold(w + (new - w) / max(1.0, overshoot))
+            w = new
             if self.ball is not None:
                 w = w * min(1.0, self.ball / max(float(np.linalg.norm(w)), 1e-300))
         return np.vstack([w[: public.n_features], a * w[public.n_features :] if a else np.zeros((1, w.shape[1]))])
@@ -187,16 +204,6 @@ class HardThresholding(BaseEstimator):
         clip = self.clip
         if clip is None:
             clip = public.loss.default_clip(public.label) if private else math.inf
-        # Kept weights are s, so a row meets noise with at most this part of its norm; among d equal features it keeps
-        # sqrt(s/d) of it, and a quarter more is allowed where rows are clipped anew on the support.
-        widest = min(math.sqrt(public.n_nonzero) * public.row_linf, public.row_l2)
-        typical = min(widest, 1.25 * math.sqrt(public.n_nonzero / public.n_features) * public.row_l2)
-        # Noise of a step of size 1 on one weight is 2 clip bound sqrt(T) / (n mu), on a margin `reach` times that.
-        bound, reach = (typical, typical) if selection else (public.row_l2, widest)
-        value_mu = mu * math.sqrt(1 - self.selection_share) if selection else mu
-        scale = 1.0 if public.loss.kind == "classification" else 0.5 * clip
-        margin_noise = 2 * clip * bound * reach * public.rows_per_unit / (public.n_rows * value_mu * scale)
-        stable = self._stable_step(public)
         n_iter = self.n_iter
         if n_iter is None:
             if not private:
@@ -204,41 +211,39 @@ class HardThresholding(BaseEstimator):
             elif selection:
                 n_iter = 6
             else:
-                few = math.sqrt(public.n_rows * mu) / 20
-                affordable = _MARGIN_NOISE / (margin_noise * stable)  # as many stable steps as the noise allows
-                n_iter = int(min(max(round(max(few, affordable)), 2), 50))
+                few = math.sqrt(public.n_rows * mu) / (20 if public.loss.kind == "classification" else 10)
+                n_iter = int(min(max(round(few), 2), 50))
         decay = self.clip_decay
         if decay is None:
             decay = 0.65 if private and selection and public.loss.kind == "regression" else 1.0
+        # On the s features that are kept a row has at most this norm. Where selection suits, features are of equal
+        # scale and a row keeps about sqrt(s/d) of its norm; rows are clipped anew to a quarter more than that.
+        kept = min(math.sqrt(public.n_nonzero) * public.row_linf, public.row_l2)
+        if selection:
+            kept = min(kept, 1.25 * math.sqrt(public.n_nonzero / public.n_features) * public.row_l2)
         step = self.step
         if step is None and private:
-            total = math.sqrt(n_iter * sum(decay ** (2 * t) for t in range(n_iter)))
-            step = min(_MARGIN_NOISE / (margin_noise * total), stable)
+            # Noise of a step of size 1 on one weight is 2 clip bound sqrt(T) / (n mu), on a margin `kept` times that.
+            bound = kept if selection else public.row_l2
+            value_mu = mu * math.sqrt(1 - self.selection_share) if selection else mu
+            steps = math.sqrt(n_iter * sum(decay ** (2 * t) for t in range(n_iter)))
+            noise = 2 * clip * bound * kept * public.rows_per_unit * steps / (public.n_rows * value_mu)
+            scale = 1.0 if public.loss.kind == "classification" else clip / 2
+            curvature = public.loss.typical_curvature(public.label)
+            step = min(_MARGIN_NOISE * scale / noise, 1.5 * public.n_features / (curvature * public.row_l2**2))
+        damped = private and self.step is None and self.damping > 0 and not public.as_published
         a = self._intercept_value(public, step)
-        return Settings(n_iter, step, selection, clip, decay, a, math.hypot(typical, a))
-
-    @staticmethod
-    def _stable_step(public: PublicFacts) -> float:
-        """The largest step that a design known only by its bounds can be trusted to bear.
-
-        Independent features of equal scale have curvature row_l2² / d. A regression whose rows may have few large
-        entries gets no more than 8 / row_linf²: steps beyond its curvature diverge. A classifier's slopes saturate, so
-        that there noise alone limits the step.
-        """
-        curvature = public.loss.typical_curvature(public.label)
-        independent = 1.5 * public.n_features / (curvature * public.row_l2**2)
-        return (
-            min(independent, 8 / (curvature * public.row_linf**2)) if public.loss.kind == "regression" else independent
-        )
+        return Settings(n_iter, step, damped, selection, clip, decay, a, math.hypot(kept, a))
 
     def _intercept_value(self, public: PublicFacts, step: float | None) -> float:
         """The constant column's entry: large enough that the intercept is learnt in about one step of unit curvature,
         never above a quarter of the row bound, where it would add more than 3 % to all noise."""
         if not public.fit_intercept:
             return 0.0
-        if math.isinf(public.row_l2) or step is None:
-            return 1.0
-        return min(public.row_l2 / 4, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
+        largest = public.row_l2 / 4 if public.row_l2 < math.inf else 1.0
+        if step is None:
+            return largest
+        return min(largest, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
 
     def _selects(self, public: PublicFacts) -> bool:
         if self.noise != "auto":
@@ -267,6 +272,8 @@ class HardThresholding(BaseEstimator):
             raise ValueError(f"HardThresholding(clip_decay=...) must lie in (0, 1], got {self.clip_decay!r}")
         if not 0 < self.selection_share < 1:
             raise ValueError(f"HardThresholding(selection_share=...) must lie in (0, 1), got {self.selection_share!r}")
+        if not 0 <= self.damping < 1:
+            raise ValueError(f"HardThresholding(damping=...) must lie in [0, 1), got {self.damping!r}")
         if not 0 <= self.penalty < math.inf:
             raise ValueError(f"HardThresholding(penalty=...) must be a finite number >= 0, got {self.penalty!r}")
         if self.noise not in ("auto", "gaussian", "selection"):
@@ -285,6 +292,7 @@ class HardThresholding(BaseEstimator):
         settings = self.settings(public)
         kind = "one-shot selection" if settings.selection else "Gaussian noise on the whole step"
         step = "1 / curvature along the gradient" if settings.step is None else f"{settings.step:.4g}"
+        step += " (damped)" if settings.damped else ""
         return (
             f"hard thresholding (DP-IGHT), {kind}: {settings.n_iter} steps of size {step}, "
             f"{public.n_nonzero:,} of {public.n_features:,} weights kept, slopes clipped at {settings.clip:.4g}"
@@ -296,4 +304,4 @@ class HardThresholding(BaseEstimator):
 
     def n_passes(self, public: PublicFacts) -> float:
         settings = self.settings(public)
-        return float(settings.n_iter * (3 if settings.step is None else 1))
+        return float(settings.n_iter * (3 if settings.step is None else 2 if settings.damped else 1))

@@ -1,0 +1,44 @@
+# Every target makes the virtual environment it needs. On a fresh machine: `make demo`, `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+# The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint format bench docs pictures clean
+
+demo: .venv/extra-plot
+	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
+
+test: .venv/extra-test
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/extra-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/extra-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/extra-plot
+	$(BIN)/python benchmarks/run.py
+
+docs: .venv/extra-docs
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# Redraws the pictures in docs/pictures; the RCV1 picture needs TULLE_DATA.
+pictures: .venv/extra-docs
+	OMP_NUM_THREADS=2 $(BIN)/python docs/pictures/draw.py
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+.venv/extra-%: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
