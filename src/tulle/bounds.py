@@ -16,7 +16,7 @@ from tulle.curator import Ask, Curator
 from tulle.events import NoisePerSensitivity
 from tulle.losses import Loss, Squared
 from tulle.mechanisms import TopK
-from tulle.privacy import Plan, Release, bill_open_ledgers, stream_of
+from tulle.privacy import Plan, Release, bill_open_ledgers, is_number, stream_of
 from tulle.public import PublicFacts
 from tulle.queries import QuantileScores
 from tulle.randomness import keyed_generator
@@ -88,11 +88,11 @@ class Bounds:
     def __post_init__(self) -> None:
         for name in ("row_l2", "row_linf", "label"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 < value < math.inf):
+            if value is not None and not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"Bounds({name}=...) must be a finite number > 0, got {value!r}")
         for name in ("estimate_share", "quantile"):
             value = getattr(self, name)
-            if not (_is_number(value) and 0 < value < 1):
+            if not (is_number(value) and 0 < value < 1):
                 raise ValueError(f"Bounds({name}=...) must lie strictly between 0 and 1, got {value!r}")
         if not (isinstance(self.rows_per_person, (int, np.integer)) and self.rows_per_person >= 1):
             raise ValueError(f"Bounds(rows_per_person=...) must be an integer >= 1, got {self.rows_per_person!r}")
@@ -150,11 +150,13 @@ class Bounds:
         """
         from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-        if not (_is_number(epsilon) and 0 < epsilon < math.inf):
+        if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
         cls(quantile=quantile, rows_per_person=rows_per_person)  # checks both
         X = check_array(X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
-        targets = np.zeros(X.shape[0]) if y is None else column_or_1d(y, dtype=np.float64)
+        targets = np.zeros(X.shape[0])
+        if y is not None:
+            targets = check_array(column_or_1d(y), ensure_2d=False, dtype=np.float64, input_name="y")
         check_consistent_length(X, targets)
         wanted = ("row_l2", "row_linf") if y is None else ("row_l2", "row_linf", "label")
         plan = Plan((), quantile_releases(wanted, epsilon))
@@ -195,8 +197,7 @@ def reliable(n_rows: int, quantile: float, epsilon: float, rows_per_person: int 
 
 def quantile_releases(wanted: Sequence[str], epsilon: float) -> tuple[Release, ...]:
     """The releases that estimate the wanted bounds for `epsilon` in all."""
-    noise = NoisePerSensitivity(2.0 * len(wanted) / epsilon) if wanted else NoisePerSensitivity(1.0)
-    return tuple(Release(f"{of} quantile", TopK(noise), 1) for of in wanted)
+    return tuple(Release(f"{of} quantile", TopK(NoisePerSensitivity(2.0 * len(wanted) / epsilon)), 1) for of in wanted)
 
 
 def estimate_quantiles(ask: Ask, wanted: Sequence[str], quantile: float) -> dict[str, float]:
@@ -210,7 +211,7 @@ def estimate_quantiles(ask: Ask, wanted: Sequence[str], quantile: float) -> dict
 
 def first_rows_of_each_person(groups: Any, limit: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows count: the first `limit` of each person."""
-    _, person = np.unique(np.asarray(groups), return_inverse=True)
+    _, person = np.unique(groups, return_inverse=True)
     order = np.argsort(person, kind="stable")
     sorted_person = person[order]
     starts = np.r_[0, np.flatnonzero(np.diff(sorted_person)) + 1]
@@ -218,7 +219,3 @@ def first_rows_of_each_person(groups: Any, limit: int) -> np.ndarray[Any, np.dty
     active = np.empty(len(order), dtype=bool)
     active[order] = position < limit
     return active
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -1,13 +1,11 @@
-"""The front door: scikit-learn estimators. They validate, clip, calibrate, run and report, and hold no algorithm."""
+"""The front door: scikit-learn estimators. They check input, hand over to `tulle.fitting`, and predict."""
 
 from __future__ import annotations
 
-import math
 import numbers
 import sys
 import time
 import warnings
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,30 +17,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases, reliable
-from tulle.curator import Curator
+from tulle.bounds import Bounds
 from tulle.events import FloatArray
+from tulle.fitting import FitRequest, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
-from tulle.methods import Method, resolve_method
-from tulle.privacy import (
-    BillLine,
-    Budget,
-    Plan,
-    PrivacyReport,
-    PrivacyWarning,
-    Release,
-    bill_open_ledgers,
-    calibrate,
-    confirm_entries,
-    epsilon,
-    gaussian_mu,
-    proof,
-    stream_of,
-)
-from tulle.public import PublicFacts
-from tulle.randomness import keyed_generator
-from tulle.report import rounded_up
-from tulle.rows import Rows
+from tulle.methods import resolve_method
+from tulle.privacy import Budget, PrivacyWarning
 
 Seed = int | np.random.RandomState | np.random.Generator | None
 
@@ -99,8 +79,6 @@ def _document(cls: type, **words: str) -> None:
 class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
     """What the classifier and the regressor share: everything but labels and predictions."""
 
-    _kind: Literal["regression", "classification"]
-
     coef_: Any
     intercept_: Any
 
@@ -138,67 +116,23 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> FloatArray:
         """The weights of shape (features + 1, outputs), with `privacy_`, `n_iter_` and `n_passes_` set."""
-        if self.calibration not in ("rigorous", "published"):
-            raise ValueError(f"calibration must be 'rigorous' or 'published', got {self.calibration!r}")
-        bounds = Bounds() if self.bounds is None else self.bounds
-        if not isinstance(bounds, Bounds):
-            raise TypeError(f"bounds must be a tulle.Bounds or None, got {bounds!r}")
-        method = resolve_method(self.method)
-        n_rows, n_features = X.shape
-        budget = self._budget(n_rows)
-        wanted = self._bounds_to_estimate(bounds, method, loss) if budget is not None else ()
-        first = 0.0 if budget is None or not wanted else bounds.estimate_share * budget.epsilon
-        preliminary = quantile_releases(wanted, first) if wanted else ()
-        if wanted and not reliable(n_rows, bounds.quantile, first / len(wanted), bounds.rows_per_person):
-            warnings.warn(
-                f"{n_rows} rows are too few to estimate {', '.join(wanted)} reliably at epsilon = "
-                f"{first / len(wanted):.3g} each, and a bad bound drowns the model in noise; declare what you know "
-                "with bounds=Bounds(...)",
-                UserWarning,
-                stacklevel=3,
-            )
-        rest = None if budget is None else budget.after(first)
-        public = PublicFacts(
-            n_rows=n_rows,
-            n_features=n_features,
-            n_nonzero=self._sparsity(n_rows, n_features, rest),
+        request = FitRequest(
+            what=f"{type(self).__name__}.fit",
+            budget=self._budget(X.shape[0]),
+            n_nonzero=self.n_nonzero,
+            method=resolve_method(self.method),
             loss=loss,
-            budget=rest,
-            row_l2=math.inf,
-            row_linf=math.inf,
-            label=math.inf,
+            bounds=Bounds() if self.bounds is None else self.bounds,
+            calibration=self.calibration,
             fit_intercept=bool(self.fit_intercept),
-            rows_per_unit=bounds.rows_per_person,
-            as_published=self.calibration == "published",
+            seed=self._seed(),
         )
-        active = self._active_rows(groups, bounds, n_rows)
-
-        # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
-        plans = [Plan(self._noised(method, facts), preliminary) for facts in _possible_facts(public, bounds, wanted)]
-        delta = 0.0 if budget is None else budget.delta
-        promise = max(proof(plan, delta)[0] for plan in plans)
-        entries = bill_open_ledgers(f"{type(self).__name__}.fit", plans, (promise, delta), bounds.rows_per_person)
-
-        generator = keyed_generator(self._seed(), stream_of(entries))
-        rows = Rows(X, targets, active)
+        plans = possible_plans(request, X.shape)
         progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
-        scout = Curator(rows, public, Plan((), preliminary), generator, progress.advance)
-        found = estimate_quantiles(scout.ask, wanted, bounds.quantile)
-        scout.settle()
-        known = bounds.known(n_features, found)
-        known.clip(rows, loss)
-        public = _facts_with(public, known)
-        plan = Plan(self._noised(method, public), preliminary)
-        confirm_entries(entries, plan, (proof(plan, delta)[0], delta))
-        analyst = Curator(rows, public, Plan(plan.releases), generator, progress.advance)
-        weights = method.run(analyst.ask, public)
-        analyst.settle()
+        fitted = run_fit(request, X, targets, groups, progress.advance)
         progress.finish()
-
-        self.n_iter_ = method.n_iterations(public)
-        self.n_passes_ = method.n_passes(public)
-        self.privacy_ = self._report(budget, plan, public, known, found, method, scout.rounding + analyst.rounding)
-        return weights
+        self.n_iter_, self.n_passes_, self.privacy_ = fitted.n_iter, fitted.n_passes, fitted.privacy
+        return fitted.weights
 
     def _budget(self, n_rows: int) -> Budget | None:
         if self.epsilon is None:
@@ -210,144 +144,21 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
                 f"delta = {delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a promise would allow "
                 "publishing a row chosen at random; use delta=None or a much smaller value",
                 PrivacyWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return budget
 
-    def _bounds_to_estimate(self, bounds: Bounds, method: Method, loss: Loss) -> tuple[str, ...]:
-        # A loss whose slopes are bounded by themselves needs no bound on labels.
-        label = ("label",) if math.isinf(loss.slope_bound(0.0, math.inf)) else ()
-        return bounds.missing((*method.bounds_wanted(), *label))
-
-    def _sparsity(self, n_rows: int, n_features: int, budget: Budget | None) -> int:
-        if self.n_nonzero is not None:
-            if not (isinstance(self.n_nonzero, numbers.Integral) and self.n_nonzero >= 1):
-                raise ValueError(f"n_nonzero must be an integer >= 1 or None, got {self.n_nonzero!r}")
-            return min(int(self.n_nonzero), n_features)
-        mu = 1.0 if budget is None else min(gaussian_mu(budget.epsilon, budget.delta or 1e-6), 1.0)
-        return int(min(max(n_rows * mu / (2 * math.log(max(n_features, 2))), 1), n_features))
-
-    @staticmethod
-    def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
-        if groups is None:
-            return None
-        if len(groups) != n_rows:
-            raise ValueError(f"groups holds {len(groups)} person ids for {n_rows} rows; pass one id per row")
-        return first_rows_of_each_person(groups, bounds.rows_per_person)
-
-    def _noised(self, method: Method, public: PublicFacts) -> tuple[Release, ...]:
-        """The releases of the method with their noise: calibrated, the paper's, or none."""
-        if public.budget is None:
-            return tuple(release.scaled(0.0) for release in method.releases(public))
-        if self.calibration == "published":
-            return method.published(public, public.budget)
-        return calibrate(method.releases(public), public.budget)
-
     def _seed(self) -> int | None:
-        state = self.random_state
-        if state is None or isinstance(state, numbers.Integral):
-            return None if state is None else int(state)
+        state: Any = self.random_state
+        if state is None:
+            return None
+        if isinstance(state, numbers.Integral) and int(state) >= 0:
+            return int(state)
         if isinstance(state, np.random.RandomState):
             return int(state.randint(2**31))
         if isinstance(state, np.random.Generator):
             return int(state.integers(2**63))
-        raise ValueError(f"random_state must be None, an integer, a RandomState or a Generator, got {state!r}")
-
-    # --- the report ---
-
-    def _report(
-        self,
-        budget: Budget | None,
-        plan: Plan,
-        public: PublicFacts,
-        known: KnownBounds,
-        found: dict[str, float],
-        method: Method,
-        rounding: float,
-    ) -> PrivacyReport:
-        delta = 0.0 if budget is None else budget.delta
-        proved, accountant = proof(plan, delta)
-        if budget is not None and proved > budget.epsilon * (1 + 1e-9):
-            warnings.warn(
-                f"the published noise for epsilon = {budget.epsilon:g} proves only epsilon = {proved:.4g} at "
-                f"delta = {delta:g}; use calibration='rigorous' for noise that keeps the promise",
-                PrivacyWarning,
-                stacklevel=4,
-            )
-        person = (
-            f"one person with at most {public.rows_per_unit} rows (how many is not protected)"
-            if public.rows_per_unit > 1
-            else "one row"
-        )
-        if plan.preliminary:
-            accountant += f", after {epsilon(Plan((), plan.preliminary), 0.0):.4g} of pure ε for the bounds (added up)"
-        return PrivacyReport(
-            epsilon=proved,
-            delta=delta,
-            asked=None if budget is None else (budget.epsilon, budget.delta),
-            method=method.describe(public),
-            calibration="none" if budget is None else self.calibration,
-            accountant="none" if budget is None else accountant,
-            unit=f"{person}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
-            bill=tuple(
-                BillLine(
-                    release.name,
-                    release.mechanism.label,
-                    release.count,
-                    release.mechanism.noise.value,
-                    proof([release], delta)[0],
-                )
-                for release in plan
-            ),
-            assumptions=tuple(self._assumptions(public, known, found, proved, rounding)),
-            who_saw_what=(
-                "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "
-                "bill left the part of the code that saw them.",
-                "The method (the algorithm itself) saw the answers on the bill and public quantities.",
-                "Whoever gets the fitted model sees coef_, intercept_ and this report"
-                + ("." if budget is None else "; the promise covers all of it."),
-            ),
-            seeded=self.random_state is not None,
-            floating_point_slack=_slack(proved, rounding),
-        )
-
-    def _assumptions(
-        self, public: PublicFacts, known: KnownBounds, found: dict[str, float], proved: float, rounding: float
-    ) -> list[str]:
-        def origin(name: str) -> str:
-            if name in found:
-                return f"estimated privately as {found[name]:.4g}"
-            return "declared" if getattr(self.bounds, name, None) is not None else "implied"
-
-        lines = []
-        if public.budget is not None:
-            rows = "normalised to" if known.normalise else "clipped to"
-            lines.append(
-                f"Rows were {rows} Euclidean norm {public.row_l2:.4g} ({origin('row_l2')}), entries clipped to "
-                f"{public.row_linf:.4g} ({origin('row_linf')})"
-                + (f", labels to {public.label:.4g} ({origin('label')})." if public.label < math.inf else ".")
-            )
-        if self._kind == "classification":
-            lines.append("The set of class labels is taken as public.")
-        lines.append(
-            "The numbers of rows and features, the settings and the bounds are public. What was done to the rows "
-            "before fit (scaling, word weights, choosing features or settings by looking at them) is not covered."
-        )
-        if public.budget is not None:
-            lines.append(
-                "Arithmetic is idealised; finite precision adds at most "
-                f"{rounded_up(_slack(proved, rounding), 2)} to δ (released values lie on a grid of 1/8 to 1/4 of the "
-                "noise scale, selections are made on float64 scores). Running time is not protected."
-            )
-            lines.append(
-                "The noise came from a seed: the fit is reproducible, and not private against anyone who knows or "
-                "guesses the seed, or who sees another fit with the same seed."
-                if self.random_state is not None
-                else "The noise came from AES-128 in counter mode, keyed by the operating system."
-            )
-        if public.budget is not None and not type(public.loss).__module__.startswith("tulle."):
-            lines.append(f"The loss {public.loss!r} is the user's own: its slope must treat each row by itself.")
-        return lines
+        raise ValueError(f"random_state must be None, an integer >= 0, a RandomState or a Generator, got {state!r}")
 
     # --- using a fitted model ---
 
@@ -411,8 +222,6 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
     >>> bool(model.privacy_.epsilon <= 2.0)
     True
     """
-
-    _kind = "classification"
 
     def __init__(
         self,
@@ -520,8 +329,6 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
     array([3, 7])
     """
 
-    _kind = "regression"
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self.epsilon is not None
@@ -581,22 +388,6 @@ _document(
     coef_shape="(d,)",
     intercept_shape="float",
 )
-
-
-def _facts_with(public: PublicFacts, known: KnownBounds) -> PublicFacts:
-    return replace(public, row_l2=known.row_l2, row_linf=known.row_linf, label=known.label)
-
-
-def _possible_facts(public: PublicFacts, bounds: Bounds, wanted: tuple[str, ...]) -> list[PublicFacts]:
-    """The public facts under the extreme shapes that estimated bounds can take: rows with one large entry, and flat."""
-    extremes = ((1.0, 1.0, 1.0), (math.sqrt(public.n_features), 1.0, 1.0))
-    shapes = [dict(zip(("row_l2", "row_linf", "label"), extreme)) for extreme in extremes]
-    found = [{of: shape[of] for of in wanted} for shape in shapes]
-    return [_facts_with(public, bounds.known(public.n_features, guess)) for guess in found]
-
-
-def _slack(epsilon: float, rounding: float) -> float:
-    return 1.0 if epsilon > 700 else min(1.0, (1.0 + math.exp(epsilon)) * rounding)
 
 
 class _Progress:

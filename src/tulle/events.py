@@ -91,6 +91,8 @@ class GaussianEvent(Event):
     def to_dp_accounting(self, library: Library) -> Any:
         from dp_accounting import dp_event
 
+        if math.isinf(self.noise.value):
+            return dp_event.NoOpDpEvent()
         # Under REPLACE_ONE dp-accounting 0.6 takes the number as noise per sensitivity in the Rényi accountant,
         # but as noise per record bound in the PLD accountant.
         multiplier = self.noise.value if library == "rdp" else self.noise.per_record_bound
@@ -122,6 +124,8 @@ class LaplaceEvent(Event):
     def to_dp_accounting(self, library: Library) -> Any:
         from dp_accounting import dp_event
 
+        if self.noise.value == 0:
+            return dp_event.NonPrivateDpEvent()
         return dp_event.LaplaceDpEvent(self.noise.value) if library == "rdp" else None
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from scipy.special import expit, log_softmax, logsumexp, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from tulle.events import FloatArray
 
@@ -224,7 +224,7 @@ class Softmax(Loss):
 
     def probabilities(self, margins: FloatArray) -> FloatArray:
         """The probability of each class, row by row."""
-        return np.asarray(np.exp(margins - logsumexp(margins, axis=1, keepdims=True)))
+        return np.asarray(softmax(margins, axis=1))
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,12 @@ class OneVsRest(Loss):
     def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         signs = self._signs(targets)
         return np.hstack([self.binary.slope(margins[:, [k]], signs[:, k]) for k in range(self.n_outputs)])
+
+    def probabilities(self, margins: FloatArray) -> FloatArray:
+        """The binary loss's probability of each class, scaled to a sum of 1."""
+        binary: Any = self.binary
+        chances = np.hstack([binary.probabilities(margins[:, [k]])[:, 1:] for k in range(self.n_outputs)])
+        return np.asarray(chances / np.maximum(chances.sum(axis=1, keepdims=True), 1e-300))
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         one = self.binary.slope_bound(margin_bound, label_bound)

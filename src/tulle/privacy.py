@@ -9,6 +9,7 @@ Adjacency is replace-one throughout. Proofs: docs/proofs/accounting.md.
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import tempfile
 import threading
@@ -59,6 +60,11 @@ class BudgetExceededError(RuntimeError):
     """A fit would have passed the cap of an open ledger. No noise was drawn and nothing was released."""
 
 
+def is_number(value: Any) -> bool:
+    """Whether a parameter is a real number, numpy's included; True and False are not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+
+
 @dataclass(frozen=True)
 class Budget:
     """What may be spent: an (epsilon, delta) promise under replace-one adjacency.
@@ -75,12 +81,16 @@ class Budget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.epsilon, (int, float)) and 0 < self.epsilon < math.inf):
+        if not (is_number(self.epsilon) and 0 < self.epsilon < math.inf):
             raise ValueError(
                 f"epsilon must be a finite number > 0, got {self.epsilon!r}; use epsilon=None for a fit without privacy"
             )
-        if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
+        if not (is_number(self.delta) and 0 <= self.delta < 1):
             raise ValueError(f"delta must lie in [0, 1), got {self.delta!r}; choose it well below 1 / number of rows")
+
+        # A float32 would pull later comparisons down to its own precision.
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
 
     def after(self, pure_epsilon: float) -> Budget:
         """What is left when a purely `pure_epsilon`-private release came first."""
@@ -123,11 +133,16 @@ class Plan:
     """Everything a fit will release.
 
     `preliminary` releases are purely private and come first; `releases` may be chosen in view of their answers,
-    because the two parts are added up as (e1 + e2, delta) and never composed more tightly than that.
+    because the fit's own promise adds the two parts up as (e1 + e2, delta) and never composes them more tightly.
     """
 
     releases: tuple[Release, ...]
     preliminary: tuple[Release, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [release.name for release in self]
+        if len(set(names)) < len(names):
+            raise PlanError(f"two releases of one plan share a name: {names}")
 
     def __iter__(self) -> Any:
         yield from self.preliminary
@@ -143,7 +158,7 @@ def compose(releases: Iterable[Release]) -> Composition:
     for release in releases:
         event, uses = release.mechanism.events
         total[event] += uses * release.count
-    return tuple(total.items())
+    return tuple((event, count) for event, count in total.items() if count)
 
 
 # --- Gaussian differential privacy -----------------------------------------------------------------------------------
@@ -441,28 +456,33 @@ class Ledger:
         """The epsilon that is proved, at the cap's delta, for everything billed so far."""
         return self._currency[1](self.share) if self._currency is not None else 0.0
 
-    def bill(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int = 1) -> int:
-        """Bill a fit before it draws noise; returns how many fits were billed before.
+    def quote(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Currency, float]:
+        """The currency and share of a fit, or an error where the ledger would refuse it.
 
-        Where the fit will choose among several plans, in view of its preliminary answers, the dearest is billed.
+        Where the fit will choose among several plans, in view of its preliminary answers, the dearest counts.
         """
         if os.getpid() != self._pid:
             raise BudgetExceededError(_OTHER_PROCESS)
+        if self._rows_per_unit not in (None, rows_per_unit):
+            raise ValueError(
+                f"this ledger protects units of {self._rows_per_unit} row(s) and {what} units of {rows_per_unit}; "
+                "their costs cannot be added up, use a ledger for each"
+            )
+        currency = self._currency or _cheapest_currency(self.cap, plans, promise)
+        share = max(currency[0](plan, promise) for plan in plans)
+        if self.share + share > 1 + 1e-9:
+            raise BudgetExceededError(
+                f"{what} would take the ledger to {100 * (self.share + share):.1f} % of its cap "
+                f"(epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; {100 * self.share:.1f} % is spent); "
+                "nothing was released. Lower this fit's epsilon or open a ledger with a higher cap"
+            )
+        return currency, share
+
+    def bill(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int = 1) -> int:
+        """Bill a fit before it draws noise; returns how many fits were billed before."""
         with self._lock:
-            if self._rows_per_unit not in (None, rows_per_unit):
-                raise ValueError(
-                    f"this ledger protects units of {self._rows_per_unit} row(s) and {what} units of {rows_per_unit}; "
-                    "their costs cannot be added up, use a ledger for each"
-                )
-            currency = self._currency or _cheapest_currency(self.cap, plans, promise)
-            share = max(currency[0](plan, promise) for plan in plans)
-            if self.share + share > 1 + 1e-9:
-                raise BudgetExceededError(
-                    f"{what} would take the ledger to {100 * (self.share + share):.1f} % of its cap "
-                    f"(epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; {100 * self.share:.1f} % is spent); "
-                    "nothing was released. Lower this fit's epsilon or open a ledger with a higher cap"
-                )
-            self._currency, self._rows_per_unit = currency, rows_per_unit
+            self._currency, share = self.quote(what, plans, promise, rows_per_unit)
+            self._rows_per_unit = rows_per_unit
             self.fits.append((what, share))
             return len(self.fits) - 1
 
@@ -489,11 +509,14 @@ Entry = tuple[Ledger, int]
 
 def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Entry, ...]:
     """Bill a fit to every open ledger."""
-    elsewhere = os.environ.get(_LEDGER_PROCESS)
-    descendant = elsewhere not in (None, str(os.getpid())) or _marker(os.getppid()).exists()
-    if not _open_ledgers and descendant:
-        raise BudgetExceededError(_OTHER_PROCESS)
-    return tuple((ledger, ledger.bill(what, plans, promise, rows_per_unit)) for ledger in list(_open_ledgers))
+    ledgers = list(_open_ledgers)
+    ancestors = {os.getppid(), int(os.environ.get(_LEDGER_PROCESS, os.getppid()))} - {os.getpid()}
+    for marker in map(_marker, ancestors):
+        if not ledgers and marker.exists():
+            raise BudgetExceededError(f"{_OTHER_PROCESS}. If that process was killed, delete {marker}")
+    for ledger in ledgers:  # all or none
+        ledger.quote(what, plans, promise, rows_per_unit)
+    return tuple((ledger, ledger.bill(what, plans, promise, rows_per_unit)) for ledger in ledgers)
 
 
 def confirm_entries(entries: Sequence[Entry], plan: Plan, promise: Promise) -> None:

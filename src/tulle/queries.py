@@ -155,7 +155,8 @@ class Step(Query):
         return self.gradient.sensitivity(public).times(self.step_size)
 
     def size(self, public: PublicFacts) -> float:
-        return float(np.linalg.norm(self.gradient.weights)) + self.step_size * self.gradient.size(public)
+        stretch = max(1.0, abs(1.0 - self.step_size * self.penalty))
+        return stretch * float(np.linalg.norm(self.gradient.weights)) + self.step_size * self.gradient.size(public)
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         start = self.gradient.weights.copy()
@@ -284,7 +285,9 @@ class CurvatureAlongGradient(Query):
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         weights = self.gradient.weights
         gradient = self.gradient.evaluate(rows, public)
-        direction = np.where(weights != 0, gradient, HardThreshold(self.keep, public.n_features)(gradient))
+        entering = np.where(weights != 0, gradient, HardThreshold(self.keep, public.n_features)(gradient))
+        staying = np.where(weights != 0, gradient, 0.0)
+        a = self.gradient.intercept_value
+        along = max(float(Curvature(d, a).evaluate(rows, public)[0, 0]) for d in (entering, staying))
         label = max(float(np.abs(block.targets).max()) for block in rows.blocks)
-        along = Curvature(direction, self.gradient.intercept_value).evaluate(rows, public)
-        return along * public.loss.typical_curvature(label)
+        return np.array([[along * public.loss.typical_curvature(label)]])

@@ -145,6 +145,12 @@ class SparseBlock(Block):
             columns = columns.copy()
             columns.sum_duplicates()
             self._borrowed = False
+        bad = ~np.isfinite(columns.data)
+        if bad.any():  # behind the estimator's checks a record with such an entry counts as nothing
+            self.active = self.active & (np.bincount(columns.indices[bad], minlength=self.n_rows) == 0)
+            columns = columns.copy()
+            columns.data[bad] = 0.0
+            self._borrowed = False
         self._csc = columns
         self._transposed = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
 
@@ -212,6 +218,10 @@ class DenseBlock(Block):
 
     def __init__(self, matrix: npt.NDArray[Any], targets: FloatArray, active: npt.NDArray[np.bool_]) -> None:
         super().__init__(targets, active)
+        bad = ~np.isfinite(matrix).all(axis=1)
+        if bad.any():  # as in SparseBlock
+            self.active = active & ~bad
+            matrix = np.where(np.isfinite(matrix), matrix, 0.0)
         self._rows = matrix
         self._entry_bound = np.inf
 
@@ -249,7 +259,7 @@ class DenseBlock(Block):
 
     def _clip_entries(self, bound: float) -> None:
         if max(self._rows.max(initial=0.0), -self._rows.min(initial=0.0)) > bound:
-            self._entry_bound = bound
+            self._entry_bound = min(self._entry_bound, bound)
 
 
 class Rows:

@@ -12,6 +12,7 @@ with H_s keeping the s largest magnitudes. Proof: docs/proofs/hard_thresholding.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,7 @@ from sklearn.base import BaseEstimator
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Exact, Gaussian, HardThreshold, TopK
-from tulle.privacy import Budget, Release, gaussian_mu
+from tulle.privacy import Budget, Release, gaussian_mu, is_number
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient, Magnitudes, Step
 
@@ -30,6 +31,20 @@ PublishedRule = Literal["remark_5.3", "corollary_5.8", "ldp"]
 # The standard deviation, at most, that all noise together may put on a margin <x, w>, in units of the scale on which
 # margins live: 1 for classifiers, half a clip for regressions. Chosen on synthetic data and on the RCV1 subset.
 _MARGIN_NOISE = 0.5
+
+
+_POSITIVE = ("be a finite number > 0", lambda value: 0 < value < math.inf)
+_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "step": _POSITIVE,
+    "clip": _POSITIVE,
+    "ball": _POSITIVE,
+    "published_constant": _POSITIVE,
+    "clip_decay": ("lie in (0, 1]", lambda value: 0 < value <= 1),
+    "selection_share": ("lie in (0, 1)", lambda value: 0 < value < 1),
+    "damping": ("lie in [0, 1)", lambda value: 0 <= value < 1),
+    "penalty": ("be a finite number >= 0", lambda value: 0 <= value < math.inf),
+}
+_OPTIONAL = ("step", "clip", "ball", "clip_decay")
 
 
 @dataclass(frozen=True)
@@ -219,7 +234,7 @@ class HardThresholding(BaseEstimator):
         # On the s features that are kept a row has at most this norm. Where selection suits, features are of equal
         # scale and a row keeps about sqrt(s/d) of its norm; rows are clipped anew to a quarter more than that.
         kept = min(math.sqrt(public.n_nonzero) * public.row_linf, public.row_l2)
-        if selection:
+        if selection and private:
             kept = min(kept, 1.25 * math.sqrt(public.n_nonzero / public.n_features) * public.row_l2)
         step = self.step
         if step is None and private:
@@ -264,18 +279,10 @@ class HardThresholding(BaseEstimator):
     def _check(self) -> None:
         if self.n_iter is not None and not (isinstance(self.n_iter, (int, np.integer)) and self.n_iter >= 1):
             raise ValueError(f"HardThresholding(n_iter=...) must be an integer >= 1, got {self.n_iter!r}")
-        for name in ("step", "clip", "ball", "published_constant"):
+        for name, (words, allowed) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"HardThresholding({name}=...) must be a finite number > 0, got {value!r}")
-        if self.clip_decay is not None and not 0 < self.clip_decay <= 1:
-            raise ValueError(f"HardThresholding(clip_decay=...) must lie in (0, 1], got {self.clip_decay!r}")
-        if not 0 < self.selection_share < 1:
-            raise ValueError(f"HardThresholding(selection_share=...) must lie in (0, 1), got {self.selection_share!r}")
-        if not 0 <= self.damping < 1:
-            raise ValueError(f"HardThresholding(damping=...) must lie in [0, 1), got {self.damping!r}")
-        if not 0 <= self.penalty < math.inf:
-            raise ValueError(f"HardThresholding(penalty=...) must be a finite number >= 0, got {self.penalty!r}")
+            if not (value is None and name in _OPTIONAL) and not (is_number(value) and allowed(value)):
+                raise ValueError(f"HardThresholding({name}=...) must {words}, got {value!r}")
         if self.noise not in ("auto", "gaussian", "selection"):
             raise ValueError(
                 f"HardThresholding(noise=...) must be 'auto', 'gaussian' or 'selection', got {self.noise!r}"

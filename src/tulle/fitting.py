@@ -1,0 +1,296 @@
+"""One fit, as data sees it: plan, bill, estimate bounds, clip, run, settle, report.
+
+Trusted: this is where rows are handed to curators. No algorithm is in here, and no scikit-learn.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases, reliable
+from tulle.curator import Curator
+from tulle.events import FloatArray
+from tulle.losses import Loss
+from tulle.methods import Method
+from tulle.privacy import (
+    BillLine,
+    Budget,
+    Plan,
+    PrivacyReport,
+    PrivacyWarning,
+    Release,
+    bill_open_ledgers,
+    calibrate,
+    confirm_entries,
+    epsilon,
+    gaussian_mu,
+    is_number,
+    proof,
+    stream_of,
+)
+from tulle.public import PublicFacts
+from tulle.randomness import keyed_generator
+from tulle.report import rounded_up
+from tulle.rows import Rows
+
+# Frames between a warning in here and the line of the user that called fit.
+_USER = 5
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """Everything that is asked of a fit, before any row is looked at."""
+
+    what: str
+    budget: Budget | None
+    n_nonzero: int | None
+    method: Method
+    loss: Loss
+    bounds: Bounds
+    calibration: str
+    fit_intercept: bool
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        if self.calibration not in ("rigorous", "published"):
+            raise ValueError(f"calibration must be 'rigorous' or 'published', got {self.calibration!r}")
+        if not isinstance(self.bounds, Bounds):
+            raise TypeError(f"bounds must be a tulle.Bounds or None, got {self.bounds!r}")
+        s = self.n_nonzero
+        if s is not None and not (isinstance(s, numbers.Integral) and is_number(s) and s >= 1):
+            raise ValueError(f"n_nonzero must be an integer >= 1 or None, got {s!r}")
+
+    @property
+    def delta(self) -> float:
+        return 0.0 if self.budget is None else self.budget.delta
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The bounds that must be estimated: needed, and neither declared nor implied."""
+        if self.budget is None:
+            return ()
+        # A loss whose slopes are bounded by themselves needs no bound on labels.
+        label = ("label",) if math.isinf(self.loss.slope_bound(0.0, math.inf)) else ()
+        return self.bounds.missing((*self.method.bounds_wanted(), *label))
+
+    @property
+    def spent_on_bounds(self) -> float:
+        """The pure epsilon that the estimated bounds cost."""
+        return self.bounds.estimate_share * self.budget.epsilon if self.budget is not None and self.wanted else 0.0
+
+    def preliminary(self) -> tuple[Release, ...]:
+        return quantile_releases(self.wanted, self.spent_on_bounds)
+
+    def public(self, shape: tuple[int, int], known: KnownBounds) -> PublicFacts:
+        """The public facts, given the bounds."""
+        n_rows, n_features = shape
+        budget = None if self.budget is None else self.budget.after(self.spent_on_bounds)
+        return PublicFacts(
+            n_rows=n_rows,
+            n_features=n_features,
+            n_nonzero=min(self.n_nonzero or default_sparsity(n_rows, n_features, budget), n_features),
+            loss=self.loss,
+            budget=budget,
+            row_l2=known.row_l2,
+            row_linf=known.row_linf,
+            label=known.label,
+            fit_intercept=self.fit_intercept,
+            rows_per_unit=self.bounds.rows_per_person,
+            as_published=self.calibration == "published",
+        )
+
+    def plan(self, public: PublicFacts) -> Plan:
+        """The plan with its noise: calibrated, the paper's, or none."""
+        if public.budget is None:
+            releases = tuple(release.scaled(0.0) for release in self.method.releases(public))
+        elif self.calibration == "published":
+            releases = self.method.published(public, public.budget)
+        else:
+            releases = calibrate(self.method.releases(public), public.budget)
+        return Plan(releases, self.preliminary())
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept."""
+
+    weights: FloatArray
+    n_iter: int
+    n_passes: float
+    privacy: PrivacyReport
+
+
+def default_sparsity(n_rows: int, n_features: int, budget: Budget | None) -> int:
+    """n min(mu, 1) / (2 log d), within [1, d]: about as many weights as the rows can tell apart at this budget."""
+    mu = 1.0 if budget is None else min(gaussian_mu(budget.epsilon, budget.delta or 1e-6), 1.0)
+    return int(min(max(n_rows * mu / (2 * math.log(max(n_features, 2))), 1), n_features))
+
+
+def possible_plans(request: FitRequest, shape: tuple[int, int]) -> list[Plan]:
+    """The plans under the extreme shapes that estimated bounds can take: rows with one large entry, and flat rows."""
+    extremes = ((1.0, 1.0, 1.0), (math.sqrt(shape[1]), 1.0, 1.0))
+    shapes = [dict(zip(("row_l2", "row_linf", "label"), extreme)) for extreme in extremes]
+    found = [{of: guess[of] for of in request.wanted} for guess in shapes]
+    return [request.plan(request.public(shape, request.bounds.known(shape[1], guess))) for guess in found]
+
+
+def run_fit(
+    request: FitRequest, X: Any, targets: FloatArray, groups: Any, progress: Callable[[], None] | None = None
+) -> Fitted:
+    """Fit privately.
+
+    Parameters
+    ----------
+    request : FitRequest
+    X : array or sparse array of shape (n, d)
+        Finite, dense or CSR or CSC.
+    targets : array of shape (n,)
+        -1 and +1, class numbers or numbers, as the loss wants them.
+    groups : array of shape (n,) or None
+        Person ids.
+    progress : callable or None
+        Called without arguments after each answer.
+    """
+    active = _active_rows(groups, request.bounds, X.shape[0])
+    # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
+    plans = possible_plans(request, X.shape)
+    promise = max(proof(plan, request.delta)[0] for plan in plans)
+    _warn(request, X.shape[0], promise)
+    entries = bill_open_ledgers(request.what, plans, (promise, request.delta), request.bounds.rows_per_person)
+
+    generator = keyed_generator(request.seed, stream_of(entries))
+    rows = Rows(X, targets, active)
+    before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
+    scout = Curator(rows, before, Plan((), request.preliminary()), generator, progress)
+    found = estimate_quantiles(scout.ask, request.wanted, request.bounds.quantile)
+    scout.settle()
+
+    known = request.bounds.known(X.shape[1], found)
+    known.clip(rows, request.loss)
+    public = request.public(X.shape, known)
+    plan = request.plan(public)
+    confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
+    analyst = Curator(rows, public, Plan(plan.releases), generator, progress)
+    weights = request.method.run(analyst.ask, public)
+    analyst.settle()
+
+    report = _report(request, plan, public, found, scout.rounding + analyst.rounding)
+    return Fitted(weights, request.method.n_iterations(public), request.method.n_passes(public), report)
+
+
+def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
+    if groups is None:
+        return None
+    groups = np.asarray(groups)
+    if groups.shape != (n_rows,):
+        raise ValueError(f"groups has shape {groups.shape} for {n_rows} rows; pass one person id per row")
+    return first_rows_of_each_person(groups, bounds.rows_per_person)
+
+
+def _warn(request: FitRequest, n_rows: int, promise: float) -> None:
+    """Say what is known, from public quantities, to be weaker or worse than it looks, before anything is spent."""
+    if request.budget is not None and promise > request.budget.epsilon * (1 + 1e-9):
+        warnings.warn(
+            f"the published noise for epsilon = {request.budget.epsilon:g} proves only epsilon = {promise:.4g} at "
+            f"delta = {request.delta:g}; use calibration='rigorous' for noise that keeps the promise",
+            PrivacyWarning,
+            stacklevel=_USER + 1,
+        )
+    wanted, bounds = request.wanted, request.bounds
+    each = request.spent_on_bounds / max(len(wanted), 1)
+    if wanted and not reliable(n_rows, bounds.quantile, each, bounds.rows_per_person):
+        warnings.warn(
+            f"{n_rows} rows are too few to estimate {', '.join(wanted)} reliably at epsilon = {each:.3g} each, and a "
+            "bad bound drowns the model in noise; declare what you know with bounds=Bounds(...)",
+            UserWarning,
+            stacklevel=_USER + 1,
+        )
+
+
+def _report(
+    request: FitRequest, plan: Plan, public: PublicFacts, found: dict[str, float], rounding: float
+) -> PrivacyReport:
+    budget, delta = request.budget, request.delta
+    proved, accountant = proof(plan, delta)
+    if plan.preliminary:
+        accountant += f", after {epsilon(Plan((), plan.preliminary), 0.0):.4g} of pure ε for the bounds (added up)"
+    person = f"one person with at most {public.rows_per_unit} rows (how many is not protected)"
+    unit = person if public.rows_per_unit > 1 else "one row"
+    # Lemma 3 of docs/proofs/floating_point.md.
+    slack = 1.0 if proved > 700 else min(1.0, (1.0 + math.exp(proved)) * rounding)
+    return PrivacyReport(
+        epsilon=proved,
+        delta=delta,
+        asked=None if budget is None else (budget.epsilon, budget.delta),
+        method=request.method.describe(public),
+        calibration="none" if budget is None else request.calibration,
+        accountant="none" if budget is None else accountant,
+        unit=f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
+        bill=tuple(
+            BillLine(
+                release.name,
+                release.mechanism.label,
+                release.count,
+                release.mechanism.noise.value,
+                proof([release], delta)[0],
+            )
+            for release in plan
+        ),
+        assumptions=tuple(_assumptions(request, public, found, slack)),
+        who_saw_what=(
+            "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "
+            "bill left the part of the code that saw them.",
+            "The method (the algorithm itself) saw the answers on the bill and public quantities.",
+            "Whoever gets the fitted model sees coef_, intercept_ and this report"
+            + ("." if budget is None else "; the promise covers all of it."),
+        ),
+        seeded=request.seed is not None,
+        floating_point_slack=slack,
+    )
+
+
+def _assumptions(request: FitRequest, public: PublicFacts, found: dict[str, float], slack: float) -> list[str]:
+    def origin(name: str) -> str:
+        if name in found:
+            return "estimated privately"
+        return "declared" if getattr(request.bounds, name) is not None else "implied"
+
+    private = request.budget is not None
+    lines = []
+    if private:
+        rows = "normalised to" if request.bounds.normalise else "clipped to"
+        lines.append(
+            f"Rows were {rows} Euclidean norm {public.row_l2:.4g} ({origin('row_l2')}), entries clipped to "
+            f"{public.row_linf:.4g} ({origin('row_linf')})"
+            + (f", labels to {public.label:.4g} ({origin('label')})." if public.label < math.inf else ".")
+        )
+    if request.loss.kind == "classification":
+        lines.append("The set of class labels is taken as public.")
+    lines.append(
+        "The numbers of rows and features, the settings and the bounds are public. What was done to the rows before "
+        "fit (scaling, word weights, choosing features or settings by looking at them) is not covered."
+    )
+    if private:
+        lines.append(
+            f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ (released values lie "
+            "on a grid of 1/8 to 1/4 of the noise scale, selections are made on float64 scores). Running time is not "
+            "protected."
+        )
+        lines.append(
+            "The noise came from a seed: the fit is reproducible, and not private against anyone who knows or guesses "
+            "the seed, or who sees another fit with the same seed."
+            if request.seed is not None
+            else "The noise came from AES-128 in counter mode, keyed by the operating system."
+        )
+        own = getattr(request.loss, "binary", request.loss)
+        if not type(own).__module__.startswith("tulle."):
+            lines.append(f"The loss {own!r} is the user's own: its slope must treat each row by itself.")
+    return lines

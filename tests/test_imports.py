@@ -1,0 +1,53 @@
+"""What an import costs: neither the accountant's library nor compilers nor pictures are loaded for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["dp_accounting", "numba", "matplotlib", "torch", "dask", "flwr", "randomgen", "pandas"]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after `statement`."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return set(json.loads(run.stdout))
+
+
+def test_import_tulle_loads_no_heavy_package() -> None:
+    """`import tulle` loads none of them, and not even scikit-learn or numpy: the rooms open on first use."""
+    loaded = loaded_by("import tulle")
+    assert "tulle" in loaded
+    assert loaded.isdisjoint({*HEAVY, "sklearn", "scipy", "numpy"})
+
+
+@pytest.mark.parametrize("name", ["SparseClassifier", "SparseRegressor", "Ledger", "Budget", "Bounds"])
+def test_the_front_door_loads_no_heavy_package(name: str) -> None:
+    """Every name of the front door can be imported without the accountant's library, numba or matplotlib."""
+    loaded = loaded_by(f"from tulle import {name}")
+    assert "numpy" in loaded
+    assert loaded.isdisjoint({"dp_accounting", "numba", "matplotlib", "torch", "dask", "flwr", "randomgen"})
+
+
+def test_a_private_fit_loads_no_accountant_library() -> None:
+    """Calibration and accounting of a fit run on scipy alone; dp-accounting is for cross-checks."""
+    loaded = loaded_by(
+        "import numpy as np\nfrom tulle import Bounds, SparseClassifier\n"
+        "SparseClassifier(bounds=Bounds(row_l2=1.0)).fit(np.eye(20), np.arange(20) % 2)"
+    )
+    assert "randomgen" in loaded  # the noise was drawn
+    assert loaded.isdisjoint({"dp_accounting", "matplotlib", "torch", "dask", "flwr"})
+
+
+def test_the_front_door_lists_its_names_and_refuses_others() -> None:
+    """`dir(tulle)` is the front door, each name resolves, and an unknown one is an AttributeError that names it."""
+    import tulle
+
+    assert dir(tulle) == ["Bounds", "Budget", "Ledger", "SparseClassifier", "SparseRegressor", "__version__"]
+    assert all(getattr(tulle, name) is not None for name in dir(tulle))
+    with pytest.raises(AttributeError, match="module 'tulle' has no attribute 'SparseForest'"):
+        tulle.SparseForest  # noqa: B018

@@ -1,0 +1,323 @@
+"""Mechanisms: each draws exactly the law it is billed for.
+
+Statistical tests fix their seed and have a false-alarm probability of ALPHA each, were the seed drawn anew; each is
+paired with noise of 2/3 and 3/2 of the right scale, which must be rejected at the same level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import combinations, permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+from scipy.stats import chisquare, laplace, norm
+
+from tulle.curator import Curator
+from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity
+from tulle.losses import Squared
+from tulle.mechanisms import (
+    Exact,
+    Gaussian,
+    HardThreshold,
+    Laplace,
+    Mechanism,
+    Sensitivity,
+    TopK,
+    largest,
+    rounding_grid,
+)
+from tulle.privacy import Plan, Release
+from tulle.public import PublicFacts
+from tulle.queries import ClippedGradient, Step
+from tulle.randomness import keyed_generator
+from tulle.rows import Rows
+
+ALPHA = 1e-4
+DRAWS = 20_000
+NOISE = 1.7
+# All different, so that a mechanism that reads the wrong norm draws the wrong law.
+SENSITIVITY = Sensitivity(l1=9.0, l2=3.1, linf=0.4)
+
+Cdf = Callable[[np.ndarray], np.ndarray]
+
+
+def fits_on_grid(values: np.ndarray, grid: float, cdf: Cdf) -> bool:
+    """Chi-square of values on a grid against a law rounded to it, cells pooled to at least 20 expected values."""
+    cells = np.round(values / grid).astype(int)
+    edges = np.arange(cells.min() - 1, cells.max() + 3) - 0.5
+    expected = len(values) * np.diff(np.r_[0.0, cdf(edges[1:-1] * grid), 1.0])
+    observed = np.histogram(cells, edges)[0].astype(float)
+    return pooled_chi_square(observed, expected)
+
+
+def pooled_chi_square(observed: np.ndarray, expected: np.ndarray) -> bool:
+    bins = np.minimum(np.floor(np.cumsum(expected) / 20), math.floor(expected.sum() / 20) - 1).astype(int)
+    bins = np.unique(np.maximum(bins, 0), return_inverse=True)[1]
+    observed, expected = np.bincount(bins, observed), np.bincount(bins, expected)
+    assert len(expected) > 5
+    return bool(chisquare(observed, expected).pvalue > ALPHA)
+
+
+def release(mechanism: Mechanism, exact: np.ndarray, seed: int, then: HardThreshold | None = None) -> Any:
+    return mechanism.release(exact, SENSITIVITY, keyed_generator(seed), then)
+
+
+ADDITIVE = {
+    "gaussian": (Gaussian, NOISE * SENSITIVITY.l2, norm(scale=NOISE * SENSITIVITY.l2).cdf),
+    "laplace": (Laplace, NOISE * SENSITIVITY.l1, laplace(scale=NOISE * SENSITIVITY.l1).cdf),
+}
+FACTORS = [(1.0, True), (2 / 3, False), (3 / 2, False)]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+@pytest.mark.parametrize("kind", ADDITIVE)
+class TestAdditiveNoise:
+    def test_law(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
+        """exact + noise of scale noise × sensitivity in the right norm (chi-square, alpha = 1e-4)."""
+        mechanism, scale, cdf = ADDITIVE[kind]
+        exact = 12.345
+        values = release(mechanism(NoisePerSensitivity(factor * NOISE)), np.full((DRAWS, 1), exact), seed)
+        assert fits_on_grid(values[:, 0], rounding_grid(factor * scale), lambda x: cdf(x - exact)) is accepted
+
+    def test_law_after_a_threshold(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
+        """The one value kept of 10 has the law of the largest of 10 magnitudes (chi-square, alpha = 1e-4)."""
+        mechanism, scale, cdf = ADDITIVE[kind]
+        drawn = release(
+            mechanism(NoisePerSensitivity(factor * NOISE)), np.zeros((12, DRAWS // 2)), seed, HardThreshold(1, 10)
+        )
+        kept = np.abs(drawn[:10]).max(axis=0)
+        assert np.all((drawn[:10] != 0).sum(axis=0) == 1)
+
+        def cdf_of_largest(x: np.ndarray) -> np.ndarray:
+            return np.where(x > 0, 2 * cdf(np.maximum(x, 0)) - 1, 0.0) ** 10
+
+        grid = rounding_grid(factor * scale)
+        assert fits_on_grid(kept, grid, cdf_of_largest) is accepted
+        assert fits_on_grid(drawn[10:].ravel(), grid, cdf) is accepted
+
+
+@pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+def test_gaussian_law_on_chosen_coordinates_through_the_curator(factor: float, accepted: bool) -> None:
+    """A Step restricted to a support gets noise × step × 2 C / n on each chosen coordinate (alpha = 1e-4)."""
+    n, d = 4, 2 * DRAWS
+    public = PublicFacts(n, d, d // 2, Squared(), None, 1.0, 1.0, 1.0, False, as_published=True)
+    rows = Rows(np.full((n, d), 1 / math.sqrt(d)), np.full(n, 1.0))
+    support = np.zeros((d, 1), dtype=bool)
+    support[::2] = True
+    bound, clip, step = 0.8, 0.5, 3.0
+    query = Step(ClippedGradient(np.zeros((d, 1)), clip, "l2", 0.0, support, bound), step)
+    plan = Plan((Release("values", Gaussian(NoisePerSensitivity(factor * NOISE)), 1),))
+    answer = Curator(rows, public, plan, keyed_generator(3)).ask("values", query)
+    exact = query.evaluate(rows, public)
+    sigma = NOISE * step * 2 * clip * bound / n
+    assert len(np.unique(exact[support])) == 1
+    centre = exact[support][0]
+    grid = rounding_grid(factor * sigma)
+    assert fits_on_grid(answer[support], grid, lambda x: norm.cdf(x, centre, sigma)) is accepted
+
+
+class TestTopK:
+    SCORES = np.array([0.0, 0.3, 0.5, 1.1, -0.7, 0.9])
+
+    def frequencies(self, noise: float, seed: int) -> np.ndarray:
+        exact = np.tile(self.SCORES[:, None], DRAWS)
+        chosen = release(TopK(NoisePerSensitivity(noise), 1, DRAWS), exact, seed)
+        assert np.all(chosen.sum(axis=0) == 1)
+        return chosen.sum(axis=1)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """The exponential mechanism of range eps0 = 2 / noise: softmax of scores × eps0 / (2 Δ)."""
+        (event, count) = TopK(NoisePerSensitivity(NOISE)).events
+        assert isinstance(event, BoundedRangeEvent)
+        assert count == 1
+        return softmax(self.SCORES * event.epsilon / (2 * SENSITIVITY.linf))
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+    def test_noisy_max_is_the_exponential_mechanism(self, factor: float, accepted: bool, seed: int) -> None:
+        """Chi-square, alpha = 1e-4."""
+        observed = self.frequencies(factor * NOISE, seed)
+        assert (chisquare(observed, DRAWS * self.probabilities).pvalue > ALPHA) is np.bool_(accepted)
+
+    def test_the_wrong_sign_of_the_noise_is_rejected(self) -> None:
+        """argmin of -score + Gumbel is another law than the exponential mechanism (alpha = 1e-4)."""
+        gumbel = -np.log(keyed_generator(0).standard_exponential((6, DRAWS)))
+        wrong = np.argmin(-self.SCORES[:, None] + NOISE * SENSITIVITY.linf * gumbel, axis=0)
+        right = np.argmax(self.SCORES[:, None] + NOISE * SENSITIVITY.linf * gumbel, axis=0)
+        expected = DRAWS * self.probabilities
+        assert chisquare(np.bincount(right, minlength=6), expected).pvalue > ALPHA
+        assert chisquare(np.bincount(wrong, minlength=6), expected).pvalue < ALPHA
+
+    @pytest.mark.parametrize("k", [2, 3])
+    @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+    def test_top_k_is_sampling_without_replacement(self, k: int, factor: float, accepted: bool) -> None:
+        """Frequencies of the sets against k exponential mechanisms in a row (chi-square, alpha = 1e-4)."""
+        weights = np.exp(self.SCORES[:5] / (NOISE * SENSITIVITY.linf))
+        sets = list(combinations(range(5), k))
+        exact = np.array([sum(sequence_probability(weights, order) for order in permutations(s)) for s in sets])
+        assert exact.sum() == pytest.approx(1.0)
+        mechanism = TopK(NoisePerSensitivity(factor * NOISE), k, DRAWS)
+        chosen = release(mechanism, np.tile(self.SCORES[:5, None], DRAWS), 5)
+        codes = 2 ** np.arange(5) @ chosen
+        observed = np.array([(codes == sum(2**i for i in s)).sum() for s in sets])
+        assert observed.sum() == DRAWS
+        assert (chisquare(observed, DRAWS * exact).pvalue > ALPHA) is np.bool_(accepted)
+
+    @pytest.mark.parametrize(("k", "columns"), [(1, 1), (4, 1), (4, 3)])
+    def test_every_choice_is_on_the_bill(self, k: int, columns: int) -> None:
+        assert TopK(NoisePerSensitivity(4.0), k, columns).events == (BoundedRangeEvent(0.5), k * columns)
+
+    def test_columns_are_chosen_apart(self) -> None:
+        exact = np.array([[0.0, 5.0], [5.0, 0.0], [1.0, 1.0]])
+        chosen = release(TopK(NoisePerSensitivity(0.0), 2, 2), exact, 0)
+        np.testing.assert_array_equal(chosen, [[False, True], [True, False], [True, True]])
+
+    def test_another_number_of_columns_than_billed_raises(self) -> None:
+        with pytest.raises(ValueError, match="holds 1 columns but the query has 2"):
+            release(TopK(), np.zeros((3, 2)), 0)
+
+    def test_more_than_there_is_chooses_all(self) -> None:
+        assert release(TopK(k=5), np.zeros((3, 1)), 0).all()
+
+
+def sequence_probability(weights: np.ndarray, order: tuple[int, ...]) -> float:
+    probability, left = 1.0, float(weights.sum())
+    for i in order:
+        probability *= float(weights[i]) / left
+        left -= float(weights[i])
+    return probability
+
+
+class TestFinitePrecision:
+    @given(st.floats(1e-300, 1e300))
+    def test_the_grid_is_a_power_of_two_between_an_eighth_and_a_quarter(self, scale: float) -> None:
+        grid = rounding_grid(scale)
+        assert math.frexp(grid)[0] == 0.5
+        assert scale / 8 * (1 - 1e-12) <= grid < scale / 4 * (1 + 1e-12)
+
+    @pytest.mark.parametrize("then", [None, HardThreshold(3, 40)], ids=["all", "thresholded"])
+    @pytest.mark.parametrize("kind", ADDITIVE)
+    def test_what_leaves_lies_on_the_grid(self, kind: str, then: HardThreshold | None) -> None:
+        mechanism, scale, _ = ADDITIVE[kind]
+        exact = np.random.default_rng(0).normal(size=(50, 2))
+        values = release(mechanism(NoisePerSensitivity(NOISE)), exact, 0, then)
+        cells = values / rounding_grid(scale)
+        np.testing.assert_array_equal(cells, np.round(cells))
+
+    def test_the_support_is_decided_on_unrounded_values(self) -> None:
+        """Twenty values in one cell of the grid: the five largest are kept, though all round to the same value."""
+        order = np.random.default_rng(0).permutation(20)
+        drawn = (1.0 + 1e-4 * order)[:, None]
+
+        class Drawn:
+            def standard_normal(self, shape: tuple[int, ...]) -> np.ndarray:
+                return drawn.copy()
+
+        unit = Sensitivity(l2=1.0)
+        answer = Gaussian().release(np.zeros((20, 1)), unit, Drawn(), HardThreshold(5, 20))  # type: ignore[arg-type]
+        np.testing.assert_array_equal(np.flatnonzero(answer), np.flatnonzero(order >= 15))
+        np.testing.assert_array_equal(answer[answer != 0], 1.0)
+        rounded_first = HardThreshold(5, 20)(np.round(drawn * 8) / 8)
+        assert not np.array_equal(np.flatnonzero(rounded_first), np.flatnonzero(order >= 15))
+
+    @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace()], ids=lambda m: type(m).__name__)
+    def test_without_noise_the_answer_is_exact(self, mechanism: Mechanism) -> None:
+        exact = np.random.default_rng(0).normal(size=(7, 2))
+        answer = mechanism.scaled(0.0).release(exact, Sensitivity(), keyed_generator(0), None)
+        np.testing.assert_array_equal(answer, exact)
+
+    def test_without_noise_the_choice_is_exact(self) -> None:
+        exact = np.array([[0.1], [0.3], [0.2]])
+        answer = TopK(k=2).scaled(0.0).release(exact, Sensitivity(), keyed_generator(0), None)
+        np.testing.assert_array_equal(answer[:, 0], [False, True, True])
+
+    @pytest.mark.parametrize(
+        ("mechanism", "enough"),
+        [(Gaussian(), Sensitivity(l2=1.0)), (Laplace(), Sensitivity(l1=1.0)), (TopK(), Sensitivity(linf=1.0))],
+        ids=["gaussian", "laplace", "top-k"],
+    )
+    def test_a_query_without_sensitivity_in_the_norm_needed_is_not_answered(
+        self, mechanism: Mechanism, enough: Sensitivity
+    ) -> None:
+        exact = np.zeros((3, 1))
+        mechanism.release(exact, enough, keyed_generator(0), None)
+        others = {"l1": 1.0, "l2": 1.0, "linf": 1.0}
+        needed = next(name for name in others if getattr(enough, name) < math.inf)
+        with pytest.raises(ValueError, match="states no sensitivity"):
+            mechanism.release(exact, Sensitivity(**{**others, needed: math.inf}), keyed_generator(0), None)
+
+    @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace(), TopK()], ids=lambda m: type(m).__name__)
+    def test_the_slack_of_finite_precision_is_small_and_grows_with_the_answer(self, mechanism: Mechanism) -> None:
+        small, large = (mechanism.rounding((d, 1), 1.0, SENSITIVITY, None) for d in (10, 10_000))
+        assert 0 < small < large < 1e-9
+        assert mechanism.scaled(0.0).rounding((10, 1), 1.0, SENSITIVITY, None) == 0.0
+
+    @pytest.mark.parametrize("kind", ADDITIVE)
+    def test_the_slack_bounds_the_chance_that_an_error_moves_a_value(self, kind: str) -> None:
+        """An error of e moves a value over a border of the grid with probability e / grid, on average over borders."""
+        mechanism, scale, _ = ADDITIVE[kind]
+        count, size = 1000, 50.0
+        error = 2.0**-53 * (math.sqrt(count) * size + count * scale * math.sqrt(2 / math.pi))
+        stated = mechanism(NoisePerSensitivity(NOISE)).rounding((count, 1), size, SENSITIVITY, None)
+        assert error / rounding_grid(scale) < stated < 100 * error / rounding_grid(scale)
+
+
+class TestHardThreshold:
+    @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 2), st.integers(1, 3), st.integers(0, 2**32))
+    def test_keeps_the_largest_of_each_column_and_all_free_lines(
+        self, d: int, keep: int, free: int, columns: int, seed: int
+    ) -> None:
+        values = np.random.default_rng(seed).normal(size=(d + free, columns))
+        kept = HardThreshold(keep, d)(values)
+        np.testing.assert_array_equal(kept[d:], values[d:])
+        for column in range(columns):
+            top = np.argsort(-np.abs(values[:d, column]))[:keep]
+            expected = np.zeros(d)
+            expected[top] = values[top, column]
+            np.testing.assert_array_equal(kept[:d, column], expected)
+
+    def test_leaves_its_argument_alone(self) -> None:
+        values = np.array([[1.0], [2.0]])
+        HardThreshold(1, 2)(values)
+        np.testing.assert_array_equal(values, [[1.0], [2.0]])
+
+    @given(st.lists(st.integers(-5, 5), min_size=1, max_size=12), st.integers(1, 14))
+    def test_largest_returns_k_sorted_indices_of_the_largest(self, scores: list[int], k: int) -> None:
+        chosen = largest(np.array(scores, dtype=float), k)
+        assert len(chosen) == min(k, len(scores))
+        assert np.all(np.diff(chosen) > 0)
+        assert sorted((scores[i] for i in chosen), reverse=True) == sorted(scores, reverse=True)[:k]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "events"),
+    [
+        (Gaussian(NoisePerSensitivity(2.0)), (GaussianEvent(NoisePerSensitivity(2.0)), 1)),
+        (Laplace(NoisePerSensitivity(2.0)), (LaplaceEvent(NoisePerSensitivity(2.0)), 1)),
+        (TopK(NoisePerSensitivity(2.0)), (BoundedRangeEvent(1.0), 1)),
+        (TopK(NoisePerSensitivity(0.0)), (BoundedRangeEvent(math.inf), 1)),
+        (Exact(), (ExposedEvent(), 1)),
+    ],
+)
+def test_the_bill_of_one_release(mechanism: Mechanism, events: tuple[object, int]) -> None:
+    assert mechanism.events == events
+    assert mechanism.label
+
+
+def test_exact_answers_come_back_untouched_and_are_billed_as_such_at_any_noise() -> None:
+    exact = np.array([[0.1234567]])
+    assert Exact().release(exact, Sensitivity(), keyed_generator(0), None) is exact
+    assert Exact().scaled(1e6).events == (ExposedEvent(), 1)
+
+
+def test_sensitivities_scale_in_all_norms() -> None:
+    assert SENSITIVITY.times(2.0) == Sensitivity(18.0, 6.2, 0.8)
+    assert Sensitivity(l2=1.0).times(3.0) == Sensitivity(l2=3.0)

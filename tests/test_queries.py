@@ -1,0 +1,508 @@
+"""Queries: no pair of neighbours moves an answer by more than the declared sensitivity, and some pair moves it so far.
+
+Neighbours have the same number of rows and differ in one row, or in the rows of one unit. Rows are clipped to the
+bounds as a fit clips them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tulle.bounds import GRID, Bounds
+from tulle.losses import Huber, Logistic, Loss, Norm, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
+from tulle.mechanisms import HardThreshold
+from tulle.public import PublicFacts
+from tulle.queries import (
+    ClippedGradient,
+    Curvature,
+    CurvatureAlongGradient,
+    Magnitudes,
+    QuantileScores,
+    Query,
+    Step,
+)
+from tulle.rows import Rows
+
+ROUNDING = 1 + 1e-9
+LABEL = 2.0
+
+LOSSES: dict[str, Loss] = {
+    "squared": Squared(),
+    "huber": Huber(0.7),
+    "poisson": Poisson(2.0),
+    "logistic": Logistic(),
+    "squared hinge": SquaredHinge(),
+    "softmax": Softmax(3),
+    "one vs rest": OneVsRest(SquaredHinge(), 3),
+}
+STORAGES: dict[str, Callable[[np.ndarray], Any]] = {"dense": np.array, "csr": sp.csr_array}
+
+BOUNDS = {
+    "l2": Bounds(row_l2=1.5, label=LABEL),
+    "linf": Bounds(row_linf=0.5, label=LABEL),
+    "both": Bounds(row_l2=1.0, row_linf=0.75, label=LABEL),
+    "normalised": Bounds(row_l2=1.25, normalise=True, label=LABEL),
+}
+
+# At the bound, far beyond it, empty, and where squares overflow or underflow.
+ENTRIES = (0.0, 0.5, -0.5, 1.0, -1.25, 1.5, 1e6, -1e30, 1e200, -1.7e308, 1e-8, 1e-160, 2.7e-162, -1.5e-162, 5e-324)
+
+
+def targets_of(loss: Loss) -> st.SearchStrategy[float]:
+    if loss.n_outputs > 1:
+        return st.integers(0, loss.n_outputs - 1).map(float)
+    if loss.kind == "classification":
+        return st.sampled_from([-1.0, 1.0])
+    extreme = st.sampled_from([0.0, LABEL, -LABEL, 1e300, -1e300, 5e-324]) | st.floats(-3, 3)
+    return extreme.map(abs) if isinstance(loss, Poisson) else extreme
+
+
+@st.composite
+def some_rows(draw: st.DrawFn, n: int, d: int, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+    entry = st.sampled_from(ENTRIES) | st.floats(-2, 2)
+    one_hot = st.builds(lambda i, v: np.eye(d)[i] * v, st.integers(0, d - 1), entry)
+    any_row = st.lists(entry, min_size=d, max_size=d).map(np.array)
+    X = np.array(draw(st.lists(any_row | one_hot, min_size=n, max_size=n))).reshape(n, d)
+    return X, np.array(draw(st.lists(targets_of(loss), min_size=n, max_size=n)))
+
+
+@st.composite
+def neighbours(draw: st.DrawFn, loss: Loss, storage: str, clip: bool = True) -> tuple[Rows, Rows, PublicFacts, float]:
+    """Two data sets that differ in the rows of one unit, the public facts, and the intercept's entry."""
+    n, d, unit = draw(st.integers(3, 6)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    X, y = draw(some_rows(n, d, loss))
+    X2, y2 = X.copy(), y.copy()
+    X2[:unit], y2[:unit] = draw(some_rows(unit, d, loss))
+    known = BOUNDS[draw(st.sampled_from(sorted(BOUNDS)))].known(d)
+    a = draw(st.sampled_from([0.0, 0.0, 0.3, 1.0, 5.0]))
+    pair = [Rows(STORAGES[storage](M), t) for M, t in ((X, y), (X2, y2))]
+    if clip:
+        for rows in pair:
+            known.clip(rows, loss)
+    public = PublicFacts(
+        n,
+        d,
+        min(2, d),
+        loss,
+        None,
+        known.row_l2,
+        known.row_linf,
+        known.label,
+        fit_intercept=a > 0,
+        rows_per_unit=unit,
+        as_published=draw(st.booleans()),
+    )
+    return pair[0], pair[1], public, a
+
+
+@st.composite
+def weights_of(draw: st.DrawFn, public: PublicFacts) -> np.ndarray:
+    entry = st.sampled_from([0.0, 0.0, 1.0, -0.5, 20.0, 1e-9]) | st.floats(-3, 3)
+    size = public.n_parameters * public.loss.n_outputs
+    return np.array(draw(st.lists(entry, min_size=size, max_size=size))).reshape(-1, public.loss.n_outputs)
+
+
+@st.composite
+def gradients(draw: st.DrawFn, public: PublicFacts, a: float, norm: Norm, on_support: bool) -> ClippedGradient:
+    weights = draw(weights_of(public))
+    clip = draw(st.sampled_from([0.01, 0.3, 0.5, 1.0, 10.0]))
+    if not on_support:
+        return ClippedGradient(weights, clip, norm, a)
+    chosen = draw(st.lists(st.booleans(), min_size=weights.size, max_size=weights.size))
+    support = np.array(chosen).reshape(weights.shape)
+    support[public.n_features :] = True
+    return ClippedGradient(weights, clip, norm, a, support, draw(st.sampled_from([0.1, 0.6, 2.0])))
+
+
+def moved(query: Query, first: Rows, second: Rows, public: PublicFacts) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return query.evaluate(first, public) - query.evaluate(second, public)
+
+
+def assert_within(query: Query, first: Rows, second: Rows, public: PublicFacts) -> None:
+    """In every norm for which the query declares a sensitivity, and it declares one."""
+    change = moved(query, first, second, public)
+    assert np.all(np.isfinite(change))
+    declared = query.sensitivity(public)
+    found = {"l1": np.abs(change).sum(), "l2": np.linalg.norm(change), "linf": np.abs(change).max()}
+    assert any(getattr(declared, norm) < math.inf for norm in found)
+    for norm, distance in found.items():
+        assert distance <= getattr(declared, norm) * ROUNDING
+
+
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+every_storage = pytest.mark.parametrize("storage", STORAGES)
+KINDS: list[tuple[Norm, bool]] = [("l2", False), ("linf", False), ("l2", True)]
+
+
+@every_storage
+@every_loss
+class TestNoNeighbourMovesFurther:
+    @pytest.mark.parametrize(("norm", "on_support"), KINDS)
+    @given(data=st.data())
+    @settings(max_examples=60)
+    def test_clipped_gradient(self, loss: str, storage: str, norm: Norm, on_support: bool, data: st.DataObject) -> None:
+        first, second, public, a = data.draw(neighbours(LOSSES[loss], storage))
+        query = data.draw(gradients(public, a, norm, on_support))
+        assert_within(query, first, second, public)
+        for rows in (first, second):
+            size = np.linalg.norm(query.evaluate(rows, public))
+            assert size <= query.size(public) * ROUNDING
+
+    @given(data=st.data(), size=st.sampled_from([0.01, 1.0, 30.0]), penalty=st.sampled_from([0.0, 0.5]))
+    @settings(max_examples=30)
+    def test_step_and_magnitudes(
+        self, loss: str, storage: str, data: st.DataObject, size: float, penalty: float
+    ) -> None:
+        first, second, public, a = data.draw(neighbours(LOSSES[loss], storage))
+        norm, on_support = data.draw(st.sampled_from(KINDS))
+        step = Step(data.draw(gradients(public, a, norm, on_support)), size, penalty)
+        assert_within(step, first, second, public)
+        assert_within(Magnitudes(step), first, second, public)
+
+    @given(data=st.data())
+    @settings(max_examples=30)
+    def test_curvature(self, loss: str, storage: str, data: st.DataObject) -> None:
+        first, second, public, a = data.draw(neighbours(LOSSES[loss], storage))
+        bound = data.draw(st.sampled_from([None, 0.2, 3.0]))
+        assert_within(Curvature(data.draw(weights_of(public)), a, bound), first, second, public)
+
+
+@every_storage
+@pytest.mark.parametrize("of", ["row_l2", "row_linf", "label"])
+@given(data=st.data(), quantile=st.floats(0.05, 0.95), clip=st.booleans())
+def test_no_neighbour_moves_quantile_scores_further(
+    storage: str, of: str, data: st.DataObject, quantile: float, clip: bool
+) -> None:
+    """Clipped or not: bounds are estimated on rows as they come."""
+    first, second, public, _ = data.draw(neighbours(Squared(), storage, clip))
+    assert_within(QuantileScores(GRID, quantile, of), first, second, public)
+
+
+# --- worst cases: the sensitivity is no larger than it need be ---
+
+
+def worst_pair(loss: Loss, unit: int, a: float, flip_label: bool, n: int = 8) -> tuple[Rows, Rows, PublicFacts]:
+    """All rows at the bound on the first feature; one unit's rows are replaced by their mirror image."""
+    known = Bounds(row_l2=1.5, label=LABEL).known(3)
+    X = np.tile([1.5, 0.0, 0.0], (n, 1))
+    y = np.full(n, {"regression": LABEL, "classification": 1.0}[loss.kind])
+    X2, y2 = X.copy(), y.copy()
+    if flip_label:
+        y2[:unit] = 0.0 if loss.n_outputs > 1 or isinstance(loss, Poisson) else -y2[:unit]
+    else:
+        X2[:unit] *= -1
+    pair = [Rows(M, t) for M, t in ((X, y), (X2, y2))]
+    for rows in pair:
+        known.clip(rows, loss)
+    facts = PublicFacts(n, 3, 1, loss, None, 1.5, 1.5, LABEL, a > 0, unit)
+    return pair[0], pair[1], facts
+
+
+def attained(query: Query, first: Rows, second: Rows, public: PublicFacts, norm: str) -> float:
+    """The part of the declared sensitivity that a pair of neighbours uses."""
+    change = moved(query, first, second, public)
+    distance = {"l1": np.abs(change).sum(), "l2": np.linalg.norm(change), "linf": np.abs(change).max()}[norm]
+    return float(distance / getattr(query.sensitivity(public), norm))
+
+
+FLIPS = [(loss, 0.0, False) for loss in LOSSES] + [
+    (loss, a, True) for loss in ("squared", "huber", "poisson", "logistic", "squared hinge") for a in (0.0, 0.75, 4.0)
+]
+
+
+@pytest.mark.parametrize("unit", [1, 3])
+@pytest.mark.parametrize(("loss", "a", "flip_label"), FLIPS)
+class TestWorstCases:
+    """Within 1 % of the declared sensitivity, so that one of 2/3 would be exceeded and one of 3/2 not be reached."""
+
+    @pytest.mark.parametrize("norm", ["l2", "linf"])
+    def test_clipped_gradient(self, loss: str, a: float, flip_label: bool, unit: int, norm: Norm) -> None:
+        first, second, public = worst_pair(LOSSES[loss], unit, a, flip_label)
+        weights = np.zeros((public.n_parameters, public.loss.n_outputs))
+        query = ClippedGradient(weights, 0.4, norm, a)
+        assert 0.99 < attained(query, first, second, public, norm) <= ROUNDING
+
+    def test_clipped_gradient_on_a_support(self, loss: str, a: float, flip_label: bool, unit: int) -> None:
+        first, second, public = worst_pair(LOSSES[loss], unit, a, flip_label)
+        weights = np.zeros((public.n_parameters, public.loss.n_outputs))
+        support = np.ones(weights.shape, dtype=bool)
+        support[1:3] = False
+        query = ClippedGradient(weights, 0.4, "l2", a, support, 0.9)
+        assert 0.99 < attained(query, first, second, public, "l2") <= ROUNDING
+        assert 0.99 < attained(Step(query, 7.0, 0.1), first, second, public, "l2") <= ROUNDING
+
+    def test_magnitudes(self, loss: str, a: float, flip_label: bool, unit: int) -> None:
+        """A step from weights far enough from 0 that both signs of the gradient leave them positive."""
+        first, second, public = worst_pair(LOSSES[loss], unit, a, flip_label)
+        public = replace(public, as_published=True)
+        weights = np.zeros((public.n_parameters, public.loss.n_outputs))
+        weights[0] = 1e-3
+        step = Step(ClippedGradient(weights, 1e-2, "linf", a), 0.05)
+        if a > public.row_linf:
+            pytest.skip("the largest entry of a row is then the intercept's, which is not scored")
+        assert 0.99 < attained(Magnitudes(step), first, second, public, "linf") <= ROUNDING
+
+
+@every_storage
+@pytest.mark.parametrize("on_support", [False, True])
+@pytest.mark.parametrize("huge", [1e155, 1e200, 1.7e308])
+def test_a_row_whose_norm_overflows_cannot_smuggle_an_intercept_past_the_clip(
+    huge: float, on_support: bool, storage: str
+) -> None:
+    """Its features vanish, but its constant column is still there, with a slope of 20 clips."""
+    X, y = np.tile([0.5, 0.5], (4, 1)), np.full(4, -LABEL)
+    X2, y2 = X.copy(), y.copy()
+    X2[0], y2[0] = huge, LABEL
+    known = Bounds(row_l2=1.0, label=LABEL).known(2)
+    first, second = (Rows(STORAGES[storage](M), t) for M, t in ((X, y), (X2, y2)))
+    for rows in (first, second):
+        known.clip(rows, Squared())
+    public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, LABEL, True)
+    support = np.ones((3, 1), dtype=bool) if on_support else None
+    query = ClippedGradient(np.zeros((3, 1)), 0.1, "l2", 5.0, support, 5.0 if on_support else None)
+    assert_within(query, first, second, public)
+
+
+@pytest.mark.parametrize("a", [0.5, 1.5, 6.0])
+def test_a_row_bound_without_the_intercept_would_be_exceeded(a: float) -> None:
+    """The change of the worst pair is larger than 2 clip row_l2 / n, by exactly the constant column."""
+    first, second, public = worst_pair(Logistic(), 1, a, flip_label=True)
+    query = ClippedGradient(np.zeros((4, 1)), 0.5, "l2", a)
+    change = float(np.linalg.norm(moved(query, first, second, public)))
+    without = 2 * 0.5 * public.row_l2 / public.n_rows
+    assert change > 1.04 * without
+    assert change == pytest.approx(without * math.hypot(1.5, a) / 1.5, rel=1e-9)
+    assert query.sensitivity(public).l2 >= change / ROUNDING
+
+
+@pytest.mark.parametrize("unit", [1, 3])
+@pytest.mark.parametrize("of", ["row_l2", "row_linf", "label"])
+def test_worst_case_of_quantile_scores(of: str, unit: int) -> None:
+    X, y = np.full((10, 2), 0.01), np.full(10, 0.01)
+    X2, y2 = X.copy(), y.copy()
+    X2[:unit], y2[:unit] = 100.0, 100.0
+    public = PublicFacts(10, 2, 1, Squared(), None, math.inf, math.inf, math.inf, False, unit)
+    assert attained(QuantileScores(GRID, 0.1, of), Rows(X, y), Rows(X2, y2), public, "linf") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("unit", [1, 3])
+def test_worst_case_of_curvature(unit: int) -> None:
+    """From nothing to a row at its bound along the direction: one squared bound, not two."""
+    known = Bounds(row_l2=1.5).known(3)
+    X = np.zeros((8, 3))
+    X2 = X.copy()
+    X2[:unit, 0] = 1.5
+    first, second = Rows(X, np.zeros(8)), Rows(X2, np.zeros(8))
+    for rows in (first, second):
+        known.clip(rows, Squared())
+    public = PublicFacts(8, 3, 1, Squared(), None, 1.5, 1.5, LABEL, False, unit)
+    query = Curvature(np.array([[2.0], [0.0], [0.0]]))
+    assert query.sensitivity(public).l1 == pytest.approx(1.5**2 * unit / 8)
+    for norm in ("l1", "l2", "linf"):
+        assert 0.99 < attained(query, first, second, public, norm) <= ROUNDING
+
+
+# --- tightening ---
+
+
+class TestTightening:
+    def facts(self, loss: Loss, as_published: bool = False) -> PublicFacts:
+        return PublicFacts(10, 3, 1, loss, None, 2.0, 1.0, LABEL, False, as_published=as_published)
+
+    @pytest.mark.parametrize("norm", ["l2", "linf"])
+    def test_the_first_logistic_step_has_half_the_sensitivity(self, norm: Norm) -> None:
+        query = ClippedGradient(np.zeros((3, 1)), 1.0, norm)
+        tight, loose = (getattr(query.sensitivity(self.facts(Logistic(), p)), norm) for p in (False, True))
+        assert loose == pytest.approx(2 * 1.0 * (2.0 if norm == "l2" else 1.0) / 10)
+        assert tight == pytest.approx(loose / 2)
+
+    def test_later_steps_know_what_the_public_weights_allow(self) -> None:
+        """|m| <= min(K2 |w|_2, Kinf |w|_1): here 2 × 0.5 against 1 × 0.7, so the second."""
+        weights = np.array([[0.3], [0.4], [0.0]])
+        level = ClippedGradient(weights, 1.0).level(self.facts(Logistic()))
+        assert level == pytest.approx(2.0 / (1 + math.exp(-0.7)))
+        level = ClippedGradient(weights, 100.0).level(self.facts(Squared()))
+        assert level == pytest.approx(2.0 * (LABEL + 0.7))
+
+    def test_a_clip_below_the_bound_stays(self) -> None:
+        assert ClippedGradient(np.zeros((3, 1)), 0.2).level(self.facts(Logistic())) == pytest.approx(0.4)
+
+    def test_the_bound_is_enforced_on_a_loss_that_lies(self) -> None:
+        """A loss of the user's own that understates its slopes loses accuracy and breaks no promise."""
+
+        class Liar(Squared):
+            def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
+                return 0.1
+
+        public = self.facts(Liar())
+        X, y = np.tile([2.0, 0.0, 0.0], (10, 1)), np.full(10, LABEL)
+        X2 = X.copy()
+        X2[0] *= -1
+        query = ClippedGradient(np.zeros((3, 1)), 5.0)
+        change = np.linalg.norm(moved(query, Rows(X, y), Rows(X2, y), public))
+        assert change == pytest.approx(query.sensitivity(public).l2, rel=1e-9)
+        assert query.sensitivity(public).l2 == pytest.approx(2 * 0.1 * 2.0 / 10)
+
+
+# --- answers ---
+
+
+@every_storage
+@every_loss
+@pytest.mark.parametrize("a", [0.0, 0.5])
+def test_an_unclipped_gradient_is_the_gradient_of_the_mean_loss(loss: str, storage: str, a: float) -> None:
+    """Against finite differences of the mean loss; on a support the same, restricted."""
+    rng = np.random.default_rng(0)
+    n, d, f = 20, 4, LOSSES[loss]
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
+    y = rng.integers(0, 3, n).astype(float) if f.n_outputs > 1 else np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    y = np.abs(y) if isinstance(f, Poisson) else y
+    w = rng.normal(size=(d + (a > 0), f.n_outputs))
+    public = PublicFacts(n, d, 2, f, None, math.inf, math.inf, math.inf, a > 0, as_published=True)
+    rows = Rows(STORAGES[storage](X), y)
+
+    def objective(weights: np.ndarray) -> float:
+        return float(f.value(X @ weights[:d] + (a * weights[d] if a else 0.0), y).mean())
+
+    h, expected = 1e-6, np.zeros_like(w)
+    for index in np.ndindex(w.shape):
+        shift = np.zeros_like(w)
+        shift[index] = h
+        expected[index] = (objective(w + shift) - objective(w - shift)) / (2 * h)
+    np.testing.assert_allclose(ClippedGradient(w, math.inf, "l2", a).evaluate(rows, public), expected, atol=1e-6)
+    support = rng.random(w.shape) < 0.5
+    support[d:] = True
+    on = ClippedGradient(w, math.inf, "l2", a, support, 1.0).evaluate(rows, public)
+    np.testing.assert_allclose(on, np.where(support, expected, 0.0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("norm", "bound"), [("l2", 1.5), ("linf", 1.0)])
+def test_clipping_scales_a_row_and_keeps_its_direction(norm: Norm, bound: float) -> None:
+    public = PublicFacts(1, 2, 1, Squared(), None, 1.5, 1.0, 100.0, False)
+    row = np.array([[0.9, -0.6]])
+    found = ClippedGradient(np.zeros((2, 1)), 0.25, norm).evaluate(Rows(row, np.array([50.0])), public)[:, 0]
+    size = np.linalg.norm(found) if norm == "l2" else np.abs(found).max()
+    assert size == pytest.approx(0.25 * bound)
+    assert found / np.linalg.norm(found) == pytest.approx(-row[0] / np.linalg.norm(row))
+
+
+@every_storage
+def test_a_step_shrinks_features_by_the_penalty_and_not_the_intercept(storage: str) -> None:
+    public = PublicFacts(2, 2, 1, Squared(), None, 1.0, 1.0, 1.0, True)
+    weights = np.array([[1.0], [2.0], [3.0]])
+    gradient = ClippedGradient(weights, 0.3, "l2", 0.5)
+    rows = Rows(STORAGES[storage](np.array([[1.0, 0.0], [0.0, 1.0]])), np.array([0.5, -0.5]))
+    found = Step(gradient, 0.1, 0.4).evaluate(rows, public)
+    np.testing.assert_allclose(
+        found, weights * [[0.96], [0.96], [1.0]] - 0.1 * gradient.evaluate(rows, public), rtol=1e-12
+    )
+    np.testing.assert_array_equal(weights, [[1.0], [2.0], [3.0]])
+    np.testing.assert_allclose(Magnitudes(Step(gradient, 0.1, 0.4)).evaluate(rows, public), np.abs(found[:2]))
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 3.0, 30.0])
+def test_the_size_of_a_step_bounds_it(penalty: float) -> None:
+    """Also where step × penalty passes 2 and the shrunken weights are longer than the weights."""
+    public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, 1.0, False)
+    step = Step(ClippedGradient(np.array([[3.0], [-1.0]]), 0.5), 1.0, penalty)
+    answer = step.evaluate(Rows(np.full((4, 2), 0.5), np.ones(4)), public)
+    assert np.linalg.norm(answer) <= step.size(public) * ROUNDING
+
+
+@every_storage
+@pytest.mark.parametrize("kind", ["gradient", "support", "quantile", "curvature"])
+def test_surplus_rows_count_as_nothing(storage: str, kind: str) -> None:
+    """What stands in an inactive row cannot be told from the answer."""
+    public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, 1.0, False)
+    support = np.array([[True], [False]])
+    query: Query = {
+        "gradient": ClippedGradient(np.ones((2, 1)), 0.5),
+        "support": ClippedGradient(np.ones((2, 1)), 0.5, "l2", 0.0, support, 0.5),
+        "quantile": QuantileScores(GRID, 0.5, "row_l2"),
+        "curvature": Curvature(np.ones((2, 1))),
+    }[kind]
+    active = np.array([True, True, False, False])
+    answers = []
+    for surplus in (0.0, 0.7, 1e6):
+        X = np.vstack([np.full((2, 2), 0.5), np.full((2, 2), surplus)])
+        rows = Rows(STORAGES[storage](X), np.r_[0.2, 0.3, surplus, surplus], active)
+        answers.append(query.evaluate(rows, public))
+    np.testing.assert_array_equal(answers[0], answers[1])
+    np.testing.assert_array_equal(answers[0], answers[2])
+
+
+@every_storage
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", ["gradient", "support", "quantile", "curvature"])
+def test_a_label_that_is_not_finite_moves_an_answer_no_further_than_another(
+    storage: str, bad: float, kind: str
+) -> None:
+    """Behind the estimator's checks, which refuse it. Entries that are not finite: test_curator.py."""
+    X, y = np.tile([0.5, -0.5, 0.25], (6, 1)), np.linspace(-1, 1, 6)
+    X2, y2 = X.copy(), y.copy()
+    y2[0] = bad
+    known = Bounds(row_l2=1.0, label=LABEL).known(3)
+    first, second = (Rows(STORAGES[storage](M), t) for M, t in ((X, y), (X2, y2)))
+    with np.errstate(all="ignore"):
+        for rows in (first, second):
+            known.clip(rows, Squared())
+    public = PublicFacts(6, 3, 1, Squared(), None, 1.0, 1.0, LABEL, True)
+    weights = np.array([[0.1], [0.2], [0.0], [0.3]])
+    support = np.array([[True], [True], [False], [True]])
+    query: Query = {
+        "gradient": ClippedGradient(weights, 0.5, "l2", 0.3),
+        "support": ClippedGradient(weights, 0.5, "l2", 0.3, support, 0.5),
+        "quantile": QuantileScores(GRID, 0.5, "label"),
+        "curvature": Curvature(weights, 0.3),
+    }[kind]
+    assert_within(query, first, second, public)
+
+
+@pytest.mark.parametrize("of", ["row_l2", "row_linf", "label"])
+def test_quantile_scores_are_distances_of_ranks(of: str) -> None:
+    """0 for the cell (t_{k-1}, t_k] that holds the quantile, elsewhere minus the ranks that are missing."""
+    X, y = np.array([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [6.0, 8.0]]), np.array([5.0, -1.0, 0.0, -10.0])
+    values = {"row_l2": [5, 1, 0, 10], "row_linf": [4, 1, 0, 8], "label": [5, 1, 0, 10]}[of]
+    public = PublicFacts(4, 2, 1, Squared(), None, math.inf, math.inf, math.inf, False)
+    grid = np.array([0.5, 1.0, 4.0, 5.0, 20.0, 40.0])
+    found = QuantileScores(grid, 0.75, of).evaluate(Rows(X, y), public)
+    counts = [sum(v <= t for v in values) for t in grid]
+    expected = [-max(3 - c, below - 3, 0) for below, c in zip([0, *counts], counts)]
+    np.testing.assert_array_equal(found[:, 0], expected)
+
+
+def test_curvature_is_the_mean_square_of_margins_along_a_direction() -> None:
+    X = np.random.default_rng(0).normal(size=(9, 3)) * 0.1
+    direction = np.array([[1.0], [-2.0], [0.5], [3.0]])
+    public = PublicFacts(9, 3, 1, Squared(), None, 1.0, 1.0, LABEL, True)
+    found = Curvature(direction, 0.2).evaluate(Rows(X, np.zeros(9)), public)
+    expected = np.mean((X @ direction[:3] + 0.2 * direction[3]) ** 2) / (direction**2).sum()
+    assert found[0, 0] == pytest.approx(expected)
+    assert Curvature(np.zeros((4, 1))).evaluate(Rows(X, np.zeros(9)), public) == 0.0
+
+
+def test_the_curvature_along_a_gradient_has_no_sensitivity() -> None:
+    public = PublicFacts(9, 3, 1, Squared(), None, 1.0, 1.0, LABEL, False)
+    declared = CurvatureAlongGradient(ClippedGradient(np.zeros((3, 1)), 1.0), 1).sensitivity(public)
+    assert declared.l1 == declared.l2 == declared.linf == math.inf
+
+
+def test_the_curvature_along_a_gradient_reads_the_features_in_play() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 5)), rng.normal(size=30)
+    public = PublicFacts(30, 5, 2, Squared(), None, math.inf, math.inf, math.inf, False)
+    gradient = ClippedGradient(np.zeros((5, 1)), math.inf)
+    exact = -X.T @ y / 30
+    direction = HardThreshold(2, 5)(exact[:, None])
+    found = CurvatureAlongGradient(gradient, 2).evaluate(Rows(X, y), public)
+    assert found[0, 0] == pytest.approx(float(((X @ direction) ** 2).mean() / (direction**2).sum()))

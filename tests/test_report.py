@@ -1,0 +1,140 @@
+"""The report: all that a privacy officer needs is printed, and no figure is printed smaller than it is proved."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tulle.report import BillLine, PrivacyReport, rounded_up
+
+REPORT = PrivacyReport(
+    epsilon=0.99999,
+    delta=1e-6,
+    asked=(1.0, 1e-6),
+    method="hard thresholding, 12 steps",
+    calibration="rigorous",
+    accountant="Gaussian differential privacy",
+    unit="one row (replace-one: the number of rows, 1,000, is public)",
+    bill=(
+        BillLine("bound", "noisy max (Gumbel)", 1, 20.0, 0.1),
+        BillLine("step", "Gaussian on a vector", 12, 15.3, 0.9),
+    ),
+    assumptions=("Rows were clipped to Euclidean norm 1 (declared).", "The noise came from a seed."),
+    who_saw_what=("The method saw the answers on the bill.",),
+    seeded=True,
+    floating_point_slack=1e-12,
+)
+
+
+def unwrapped(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "ε = 1, δ = 1e-06 was asked for",
+            "ε = 0.99999, δ = 1e-06 is proved",
+            REPORT.unit,
+            REPORT.method,
+            REPORT.accountant,
+            "calibration: rigorous",
+            *(line.release for line in REPORT.bill),
+            *(line.mechanism for line in REPORT.bill),
+            *REPORT.assumptions,
+            *REPORT.who_saw_what,
+        ],
+    )
+    def test_holds_promise_bill_and_assumptions(self, words: str) -> None:
+        assert words in unwrapped(str(REPORT))
+
+    def test_every_line_of_the_bill_has_its_figures(self) -> None:
+        (step,) = [line for line in str(REPORT).splitlines() if line.strip().startswith("step")]
+        assert step.split()[-3:] == ["12", "15.3", "0.9"]
+
+    def test_lines_are_short_enough_to_read(self) -> None:
+        long = replace(REPORT, assumptions=("word " * 100,))
+        assert max(len(line) for line in str(long).splitlines()) <= 110
+
+    def test_published_noise_that_proves_too_little_is_said_loudly(self) -> None:
+        worse = str(replace(REPORT, epsilon=1.08, calibration="published"))
+        assert "MORE than was asked for" in unwrapped(worse)
+        assert "ε = 1.08, δ = 1e-06 is proved" in unwrapped(worse)
+        assert "MORE" not in str(REPORT)
+
+    def test_noise_that_proves_nothing_is_said(self) -> None:
+        assert "nothing is proved" in str(replace(REPORT, epsilon=math.inf, calibration="published"))
+
+    def test_a_fit_without_privacy_promises_nothing(self) -> None:
+        text = unwrapped(str(replace(REPORT, epsilon=math.inf, delta=0.0, asked=None, calibration="none")))
+        assert "Promise none. This fit used no noise" in text
+        assert "is proved" not in text
+
+    @given(st.floats(1e-6, 600))
+    @example(1 + 1e-13)
+    @example(0.1)
+    @settings(max_examples=300)
+    def test_the_printed_epsilon_is_never_below_the_proved_one(self, epsilon: float) -> None:
+        text = unwrapped(str(replace(REPORT, epsilon=epsilon, asked=(1000.0, 1e-6))))
+        printed = re.search(r"ε = (\S+), δ = 1e-06 is proved", text)
+        assert printed is not None
+        assert epsilon <= float(printed[1]) <= epsilon * (1 + 1.01e-4)
+
+    @given(st.floats(1e-6, 600))
+    def test_the_printed_odds_are_never_below_the_proved_ones(self, epsilon: float) -> None:
+        text = unwrapped(str(replace(REPORT, epsilon=epsilon, asked=(1000.0, 1e-6))))
+        printed = re.search(r"odds on any statement about that unit by (\S+),", text)
+        assert printed is not None
+        assert math.exp(epsilon) <= float(printed[1]) <= math.exp(epsilon) * (1 + 1.01e-3)
+
+    @given(st.floats(1e-6, 600))
+    def test_the_printed_cost_of_a_line_is_never_below_the_proved_one(self, epsilon: float) -> None:
+        text = str(replace(REPORT, bill=(replace(REPORT.bill[0], epsilon_alone=epsilon),)))
+        (line,) = [line for line in text.splitlines() if line.strip().startswith("bound")]
+        assert float(line.split()[-1]) >= epsilon
+
+
+@given(st.floats(1e-300, 1e300), st.integers(2, 8))
+@settings(max_examples=300)
+@example(9.9999999, 5)
+@example(0.1, 5)
+@example(1.0, 5)
+def test_rounding_up_never_rounds_down_nor_far(value: float, digits: int) -> None:
+    printed = float(rounded_up(value, digits))
+    assert value <= printed <= value * (1 + 1.01 * 10.0 ** (1 - digits))
+
+
+@pytest.mark.parametrize(("value", "printed"), [(0.0, "0"), (math.inf, "inf"), (1.0, "1"), (0.1, "0.1"), (0.3, "0.3")])
+def test_round_figures_stay_round(value: float, printed: str) -> None:
+    assert rounded_up(value) == printed
+
+
+class TestJson:
+    def test_round_trips(self) -> None:
+        read = json.loads(REPORT.to_json())
+        bill = tuple(BillLine(**line) for line in read.pop("bill"))
+        tuples = {name: tuple(read.pop(name)) for name in ("asked", "assumptions", "who_saw_what")}
+        assert PrivacyReport(bill=bill, **tuples, **read) == REPORT
+
+    def test_infinity_is_a_string(self) -> None:
+        lines = (replace(REPORT.bill[0], epsilon_alone=math.inf),)
+        read = json.loads(replace(REPORT, epsilon=math.inf, bill=lines).to_json(), parse_constant=pytest.fail)
+        assert read["epsilon"] == "inf"
+        assert read["bill"][0]["epsilon_alone"] == "inf"
+
+    def test_no_promise_is_null(self) -> None:
+        assert json.loads(replace(REPORT, asked=None).to_json())["asked"] is None
+
+    def test_figures_are_not_rounded(self) -> None:
+        epsilon = 0.1 + 0.2
+        assert json.loads(replace(REPORT, epsilon=epsilon).to_json())["epsilon"] == epsilon
+
+    def test_a_dict_holds_plain_values(self) -> None:
+        assert REPORT.to_dict()["bill"][1]["count"] == 12

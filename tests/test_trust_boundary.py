@@ -1,0 +1,284 @@
+"""Rule 1: a method holds no rows. It asks, and sees noisy answers only."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tulle
+from tulle.losses import Logistic, Loss, Softmax, Squared
+from tulle.mechanisms import TopK
+from tulle.methods import METHODS
+from tulle.privacy import Budget, Release, calibrate
+from tulle.public import PublicFacts
+from tulle.queries import Query, Step
+
+SOURCE = Path(tulle.__file__).parent
+METHOD_FILES = sorted((SOURCE / "methods").glob("*.py"))
+
+# The rooms that a privacy review reads.
+TRUSTED = {
+    "curator",
+    "queries",
+    "mechanisms",
+    "privacy",
+    "events",
+    "bounds",
+    "losses",
+    "rows",
+    "randomness",
+    "public",
+    "kernels",
+}
+
+
+# --- a curator without rows ------------------------------------------------------------------------------------------
+
+
+class EmptyCurator:
+    """Answers every question of a plan with random numbers of the right shape. There is nothing behind it."""
+
+    __slots__ = ("_generator", "_plan", "_public", "questions")
+
+    def __init__(self, plan: tuple[Release, ...], public: PublicFacts) -> None:
+        self._plan = {release.name: release for release in plan}
+        self._public = public
+        self._generator = np.random.default_rng(0)
+        self.questions: list[tuple[str, type, Any]] = []
+
+    def ask(self, name: str, query: Query, then: Any = None) -> Any:
+        self.questions.append((name, type(query), then))
+        assert isinstance(query, Query)
+        mechanism = self._plan[name].mechanism
+        outputs = self._public.loss.n_outputs
+        if isinstance(mechanism, TopK):
+            chosen = np.zeros((self._public.n_features, outputs), dtype=bool)
+            for column in range(outputs):
+                chosen[self._generator.choice(self._public.n_features, mechanism.k, replace=False), column] = True
+            return chosen
+        shape = (self._public.n_parameters, outputs) if isinstance(query, Step) else (1, 1)
+        answer = self._generator.standard_normal(shape)
+        return answer if then is None else then(answer)
+
+
+def facts(loss: Loss, budget: Budget | None, fit_intercept: bool) -> PublicFacts:
+    return PublicFacts(
+        n_rows=500,
+        n_features=30,
+        n_nonzero=4,
+        loss=loss,
+        budget=budget,
+        row_l2=3.0,
+        row_linf=1.0,
+        label=2.0,
+        fit_intercept=fit_intercept,
+    )
+
+
+def parameters_of(name: str) -> list[dict[str, Any]]:
+    """Each method as it comes, and with each kind of noise that it has."""
+    own = METHODS[name]().get_params()  # type: ignore[attr-defined]
+    return [{}, *({"noise": noise} for noise in ("gaussian", "selection") if "noise" in own)]
+
+
+CASES = [(name, parameters) for name in METHODS for parameters in parameters_of(name)]
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Softmax(3)], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), None], ids=["private", "exact"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_method_runs_against_a_curator_without_rows(
+    name: str, parameters: dict[str, Any], loss: Loss, budget: Budget | None, fit_intercept: bool
+) -> None:
+    """With random answers and no rows at all, every method runs to its end and asks exactly what its plan says."""
+    method: Any = METHODS[name](**parameters)
+    public = facts(loss, budget, fit_intercept)
+    releases = method.releases(public)
+    plan = tuple(release.scaled(0.0) for release in releases) if budget is None else calibrate(releases, budget)
+    curator = EmptyCurator(plan, public)
+    weights = method.run(curator.ask, public)
+    assert weights.shape == (public.n_features + 1, loss.n_outputs)
+    assert np.all(np.isfinite(weights))
+    assert np.count_nonzero(weights[:-1], axis=0).max() <= public.n_nonzero
+    assert Counter(asked for asked, _, _ in curator.questions) == {release.name: release.count for release in releases}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_knows_nothing_but_answers(name: str) -> None:
+    """The same answers give the same weights: a second run against the same random answers repeats the first."""
+    public = facts(Logistic(), Budget(1.0, 1e-5), True)
+    method: Any = METHODS[name]()
+    runs = [method.run(EmptyCurator(method.releases(public), public).ask, public) for _ in range(2)]
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert np.any(runs[0] != 0)
+
+
+# --- a static check --------------------------------------------------------------------------------------------------
+
+FORBIDDEN_MODULES = {
+    "tulle.rows",
+    "tulle.bounds",
+    "tulle.estimators",
+    "tulle.randomness",
+    "tulle.datasets",
+    "ctypes",
+    "gc",
+    "importlib",
+    "inspect",
+    "io",
+    "os",
+    "pathlib",
+    "pickle",
+    "sys",
+}
+FROM_THE_CURATOR = {"Ask"}  # a type, without rows
+FORBIDDEN_NAMES = {"open", "eval", "exec", "compile", "__import__", "globals", "locals", "vars", "Rows", "Curator"}
+FORBIDDEN_ATTRIBUTES = {
+    # how rows are reached
+    "evaluate",
+    "reduce",
+    "blocks",
+    "targets",
+    "_rows",
+    "_public",
+    "_bill",
+    "_generator",
+    "_contribution",
+    # how a bound method or a closure is opened
+    "__self__",
+    "__func__",
+    "__closure__",
+    "__globals__",
+    "__dict__",
+    "__wrapped__",
+    # how numpy reads files
+    "load",
+    "loadtxt",
+    "genfromtxt",
+    "fromfile",
+    "memmap",
+    "frombuffer",
+}
+
+
+def is_forbidden(module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in FORBIDDEN_MODULES)
+
+
+def violations(source: str) -> list[str]:
+    """What in the text of a method's file reaches beyond `ask` and the public facts."""
+    tree = ast.parse(source)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            found += [f"imports {name}" for name in names if is_forbidden(name) or name == "tulle.curator"]
+            found += ["imports tulle as a whole" for name in names if name == "tulle"]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [alias.name for alias in node.names]
+            if node.level:
+                found.append("uses a relative import, which this check does not resolve")
+            if is_forbidden(module) or any(is_forbidden(f"{module}.{name}") for name in names):
+                found.append(f"imports from {module}")
+            if module == "tulle.curator" and not set(names) <= FROM_THE_CURATOR:
+                found.append("imports more than Ask from tulle.curator")
+            if module == "tulle" and "curator" in names:
+                found.append("imports tulle.curator")
+        elif isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
+            found.append(f"takes the attribute {node.attr}")
+        elif isinstance(node, ast.Constant) and node.value in FORBIDDEN_ATTRIBUTES:
+            found.append(f"spells out the attribute {node.value}")
+        elif isinstance(node, ast.Name) and node.id in FORBIDDEN_NAMES:
+            found.append(f"uses {node.id}")
+        elif isinstance(node, ast.Name) and node.id == "ask" and id(node) not in called:
+            found.append("does something else with ask than call it")
+    return found
+
+
+def test_there_are_method_files_to_check() -> None:
+    """The check below has files to look at, one for each method of the table at least."""
+    assert {METHODS[name].__module__ for name in METHODS} <= {f"tulle.methods.{path.stem}" for path in METHOD_FILES}
+
+
+@pytest.mark.parametrize("path", METHOD_FILES, ids=lambda path: path.name)
+def test_no_method_reaches_for_rows(path: Path) -> None:
+    """Nothing under methods/ imports rows, opens the curator, or evaluates a query itself."""
+    assert violations(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "from tulle.rows import Rows",
+        "from tulle import rows",
+        "import tulle.rows as r",
+        "import tulle",
+        "import tulle.curator",
+        "from tulle import curator",
+        "from tulle.curator import Curator",
+        "from tulle.curator import Ask, Curator",
+        "from tulle.bounds import Bounds",
+        "from tulle.estimators import SparseClassifier",
+        "from . import hard_thresholding",
+        "import gc",
+        "from inspect import getclosurevars",
+        "rows = np.load('rows.npy')",
+        "rows = open('rows.csv').read()",
+        "def run(self, ask, public): return ask.__self__",
+        "def run(self, ask, public): return ask.anything",
+        "def run(self, ask, public): return getattr(ask, '__self__')",
+        "def run(self, ask, public):\n    other = ask\n    return other.rows",
+        "def run(self, ask, public): return helper(ask)",
+        "def run(self, ask, public): return query.evaluate(None, public)",
+        "def run(self, ask, public): return getattr(query, 'evaluate')(None, public)",
+        "def run(self, ask, public): return self.curator._rows",
+    ],
+)
+def test_the_static_check_sees_a_planted_breach(planted: str) -> None:
+    """Each way around the boundary, added to a clean method, is found."""
+    clean = "import numpy as np\n\ndef go(self, ask, public):\n    return ask('step', 1, then=None)\n"
+    assert violations(clean) == []
+    assert violations(clean + planted + "\n") != []
+
+
+UNTRUSTED_FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.stem not in TRUSTED]
+
+
+def evaluations(source: str) -> list[int]:
+    """The lines on which an attribute called `evaluate` is taken."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and node.attr in ("evaluate", "_contribution")
+    ]
+
+
+@pytest.mark.parametrize("path", UNTRUSTED_FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_file_outside_the_trusted_rooms_evaluates_a_query(path: Path) -> None:
+    """Exact answers exist in trusted rooms only."""
+    assert evaluations(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_search_for_evaluations_finds_them() -> None:
+    """It finds the curator's own call, and a planted one."""
+    assert len(evaluations((SOURCE / "curator.py").read_text(encoding="utf-8"))) == 1
+    assert evaluations("x = 1\ny = query.evaluate(rows, public)") == [2]
+    assert {"__init__", "estimators", "report", "hard_thresholding"} <= {path.stem for path in UNTRUSTED_FILES}
+
+
+def test_exact_answers_without_a_sensitivity_are_never_sold() -> None:
+    """A query that states no sensitivity gets no noisy answer: the mechanism refuses rather than guess."""
+    from tulle.mechanisms import Gaussian, Sensitivity
+
+    with pytest.raises(ValueError, match="states no sensitivity"):
+        Gaussian().release(np.ones((2, 1)), Sensitivity(l1=1.0), np.random.default_rng(0), None)
+    assert math.isinf(Sensitivity().l2)
