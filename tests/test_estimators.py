@@ -774,3 +774,20 @@ def test_callbacks_change_nothing(cls: Any) -> None:
     """A fit that is watched gives the same weights."""
     plain, watched = (cls(bounds=BOUNDS, random_state=0), cls(bounds=BOUNDS, random_state=0).set_callbacks(Recorder()))
     np.testing.assert_array_equal(plain.fit(X, labels_for(cls)).coef_, watched.fit(X, labels_for(cls)).coef_)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_predictions_normalise_rows_as_the_fit_did(sparse: bool) -> None:
+    """With Bounds(normalise=True) a row and a multiple of it get the same prediction; without, they do not."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(0.1, 1.0, (500, 6))
+    y = X @ np.array([1.0, -1.0, 0, 0, 0.5, 0])
+    rows: Any = sp.csr_array(X) if sparse else X
+    for normalise in (True, False):
+        bounds = Bounds(row_l2=2.0, label=2.0, normalise=normalise)
+        model = SparseRegressor(8.0, bounds=bounds, random_state=0).fit(rows, y)
+        same = np.allclose(model.predict(rows), model.predict(3.0 * rows))
+        assert same == normalise
+    normed = 2.0 * X / np.linalg.norm(X, axis=1, keepdims=True)
+    model = SparseRegressor(8.0, bounds=Bounds(row_l2=2.0, label=2.0, normalise=True), random_state=0).fit(rows, y)
+    np.testing.assert_allclose(model.predict(rows), normed @ model.coef_ + model.intercept_)

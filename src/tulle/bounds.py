@@ -61,7 +61,7 @@ class Bounds:
     normalise : bool, default=False
         Scale every row to norm `row_l2` (1 if that is None) instead of only the longer ones; a row whose largest entry
         would pass a declared `row_linf` is scaled until it reaches that. Costs no privacy: what happens to a row
-        depends on that row alone.
+        depends on that row alone. Predictions normalise their rows too.
     rows_per_person : int, default=1
         The unit of privacy is a person with at most this many rows; sensitivities grow by this factor. Where person
         ids are passed to ``fit(..., groups=ids)``, a person's surplus rows are left out.

@@ -23,6 +23,7 @@ from tulle.fitting import FitRequest, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
 from tulle.privacy import Budget, PrivacyWarning
+from tulle.rows import Rows
 
 Seed = int | np.random.RandomState | np.random.Generator | None
 
@@ -166,8 +167,17 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), reset=False)
         weights = np.atleast_2d(self.coef_.toarray() if sp.issparse(self.coef_) else self.coef_)
+        if self.bounds is not None and self.bounds.normalise:
+            return self._margins_of_normalised(X, np.vstack([weights.T, np.atleast_1d(self.intercept_)]))
         support = np.flatnonzero(np.any(weights != 0, axis=0))
         return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(self.intercept_)
+
+    def _margins_of_normalised(self, X: Any, weights: FloatArray) -> FloatArray:
+        """Rows to predict for are normalised as the rows of the fit were; a model of other rows would be meant else."""
+        known = self.bounds.known(X.shape[1])  # type: ignore[union-attr]
+        rows = Rows(X, np.zeros(X.shape[0]))
+        rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
+        return np.vstack([block.margins(weights, 1.0) for block in rows.blocks])
 
     def _keep(self, coef: FloatArray, intercept: Any) -> None:
         self.coef_ = coef

@@ -15,17 +15,18 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from tulle.events import Event, FloatArray, Library
+from tulle.mechanisms import Mechanism
 from tulle.report import BillLine, PrivacyReport, rounded_up
 
 __all__ = [
@@ -87,7 +88,6 @@ class Budget:
             )
         if not (is_number(self.delta) and 0 <= self.delta < 1):
             raise ValueError(f"delta must lie in [0, 1), got {self.delta!r}; choose it well below 1 / number of rows")
-
         # A float32 would pull later comparisons down to its own precision.
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
@@ -97,25 +97,12 @@ class Budget:
         return Budget(self.epsilon - pure_epsilon, self.delta)
 
 
-class Chargeable(Protocol):
-    """What accounting needs to know of a mechanism."""
-
-    @property
-    def events(self) -> tuple[Event, int]:
-        """The cost of one release: an event, and how many of it one release is."""
-        ...
-
-    def scaled(self, factor: float) -> Any:
-        """The same mechanism with its noise multiplied by `factor`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Release:
     """One line of a plan: a mechanism that will be used `count` times under one name."""
 
     name: str
-    mechanism: Any  # a tulle.mechanisms.Mechanism; accounting uses its Chargeable side only
+    mechanism: Mechanism
     count: int
 
     def scaled(self, factor: float) -> Release:
@@ -144,7 +131,7 @@ class Plan:
         if len(set(names)) < len(names):
             raise PlanError(f"two releases of one plan share a name: {names}")
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Release]:
         yield from self.preliminary
         yield from self.releases
 
