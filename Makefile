@@ -5,13 +5,19 @@ BIN := .venv/bin
 # The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint format bench docs pictures clean
+.PHONY: demo test audit mutants lint format bench docs pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
 
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n 2
+
+audit: .venv/extra-plot
+	$(BIN)/python examples/audit_tulle.py
+
+mutants: .venv/extra-test
+	$(BIN)/python tests/mutants.py
 
 lint: .venv/extra-dev
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ from tulle.public import PublicFacts
 from tulle.randomness import keyed_generator
 from tulle.rows import Rows
 
-ALPHA = 1e-4
+ALPHA = 1e-5
 
 
 class TestValidation:
@@ -150,7 +150,7 @@ class TestPrivateQuantile:
     @pytest.mark.parametrize("unit", [1, 4])
     @pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
     def test_the_law_is_the_exponential_mechanism(self, factor: float, accepted: bool, unit: int) -> None:
-        """softmax of epsilon score / (2 rows per unit), by chi-square on the cells in reach (alpha = 1e-4)."""
+        """softmax of epsilon score / (2 rows per unit), by chi-square on the cells in reach (alpha = 1e-5)."""
         values = np.repeat(np.array([0.9, 1.3, 1.9, 2.7, 3.8, 5.0, 8.0]), [4, 3, 4, 3, 3, 2, 3])
         n, quantile, spent, draws = len(values), 0.6, 0.5 * unit, 3000
         rows = Rows(values[:, None], np.zeros(n))

@@ -17,15 +17,26 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
 def test_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """The ten lines of the README run as printed, learn something, and print the report."""
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(block, {})
+    exec(python_blocks()[0], {})
     out = capsys.readouterr().out
     accuracy, non_zeros = out.split()[:2]
     assert float(accuracy) > 0.8
     assert int(non_zeros) <= 1000
     assert "Privacy report" in out
+
+
+def test_readme_audit_finds_the_leak(capsys: pytest.CaptureFixture[str]) -> None:
+    """The leaky function of the README is found out, by far."""
+    exec(python_blocks()[1], {})
+    out = capsys.readouterr().out
+    assert "THE CLAIM IS FALSE" in out
+    assert float(re.search(r"ε >= ([\d.]+)", out)[1]) > 4  # type: ignore[index]
 
 
 def test_table_of_published_noise_is_true() -> None:

@@ -105,7 +105,9 @@ def test_the_docstring_lists_every_fitted_attribute(cls: Any) -> None:
     assert set(undocumented) <= {"n_features_in_", "feature_names_in_"}  # scikit-learn's own
 
 
-@pytest.mark.parametrize("module", ["tulle", "tulle.estimators", "tulle.privacy", "tulle.methods.hard_thresholding"])
+@pytest.mark.parametrize(
+    "module", ["tulle", "tulle.estimators", "tulle.privacy", "tulle.methods.hard_thresholding", "tulle.audit"]
+)
 def test_the_examples_in_docstrings_run(module: str) -> None:
     """There are examples, and they print what they say."""
     result = doctest.testmod(importlib.import_module(module))

@@ -38,7 +38,7 @@ from tulle.queries import ClippedGradient, Step
 from tulle.randomness import keyed_generator
 from tulle.rows import Rows
 
-ALPHA = 1e-4
+ALPHA = 1e-5
 DRAWS = 20_000
 NOISE = 1.7
 # All different, so that a mechanism that reads the wrong norm draws the wrong law.
@@ -80,14 +80,14 @@ FACTORS = [(1.0, True), (2 / 3, False), (3 / 2, False)]
 @pytest.mark.parametrize("kind", ADDITIVE)
 class TestAdditiveNoise:
     def test_law(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
-        """exact + noise of scale noise × sensitivity in the right norm (chi-square, alpha = 1e-4)."""
+        """exact + noise of scale noise × sensitivity in the right norm (chi-square, alpha = 1e-5)."""
         mechanism, scale, cdf = ADDITIVE[kind]
         exact = 12.345
         values = release(mechanism(NoisePerSensitivity(factor * NOISE)), np.full((DRAWS, 1), exact), seed)
         assert fits_on_grid(values[:, 0], rounding_grid(factor * scale), lambda x: cdf(x - exact)) is accepted
 
     def test_law_after_a_threshold(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
-        """The one value kept of 10 has the law of the largest of 10 magnitudes (chi-square, alpha = 1e-4)."""
+        """The one value kept of 10 has the law of the largest of 10 magnitudes (chi-square, alpha = 1e-5)."""
         mechanism, scale, cdf = ADDITIVE[kind]
         drawn = release(
             mechanism(NoisePerSensitivity(factor * NOISE)), np.zeros((12, DRAWS // 2)), seed, HardThreshold(1, 10)
@@ -105,7 +105,7 @@ class TestAdditiveNoise:
 
 @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
 def test_gaussian_law_on_chosen_coordinates_through_the_curator(factor: float, accepted: bool) -> None:
-    """A Step restricted to a support gets noise × step × 2 C / n on each chosen coordinate (alpha = 1e-4)."""
+    """A Step restricted to a support gets noise × step × 2 C / n on each chosen coordinate (alpha = 1e-5)."""
     n, d = 4, 2 * DRAWS
     public = PublicFacts(n, d, d // 2, Squared(), None, 1.0, 1.0, 1.0, False, as_published=True)
     rows = Rows(np.full((n, d), 1 / math.sqrt(d)), np.full(n, 1.0))
@@ -143,12 +143,12 @@ class TestTopK:
     @pytest.mark.parametrize("seed", [0, 1])
     @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
     def test_noisy_max_is_the_exponential_mechanism(self, factor: float, accepted: bool, seed: int) -> None:
-        """Chi-square, alpha = 1e-4."""
+        """Chi-square, alpha = 1e-5."""
         observed = self.frequencies(factor * NOISE, seed)
         assert (chisquare(observed, DRAWS * self.probabilities).pvalue > ALPHA) is np.bool_(accepted)
 
     def test_the_wrong_sign_of_the_noise_is_rejected(self) -> None:
-        """argmin of -score + Gumbel is another law than the exponential mechanism (alpha = 1e-4)."""
+        """argmin of -score + Gumbel is another law than the exponential mechanism (alpha = 1e-5)."""
         gumbel = -np.log(keyed_generator(0).standard_exponential((6, DRAWS)))
         wrong = np.argmin(-self.SCORES[:, None] + NOISE * SENSITIVITY.linf * gumbel, axis=0)
         right = np.argmax(self.SCORES[:, None] + NOISE * SENSITIVITY.linf * gumbel, axis=0)
@@ -159,7 +159,7 @@ class TestTopK:
     @pytest.mark.parametrize("k", [2, 3])
     @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
     def test_top_k_is_sampling_without_replacement(self, k: int, factor: float, accepted: bool) -> None:
-        """Frequencies of the sets against k exponential mechanisms in a row (chi-square, alpha = 1e-4)."""
+        """Frequencies of the sets against k exponential mechanisms in a row (chi-square, alpha = 1e-5)."""
         weights = np.exp(self.SCORES[:5] / (NOISE * SENSITIVITY.linf))
         sets = list(combinations(range(5), k))
         exact = np.array([sum(sequence_probability(weights, order) for order in permutations(s)) for s in sets])

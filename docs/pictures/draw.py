@@ -1,8 +1,8 @@
 """Draws the pictures of the documentation from real runs: `make pictures`.
 
-    python docs/pictures/draw.py [rcv1] [synthetic]
+    python docs/pictures/draw.py [rcv1] [synthetic] [audit]
 
-The RCV1 picture needs the folder with the data set in TULLE_DATA; the other needs nothing.
+The RCV1 picture needs the folder with the data set in TULLE_DATA; the others need nothing.
 """
 
 from __future__ import annotations
@@ -55,11 +55,15 @@ def _mean_and_deviation(axes: plt.Axes, x: list[float], runs: list[list[float]],
 def _save(figure: plt.Figure, name: str, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
     figure.savefig(HERE / f"{name}.svg", metadata={"Date": None})
     figure.savefig(HERE / f"{name}.png")
-    with (HERE / f"{name}.csv").open("w", newline="") as file:
+    _write(HERE / f"{name}.csv", header, rows)
+    print(f"wrote {name}.svg, .png, .csv")
+
+
+def _write(path: Path, header: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)
-    print(f"wrote {HERE / name}.svg, .png, .csv")
 
 
 def rcv1() -> None:
@@ -147,7 +151,23 @@ def synthetic() -> None:
     )
 
 
-PICTURES: dict[str, Callable[[], None]] = {"rcv1": rcv1, "synthetic": synthetic}
+def audit() -> None:
+    """The attacks on DPSL-KT and on hard thresholding, and the table of all audits."""
+    sys.path.insert(0, str(HERE.parent.parent / "examples"))
+    from audit_tulle import audits
+
+    rows = []
+    for name, result in audits():
+        picture = {"dpsl-kt-as-published": "audit_dpsl_kt", "hard-thresholding-gaussian": "audit_hard_thresholding"}
+        if name in picture:
+            for suffix in ("svg", "png"):
+                result.plot(HERE / f"{picture[name]}.{suffix}")
+        rows.append((name, result.claimed, round(result.epsilon, 3), round(result.best_possible, 3), result.runs))
+        print(*rows[-1], flush=True)
+    _write(HERE / "audits.csv", ("subject", "claimed", "audited", "possible", "runs"), rows)
+
+
+PICTURES: dict[str, Callable[[], None]] = {"rcv1": rcv1, "synthetic": synthetic, "audit": audit}
 
 if __name__ == "__main__":
     # delta = 0.01 is the papers' setting, and above 1/n.

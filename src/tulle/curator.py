@@ -24,6 +24,9 @@ class Ask(Protocol):
     def __call__(self, name: str, query: Query, then: HardThreshold | None = None) -> Any: ...
 
 
+Witness = Callable[[str, Any], None]
+
+
 class Curator:
     """Answers the queries of one plan.
 
@@ -33,8 +36,8 @@ class Curator:
     public : PublicFacts
     plan : Plan
     generator : numpy Generator
-    progress : callable, default=None
-        Called without arguments after each answer; sees nothing.
+    witness : callable, default=None
+        Called as witness(name, answer) with each answer that was released: progress displays and audits.
     """
 
     def __init__(
@@ -43,13 +46,13 @@ class Curator:
         public: PublicFacts,
         plan: Plan,
         generator: np.random.Generator,
-        progress: Callable[[], None] | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._rows = rows
         self._public = public
         self._bill = Bill(plan)
         self._generator = generator
-        self._progress = progress
+        self._witness = witness
         self.rounding = 0.0  # total variation distance to ideal arithmetic, from public quantities
 
     def ask(self, name: str, query: Query, then: HardThreshold | None = None) -> Any:
@@ -63,8 +66,8 @@ class Curator:
             exact = np.nan_to_num(query.evaluate(self._rows, self._public), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
         answer = release.mechanism.release(exact, sensitivity, self._generator, then)
         self.rounding += release.mechanism.rounding(exact.shape, query.size(self._public), sensitivity, then)
-        if self._progress is not None:
-            self._progress()
+        if self._witness is not None:
+            self._witness(name, answer)
         return answer
 
     def settle(self) -> None:

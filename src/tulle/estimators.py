@@ -117,9 +117,18 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> FloatArray:
         """The weights of shape (features + 1, outputs), with `privacy_`, `n_iter_` and `n_passes_` set."""
-        request = FitRequest(
+        request = self._request(loss, X.shape[0])
+        plans = possible_plans(request, X.shape)
+        progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
+        fitted = run_fit(request, X, targets, groups, progress.advance)
+        progress.finish()
+        self.n_iter_, self.n_passes_, self.privacy_ = fitted.n_iter, fitted.n_passes, fitted.privacy
+        return fitted.weights
+
+    def _request(self, loss: Loss, n_rows: int) -> FitRequest:
+        return FitRequest(
             what=f"{type(self).__name__}.fit",
-            budget=self._budget(X.shape[0]),
+            budget=self._budget(n_rows),
             n_nonzero=self.n_nonzero,
             method=resolve_method(self.method),
             loss=loss,
@@ -128,12 +137,6 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
             fit_intercept=bool(self.fit_intercept),
             seed=self._seed(),
         )
-        plans = possible_plans(request, X.shape)
-        progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
-        fitted = run_fit(request, X, targets, groups, progress.advance)
-        progress.finish()
-        self.n_iter_, self.n_passes_, self.privacy_ = fitted.n_iter, fitted.n_passes, fitted.privacy
-        return fitted.weights
 
     def _budget(self, n_rows: int) -> Budget | None:
         if self.epsilon is None:
@@ -145,7 +148,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
                 f"delta = {delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a promise would allow "
                 "publishing a row chosen at random; use delta=None or a much smaller value",
                 PrivacyWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         return budget
 
@@ -412,7 +415,8 @@ class _Progress:
         self._context.call_on_fit_task_begin(estimator=estimator)
         self._task: Any = None
 
-    def advance(self) -> None:
+    def advance(self, name: str, answer: Any) -> None:
+        """Counts an answer, and looks at none."""
         self._done += 1
         task = self._context.subcontext(task_name="answer")
         task.call_on_fit_task_begin(estimator=self._estimator)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases, reliable
-from tulle.curator import Curator
+from tulle.curator import Curator, Witness
 from tulle.events import FloatArray
 from tulle.losses import Loss
 from tulle.methods import Method
@@ -143,7 +142,7 @@ def possible_plans(request: FitRequest, shape: tuple[int, int]) -> list[Plan]:
 
 
 def run_fit(
-    request: FitRequest, X: Any, targets: FloatArray, groups: Any, progress: Callable[[], None] | None = None
+    request: FitRequest, X: Any, targets: FloatArray, groups: Any = None, witness: Witness | None = None
 ) -> Fitted:
     """Fit privately.
 
@@ -156,8 +155,8 @@ def run_fit(
         -1 and +1, class numbers or numbers, as the loss wants them.
     groups : array of shape (n,) or None
         Person ids.
-    progress : callable or None
-        Called without arguments after each answer.
+    witness : callable or None
+        Called as witness(name, answer) with each answer that was released.
     """
     active = _active_rows(groups, request.bounds, X.shape[0])
     # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
@@ -169,7 +168,7 @@ def run_fit(
     generator = keyed_generator(request.seed, stream_of(entries))
     rows = Rows(X, targets, active)
     before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
-    scout = Curator(rows, before, Plan((), request.preliminary()), generator, progress)
+    scout = Curator(rows, before, Plan((), request.preliminary()), generator, witness)
     found = estimate_quantiles(scout.ask, request.wanted, request.bounds.quantile)
     scout.settle()
 
@@ -178,7 +177,7 @@ def run_fit(
     public = request.public(X.shape, known)
     plan = request.plan(public)
     confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
-    analyst = Curator(rows, public, Plan(plan.releases), generator, progress)
+    analyst = Curator(rows, public, Plan(plan.releases), generator, witness)
     weights = request.method.run(analyst.ask, public)
     analyst.settle()
 

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -174,6 +175,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return root * (1 + 1e-7)  # beyond what rounding can hide, also where epsilon and delta are tiny
 
 
+@lru_cache(maxsize=256)
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest mu for which mu-GDP implies (epsilon, delta)."""
     if delta == 0:
@@ -262,6 +264,7 @@ class PureAccountant(Accountant):
 ACCOUNTANTS: tuple[Accountant, ...] = (GaussianAccountant(), RenyiAccountant(), PureAccountant())
 
 
+@lru_cache(maxsize=256)
 def best_accountant(composition: Composition, delta: float) -> tuple[float, str]:
     """The least epsilon that any of our accountants proves, and its name."""
     if not composition:
@@ -305,7 +308,11 @@ def calibrate(releases: Sequence[Release], budget: Budget) -> tuple[Release, ...
     tuple of Release
         `epsilon(result, budget.delta)` is at most `budget.epsilon`, and within one part in a million of it.
     """
+    return _calibrated(tuple(releases), budget)
 
+
+@lru_cache(maxsize=256)  # the same plan is calibrated for every fold, clone and audit run
+def _calibrated(releases: tuple[Release, ...], budget: Budget) -> tuple[Release, ...]:
     def spent(log_factor: float) -> float:
         return epsilon([r.scaled(math.exp(log_factor)) for r in releases], budget.delta)
 

@@ -1,0 +1,33 @@
+"""Lower bounds on epsilon by attack: what a mechanism, a model or your own function gives away at least.
+
+Accounting proves from above, an audit shows from below. An audited epsilon above the claimed one is a proof, at the
+stated confidence, that the claim is false; one below it proves nothing but that this attack, with this many runs, found
+no leak.
+
+>>> from tulle.audit import audit_mechanism
+>>> from tulle.events import NoisePerSensitivity
+>>> from tulle.mechanisms import Gaussian
+>>> result = audit_mechanism(Gaussian(NoisePerSensitivity(3.73)), delta=1e-5, claimed=1.0, runs=200_000, seed=0)
+>>> result.refuted
+False
+"""
+
+from tulle.audit.evidence import best_possible, clopper_pearson, epsilon_lower_bound
+from tulle.audit.neighbours import Pair, worst_case_pairs
+from tulle.audit.one_run import audit_one_run, one_run_bound
+from tulle.audit.result import AuditResult
+from tulle.audit.subjects import audit_function, audit_mechanism, audit_model
+
+__all__ = [
+    "AuditResult",
+    "Pair",
+    "audit_function",
+    "audit_mechanism",
+    "audit_model",
+    "audit_one_run",
+    "best_possible",
+    "clopper_pearson",
+    "epsilon_lower_bound",
+    "one_run_bound",
+    "worst_case_pairs",
+]

@@ -1,0 +1,78 @@
+"""From counts to a bound: what two worlds' hit rates say about epsilon, at a stated confidence.
+
+For any set A of outcomes, (epsilon, delta)-DP means P(A) <= e^epsilon Q(A) + delta. The set is fixed on other runs than
+those that are counted, so the counts are binomial, and Clopper-Pearson bounds for both of them, each failing with half
+of the allowed probability, give epsilon >= log((P_low - delta) / Q_high). Proof: docs/proofs/audit.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv
+
+from tulle.events import FloatArray
+
+
+def clopper_pearson(hits: npt.ArrayLike, runs: int, failure: float) -> tuple[FloatArray, FloatArray]:
+    """One-sided bounds on a hit rate from below and from above, each wrong with probability at most `failure`."""
+    hits = np.asarray(hits, dtype=float)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - np.maximum(hits, 1) + 1, failure), 0.0)
+    high = np.where(
+        hits < runs, betaincinv(np.minimum(hits, runs - 1) + 1, runs - np.minimum(hits, runs - 1), 1 - failure), 1.0
+    )
+    return low, high
+
+
+def epsilon_lower_bound(
+    hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, delta: float, confidence: float
+) -> FloatArray:
+    """The epsilon that hit counts prove, each of the two counts out of `runs`.
+
+    Parameters
+    ----------
+    hits, false_hits : int or array of int
+        How often the event happened in the world that it speaks for, and in the other.
+    runs : int
+        Runs in each world.
+    delta : float
+        In [0, 1).
+    confidence : float
+        In (0, 1); the bound is wrong with probability at most 1 - confidence.
+    """
+    failure = (1 - confidence) / 2
+    low, _ = clopper_pearson(hits, runs, failure)
+    _, high = clopper_pearson(false_hits, runs, failure)
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.log(np.maximum(low - delta, 0.0)) - np.log(high), 0.0)
+
+
+def best_possible(runs: int, delta: float, confidence: float) -> float:
+    """The largest epsilon that this many runs in each world can ever show: an attack that never errs."""
+    return float(epsilon_lower_bound(runs, 0, runs, delta, confidence))
+
+
+def choose_threshold(
+    scores: FloatArray, other: FloatArray, delta: float, confidence: float, candidates: int = 2000
+) -> tuple[float, float]:
+    """The threshold t whose event {score >= t} would prove most on these runs, and what it would prove."""
+    pooled = np.sort(np.concatenate([scores, other]))
+    # Evenly in rank and, for rare events, evenly in the logarithm of the rank from the top.
+    ranks = np.concatenate([np.linspace(0, 1, candidates), 1 - np.geomspace(1 / len(pooled), 1, candidates)])
+    thresholds = np.unique(pooled[np.clip((ranks * len(pooled)).astype(int), 0, len(pooled) - 1)])
+    hits = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
+    false_hits = len(other) - np.searchsorted(np.sort(other), thresholds, side="left")
+    bounds = epsilon_lower_bound(hits, false_hits, min(len(scores), len(other)), delta, confidence)
+    best = int(np.argmax(bounds))
+    return float(thresholds[best]), float(bounds[best])
+
+
+def allowed_hit_rate(false_rate: FloatArray, epsilon: float, delta: float) -> FloatArray:
+    """The largest hit rate that (epsilon, delta)-DP allows at each false-hit rate."""
+    if math.isinf(epsilon):
+        return np.ones_like(false_rate)
+    first = math.exp(epsilon) * false_rate + delta
+    second = 1 - math.exp(-epsilon) * (1 - delta - false_rate)
+    return np.clip(np.minimum(first, second), 0.0, 1.0)

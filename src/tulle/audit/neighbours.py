@@ -1,0 +1,92 @@
+"""Neighbouring data sets on which a method gives away as much as it can.
+
+They are made from the bounds and the loss of a fit alone, so a new method is audited without new code: opposite
+gradients at the clip, near-tied supports, extreme rows, empty rows, flat rows, and random rows at the bounds. A short
+pilot on each tells which to spend the runs on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tulle.bounds import KnownBounds
+from tulle.events import FloatArray
+from tulle.losses import Loss
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two data sets of the same size that differ in their first row."""
+
+    name: str
+    X: FloatArray
+    y: FloatArray
+    X_other: FloatArray
+    y_other: FloatArray
+
+    def world(self, index: int) -> tuple[FloatArray, FloatArray]:
+        """Rows and targets of world 0 or 1."""
+        return (self.X, self.y) if index == 0 else (self.X_other, self.y_other)
+
+
+def worst_case_pairs(
+    loss: Loss, bounds: KnownBounds, n_rows: int, n_features: int, *, random: int = 2, seed: int = 0
+) -> list[Pair]:
+    """Pairs that press on one sensitivity each.
+
+    Parameters
+    ----------
+    loss : Loss
+        Its targets: numbers, -1 and +1, or class numbers.
+    bounds : KnownBounds
+        Rows are made as long and labels as large as these allow (1 where they allow anything).
+    n_rows, n_features : int
+        Small sizes will do: noise is scaled to the sensitivity, whatever the size.
+    random : int, default=2
+        How many pairs of random rows to add.
+    seed : int, default=0
+        For the random pairs.
+    """
+    length, entry = (value if value < math.inf else 1.0 for value in (bounds.row_l2, bounds.row_linf))
+    if loss.kind == "regression":
+        label = bounds.label if bounds.label < math.inf else 1.0
+        yes, no = label, -label
+    else:
+        yes, no = (0.0, 1.0) if loss.n_outputs > 1 else (1.0, -1.0)
+    spike = np.zeros((2, n_features))
+    spike[0, 0] = spike[1, -1] = min(length, entry)
+    flat = np.full(n_features, min(entry, length / math.sqrt(n_features)))
+    nothing = np.zeros(n_features)
+    empty = np.zeros((n_rows - 1, n_features))
+    mixed = np.where(np.arange(n_rows - 1) % 2 == 0, yes, no)  # both classes, whatever becomes of the first row
+
+    def pair(name: str, rest: FloatArray, labels: FloatArray, *rows: tuple[FloatArray, float]) -> Pair:
+        (x, y), (x_other, y_other) = rows
+        return Pair(name, np.vstack([x, rest]), np.r_[y, labels], np.vstack([x_other, rest]), np.r_[y_other, labels])
+
+    tied = spike[np.arange(n_rows - 1) % 2]
+    pairs = [
+        pair("opposite labels on a row at the bound", empty, mixed, (spike[0], yes), (spike[0], no)),
+        pair("opposite rows at the bound", empty, mixed, (spike[0], yes), (-spike[0], yes)),
+        pair(
+            "a row against all others",
+            np.tile(spike[0], (n_rows - 1, 1)),
+            np.r_[np.full(n_rows - 2, no), yes],
+            (spike[0], yes),
+            (spike[0], no),
+        ),
+        pair("near-tied features", tied, np.r_[np.full(n_rows - 2, yes), no], (spike[0], yes), (spike[1], yes)),
+        pair("a row far beyond the bounds, or empty", empty, mixed, (1e6 * spike[0], yes), (nothing, yes)),
+        pair("an empty row with either label", empty, mixed, (nothing, yes), (nothing, no)),
+        pair("opposite flat rows", empty, mixed, (flat, yes), (-flat, yes)),
+    ]
+    rng = np.random.default_rng(seed)
+    for index in range(random):
+        rows = rng.choice([-1.0, 1.0], (n_rows + 1, n_features)) * flat
+        labels = rng.choice([yes, no], n_rows - 1)
+        labels[:2] = yes, no
+        pairs.append(pair(f"random rows {index}", rows[2:], labels, (rows[0], yes), (rows[1], no)))
+    return pairs

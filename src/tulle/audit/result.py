@@ -1,0 +1,114 @@
+"""What an audit says: a table, JSON, and a picture of the attack against what the claim allows."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tulle.audit.evidence import allowed_hit_rate, clopper_pearson
+from tulle.events import FloatArray
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A lower bound on epsilon, and how it was found.
+
+    Attributes
+    ----------
+    epsilon : float
+        At least this much is given away, with probability `confidence` over the audit's own randomness.
+    delta : float
+    confidence : float
+    claimed : float or None
+        The epsilon that the subject claims at `delta`.
+    attack : str
+    pair : str
+        The two worlds that were told apart.
+    runs : int
+        Runs that were counted in each world (choosing the attack took as many again).
+    best_possible : float
+        The largest epsilon that this many runs could ever show.
+    seconds : float
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    claimed: float | None
+    attack: str
+    pair: str
+    runs: int
+    best_possible: float
+    seconds: float
+    false_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
+    hit_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is false, at the stated confidence."""
+        return self.claimed is not None and self.epsilon > self.claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain Python values, the curve of the attack included."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain |= {"false_rates": self.false_rates.tolist(), "hit_rates": self.hit_rates.tolist()}
+        return plain | {"refuted": self.refuted}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The result as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def __str__(self) -> str:
+        claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
+        verdict = "" if self.claimed is None else ": THE CLAIM IS FALSE" if self.refuted else ": no violation was found"
+        rows = (
+            ("audited", f"ε >= {self.epsilon:.3f} at δ = {self.delta:g}, confidence {self.confidence:g}"),
+            ("verdict", claim + verdict),
+            ("attack", self.attack),
+            ("worlds", self.pair),
+            ("runs", f"{self.runs:,} counted in each world; they could show at most ε = {self.best_possible:.3f}"),
+            ("time", f"{self.seconds:.1f} s"),
+        )
+        return "\n".join(["Privacy audit", "=" * 13, *(f"{name:<9}{text}" for name, text in rows)])
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw the attack's curve against what the claim allows; the suffix of the path sets the format.
+
+        The band holds, at each point, the true hit rate with 95 % confidence.
+        """
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        grid = np.concatenate([np.geomspace(1e-7, 1e-2, 200), np.linspace(0.01, 1, 200)])
+        figure, axes = plt.subplots(figsize=(5.2, 5.0), layout="constrained")
+        axes.plot(self.false_rates, self.hit_rates, color="#0b6fb8", label=f"attack: {self.attack}")
+        low, high = clopper_pearson(np.round(self.hit_rates * self.runs), self.runs, 0.025)
+        axes.fill_between(self.false_rates, low, high, color="#0b6fb8", alpha=0.2, linewidth=0)
+        axes.plot(grid, grid, color="#8a8a8a", linestyle=":", label="guessing")
+        if self.claimed is not None and math.isfinite(self.claimed):
+            edge = allowed_hit_rate(grid, self.claimed, self.delta)
+            axes.plot(grid, edge, color="#d1600a", label=f"allowed by ε = {self.claimed:g}, δ = {self.delta:g}")
+            axes.fill_between(grid, edge, 1.0, color="#d1600a", alpha=0.08, linewidth=0)
+        smallest = max(100 / max(self.runs, 1000), 1e-6)  # rates of few hits are mostly luck
+        axes.set(xscale="log", yscale="log", xlim=(smallest, 1), ylim=(smallest, 1.3))
+        axes.set(xlabel="false-hit rate (the other world)", ylabel="hit rate")
+        axes.set_title(f"audited ε >= {self.epsilon:.2f} ({100 * self.confidence:g} %)", loc="left", fontsize=11)
+        axes.legend(frameon=False, loc="lower right", fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path)
+        plt.close(figure)
+
+
+def attack_curve(scores: FloatArray, other: FloatArray, points: int = 300) -> tuple[FloatArray, FloatArray]:
+    """False-hit and hit rates of all thresholds, thinned to about `points`."""
+    order = np.unique(np.geomspace(1, len(other), points).astype(int))
+    thresholds = np.sort(other)[::-1][order - 1]
+    hits = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
+    return order / len(other), hits / len(scores)

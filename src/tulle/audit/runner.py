@@ -1,0 +1,130 @@
+"""Runs a subject many times in two worlds: in parallel, resumable, with progress, within a time budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tulle.events import FloatArray
+from tulle.randomness import keyed_generator
+
+# runs(world, count, generator) -> what was released, of shape (count, numbers); worlds are 0 and 1.
+Runs = Callable[[int, int, np.random.Generator], FloatArray]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the runs of an audit are made.
+
+    Attributes
+    ----------
+    runs : int
+        In each world.
+    batch : int
+        Runs made by one task, from one stream of random numbers.
+    seed : int or None
+        None takes a fresh one; the result of a seed does not depend on `n_jobs` or on interruptions.
+    n_jobs : int
+        Processes, as in joblib.
+    seconds : float or None
+        Stop after this time with the runs that are there.
+    folder : path or None
+        Keep finished batches here and, when called again, go on from them.
+    verbose : int
+        1 shows progress on standard error.
+    """
+
+    runs: int
+    batch: int = 500
+    seed: int | None = None
+    n_jobs: int = 1
+    seconds: float | None = None
+    folder: str | os.PathLike[str] | None = None
+    verbose: int = 0
+
+
+def collect(subject: Runs, schedule: Schedule, what: str) -> tuple[FloatArray, FloatArray]:
+    """What the subject released in each of the two worlds."""
+    from joblib import Parallel, delayed
+
+    store = _Store(schedule, what)
+    tasks = [(world, index) for index in range(-(-schedule.runs // schedule.batch)) for world in (0, 1)]
+    results: dict[tuple[int, int], FloatArray] = {task: store.load(*task) for task in tasks if store.has(*task)}
+    missing = [task for task in tasks if task not in results]
+    start = time.monotonic()
+    # A chunk of a few tasks at a time, so that a time limit or Ctrl-C loses no more than that.
+    for chunk in _chunks(missing, 4 * max(1, abs(schedule.n_jobs))):
+        answers = Parallel(n_jobs=schedule.n_jobs)(
+            delayed(_run_batch)(subject, world, index, schedule.batch, store.seed) for world, index in chunk
+        )
+        for task, answer in zip(chunk, answers):
+            store.save(*task, answer)
+            results[task] = answer
+        spent = time.monotonic() - start
+        if schedule.verbose:
+            left = spent / (len(results) - len(tasks) + len(missing)) * (len(tasks) - len(results))
+            text = f"\r{what}: {len(results)}/{len(tasks)} batches of {schedule.batch}, {left:.0f} s left "
+            print(text, end="", file=sys.stderr, flush=True)
+        if schedule.seconds is not None and spent > schedule.seconds:
+            break
+    if schedule.verbose:
+        print(file=sys.stderr)
+    complete = [index for index in range(len(tasks) // 2) if (0, index) in results and (1, index) in results]
+    first, second = (np.concatenate([results[world, index] for index in complete]) for world in (0, 1))
+    return first[: schedule.runs], second[: schedule.runs]
+
+
+def _run_batch(subject: Runs, world: int, index: int, count: int, seed: int) -> FloatArray:
+    released = np.asarray(subject(world, count, keyed_generator(seed, (world, index))), dtype=float)
+    return released.reshape(count, -1)
+
+
+def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+class _Store:
+    """Finished batches on disk, each written whole or not at all."""
+
+    def __init__(self, schedule: Schedule, what: str) -> None:
+        self.seed = secrets.randbits(63) if schedule.seed is None else schedule.seed
+        self._folder = None if schedule.folder is None else Path(schedule.folder)
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        note = self._folder / "audit.json"
+        wanted = {"what": what, "batch": schedule.batch}
+        if note.exists():
+            kept = json.loads(note.read_text())
+            if schedule.seed not in (None, kept["seed"]) or {k: kept[k] for k in wanted} != wanted:
+                raise ValueError(f"{self._folder} holds another audit ({kept}); name another folder or delete it")
+            self.seed = kept["seed"]
+        else:
+            note.write_text(json.dumps(wanted | {"seed": self.seed}))
+
+    def _path(self, world: int, index: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"batch-{world}-{index}.npy"
+
+    def has(self, world: int, index: int) -> bool:
+        return self._folder is not None and self._path(world, index).exists()
+
+    def load(self, world: int, index: int) -> FloatArray:
+        return np.asarray(np.load(self._path(world, index)))
+
+    def save(self, world: int, index: int, answer: FloatArray) -> None:
+        if self._folder is None:
+            return
+        partial = self._path(world, index).with_suffix(".partial")
+        with partial.open("wb") as file:
+            np.save(file, answer)
+        os.replace(partial, self._path(world, index))

@@ -1,0 +1,408 @@
+"""The auditor: its bounds hold, it finds leaks, and it finds none in sound code."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom, binomtest
+
+import tulle.fitting
+from tulle import Bounds, Budget, SparseClassifier, SparseRegressor
+from tulle.audit import (
+    AuditResult,
+    audit_function,
+    audit_mechanism,
+    audit_model,
+    audit_one_run,
+    best_possible,
+    clopper_pearson,
+    epsilon_lower_bound,
+    one_run_bound,
+    worst_case_pairs,
+)
+from tulle.audit.attacks import ATTACKS, strongest_verdict
+from tulle.audit.evidence import allowed_hit_rate, choose_threshold
+from tulle.audit.one_run import one_run_p_value
+from tulle.bounds import KnownBounds
+from tulle.events import NoisePerSensitivity
+from tulle.losses import Huber, Logistic, Loss, Softmax, Squared
+from tulle.mechanisms import Gaussian, Laplace, Mechanism, TopK
+from tulle.methods import HardThresholding
+from tulle.privacy import calibrate, gaussian_mu
+from tulle.randomness import keyed_generator
+
+ROOT = Path(__file__).resolve().parent.parent
+DELTA = 1e-5
+
+
+# --- evidence --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hits", "runs"), [(0, 10), (3, 10), (10, 10), (1, 1000), (500, 1000), (999, 1000)])
+def test_clopper_pearson_equals_scipys(hits: int, runs: int) -> None:
+    low, high = clopper_pearson(hits, runs, 0.025)
+    interval = binomtest(hits, runs).proportion_ci(0.95, method="exact")
+    np.testing.assert_allclose([low, high], [interval.low, interval.high], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("runs", [20, 100, 400])
+@pytest.mark.parametrize("rates", [(0.6, 0.3), (0.2, 0.2), (0.05, 0.01), (0.999, 0.5)])
+def test_the_bound_is_wrong_no_more_often_than_stated(runs: int, rates: tuple[float, float]) -> None:
+    """Summed exactly over all pairs of counts: the probability of a bound above the truth is at most 1 - confidence."""
+    rate, false_rate = rates
+    truth = max(math.log((rate - DELTA) / false_rate), 0.0)
+    counts = np.arange(runs + 1)
+    hits, false_hits = np.meshgrid(counts, counts, indexing="ij")
+    wrong = epsilon_lower_bound(hits, false_hits, runs, DELTA, 0.95) > truth + 1e-12
+    probability = np.outer(binom.pmf(counts, runs, rate), binom.pmf(counts, runs, false_rate))
+    assert probability[wrong].sum() <= 0.05
+
+
+def test_a_shorter_confidence_interval_would_be_wrong_too_often() -> None:
+    """The check above has teeth: hit rates taken as they are counted fail it."""
+    counts = np.arange(201)
+    hits, false_hits = np.meshgrid(counts, counts, indexing="ij")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wrong = np.log(hits / np.maximum(false_hits, 1e-9)) > math.log(2) + 1e-12
+    probability = np.outer(binom.pmf(counts, 200, 0.6), binom.pmf(counts, 200, 0.3))
+    assert probability[wrong].sum() > 0.3
+
+
+def test_best_possible_is_what_a_perfect_attack_proves() -> None:
+    assert best_possible(1000, 0.0, 0.95) == float(epsilon_lower_bound(1000, 0, 1000, 0.0, 0.95))
+    assert best_possible(10_000, 0.0, 0.95) > best_possible(1000, 0.0, 0.95) > best_possible(1000, 0.5, 0.95)
+    assert best_possible(1000, 0.0, 0.999) < best_possible(1000, 0.0, 0.95)
+
+
+def test_a_threshold_is_chosen_where_it_proves_most() -> None:
+    """Scores that tell the worlds apart above 3 only: the threshold falls there."""
+    rng = np.random.default_rng(0)
+    other = rng.uniform(0, 3, 5000)
+    scores = np.where(rng.random(5000) < 0.2, 3.5, rng.uniform(0, 3, 5000))
+    threshold, bound = choose_threshold(scores, other, 0.0, 0.95)
+    assert 2.99 < threshold <= 3.5
+    assert bound > 4
+
+
+def test_the_allowed_curve_is_the_definition_of_privacy() -> None:
+    rates = np.linspace(0, 1, 50)
+    allowed = allowed_hit_rate(rates, 1.0, 0.01)
+    np.testing.assert_allclose(
+        allowed, np.clip(np.minimum(math.e * rates + 0.01, 1 - (1 - 0.01 - rates) / math.e), 0, 1)
+    )
+    assert np.all(allowed_hit_rate(rates, math.inf, 0.0) == 1.0)
+
+
+# --- attacks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_finds_the_leak_it_is_made_for(name: str) -> None:
+    """A leak in one number, in a sum of numbers and in the support, each found by the attacks that can see it."""
+    rng = np.random.default_rng(1)
+    first, second = rng.standard_normal((2, 4000, 5))
+    if "support" in name:
+        first[:, 2] *= rng.random(4000) < 0.8
+        second[:, 2] *= rng.random(4000) < 0.2
+    else:
+        first[:, 2] += 3.0
+    score = ATTACKS[name](first[:2000], second[:2000])
+    above = (score(first[2000:]) > np.median(score(second[2000:]))).mean()
+    assert above > 0.75 or "support" in name
+    assert score(first[2000:]).mean() > score(second[2000:]).mean() + 0.5 * score(second[2000:]).std()
+
+
+def test_worlds_that_are_the_same_are_not_told_apart() -> None:
+    """300 audits of equal worlds at delta = 0: a bound above 0 in 5 % at most (more than 31 have probability 1e-4)."""
+    rng = np.random.default_rng(2)
+    alarms = 0
+    for _ in range(300):
+        first, second = rng.standard_normal((2, 400, 3))
+        alarms += strongest_verdict(first, second, 0.0, 0.95).epsilon > 0
+    assert alarms <= 31
+
+
+# --- mechanisms ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_ten_million_draws_come_within_a_fifth_of_the_truth(epsilon: float) -> None:
+    """The Gaussian mechanism at delta = 1e-5; an unlucky draw below 0.8 has probability below 1e-2 over seeds."""
+    noise = NoisePerSensitivity(1 / gaussian_mu(epsilon, DELTA))
+    result = audit_mechanism(Gaussian(noise), delta=DELTA, claimed=epsilon, runs=10_000_000, seed=7)
+    assert 0.8 * epsilon <= result.epsilon <= epsilon
+    assert not result.refuted
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "delta"),
+    [
+        (Gaussian(NoisePerSensitivity(1 / gaussian_mu(1.0, DELTA))), 1.0, DELTA),
+        (Laplace(NoisePerSensitivity(1.0)), 1.0, 0.0),
+        (TopK(NoisePerSensitivity(2.0)), 1.0, 0.0),
+    ],
+    ids=["gaussian", "laplace", "top-k"],
+)
+def test_noise_that_is_too_small_is_refuted_and_the_right_noise_is_not(
+    mechanism: Mechanism, epsilon: float, delta: float
+) -> None:
+    """Half the noise proves more than is claimed; the right noise does not (a false alarm has probability 1e-4)."""
+    runs = 100_000 if isinstance(mechanism, TopK) else 4_000_000
+    sound, small = (
+        audit_mechanism(mechanism.scaled(f), delta=delta, claimed=epsilon, runs=runs, confidence=0.9999, seed=1)
+        for f in (1.0, 0.5)
+    )
+    assert not sound.refuted
+    assert sound.epsilon > 0.6 * epsilon
+    assert small.refuted
+
+
+# --- your own function -----------------------------------------------------------------------------------------------
+
+X = np.zeros((4, 1))
+WORLDS = ((X, np.array([0.0, 0, 0, 1])), (X, np.array([0.0, 0, 0, 0])))
+
+
+def noisy_sum(X: Any, y: Any, rng: np.random.Generator) -> float:
+    return float(y.sum() + rng.laplace(scale=2.0))
+
+
+def leaky_sum(X: Any, y: Any, rng: np.random.Generator) -> Any:
+    return [y.sum() + rng.laplace(scale=2.0), y.max()]
+
+
+def test_a_sound_function_passes_and_a_leaky_one_does_not() -> None:
+    """Laplace noise of scale 2 on a sum that moves by 1 is 0.5-DP; its maximum beside it gives everything away."""
+    sound = audit_function(noisy_sum, *WORLDS, delta=0.0, claimed=0.5, runs=20_000, seed=0)
+    leaky = audit_function(leaky_sum, *WORLDS, delta=0.0, claimed=0.5, runs=2_000, seed=0)
+    assert 0.2 < sound.epsilon <= 0.5
+    assert not sound.refuted
+    assert leaky.refuted
+    assert leaky.epsilon > 0.99 * leaky.best_possible
+
+
+def test_jobs_and_interruptions_do_not_change_the_result(tmp_path: Path) -> None:
+    """One process, two processes, and a run that was stopped early and resumed: the same bound from one seed."""
+    arguments: dict[str, Any] = {"delta": 0.0, "runs": 2_000, "seed": 3}
+    plain = audit_function(noisy_sum, *WORLDS, **arguments)
+    parallel = audit_function(noisy_sum, *WORLDS, n_jobs=2, **arguments)
+    stopped = audit_function(noisy_sum, *WORLDS, seconds=0.0, folder=tmp_path / "audit", **arguments)
+    finished_batches = len(list((tmp_path / "audit").glob("*.npy")))
+    resumed = audit_function(noisy_sum, *WORLDS, folder=tmp_path / "audit", **arguments)
+    assert plain.epsilon == parallel.epsilon == resumed.epsilon
+    assert stopped.runs < plain.runs
+    assert 0 < finished_batches < len(list((tmp_path / "audit").glob("*.npy")))
+
+
+def test_a_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
+    audit_function(noisy_sum, *WORLDS, delta=0.0, runs=16, seed=1, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds another audit"):
+        audit_function(noisy_sum, *WORLDS, delta=0.0, runs=16, seed=2, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds another audit"):
+        audit_function(leaky_sum, *WORLDS, delta=0.0, runs=16, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"second": (X, np.array([1.0, 1, 1, 1]))}, "differ in 3 rows and are no neighbours"),
+        ({"second": (np.zeros((3, 1)), np.zeros(3))}, "differ in shape"),
+        ({"confidence": 1.0}, "confidence must lie"),
+        ({"delta": 1.0}, "delta must lie"),
+        ({"runs": 4}, "runs must be at least 8"),
+    ],
+)
+def test_bad_questions_get_clear_answers(change: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"first": WORLDS[0], "second": WORLDS[1], "delta": 0.0, "runs": 16} | change
+    with pytest.raises(ValueError, match=message):
+        audit_function(noisy_sum, **arguments)
+
+
+def test_several_rows_may_differ_if_a_person_has_several() -> None:
+    second = (X, np.array([1.0, 1, 0, 1]))
+    audit_function(noisy_sum, WORLDS[0], second, delta=0.0, runs=16, max_differing_rows=2)
+
+
+def test_dpsl_kt_as_published_is_refuted() -> None:
+    """Claimed (1, 1e-5), n = 1000, lambda = 1: audited at 5 or more from the student's two numbers alone."""
+    example = runpy.run_path(str(ROOT / "examples" / "audit_dpsl_kt.py"))
+    (X, y), (X_other, y_other) = example["neighbours"]()
+    assert (X_other == X).all()
+    assert (y != y_other).sum() == 1
+    np.testing.assert_array_equal(X.T @ X / len(X), np.eye(2))  # the paper's assumptions hold with all constants 1
+    teachers = [example["ight"](X, labels, 0.5, 1.0) for labels in (y, y_other)]
+    for teacher, labels in zip(teachers, (y, y_other)):  # the global minimiser over one-sparse weights, by brute force
+        options = [(X[:, j] @ labels / len(X) / 2, j) for j in (0, 1)]
+        values = [np.mean((labels - w * X[:, j]) ** 2) / 2 + w**2 / 2 for w, j in options]
+        w, j = options[int(np.argmin(values))]
+        assert teacher[j] == pytest.approx(w)
+        assert teacher[1 - j] == 0
+    assert np.linalg.norm(teachers[0] - teachers[1]) > 100 * 0.003  # a hundred times what the paper's noise covers
+    result = audit_function(example["dpsl_kt"], (X, y), (X, y_other), delta=1e-5, claimed=1.0, runs=3_000, seed=0)
+    assert result.refuted
+    assert result.epsilon >= 5
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+BOUNDS = Bounds(row_l2=1.0, row_linf=1.0, label=1.0)
+
+
+def small_model(noise: Any = "gaussian", **parameters: Any) -> SparseRegressor:
+    method = HardThresholding(noise=noise, **parameters)
+    return SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=False)
+
+
+@pytest.mark.parametrize(("noise", "parameters"), [("gaussian", {}), ("selection", {"selection_share": 0.05})])
+def test_hard_thresholding_keeps_its_promise_and_the_audit_is_awake(noise: str, parameters: dict[str, Any]) -> None:
+    """The fast version of examples/audit_tulle.py: no violation at (1, 1e-5), and a bound that is not zero."""
+    model = small_model(noise, damping=0.0, n_iter=1, **parameters)
+    result = audit_model(model, n_features=1, runs=10_000, pilot_runs=400, seed=0)
+    assert 0.05 < result.epsilon <= 1.0
+    assert "opposite" in result.pair or "against" in result.pair
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget)),
+        lambda releases, budget: calibrate(releases, Budget(6.0, budget.delta)),
+    ],
+    ids=["a fifth of the noise", "calibrated to another budget"],
+)
+def test_noise_that_is_too_small_is_found_through_a_whole_fit(
+    monkeypatch: pytest.MonkeyPatch, damage: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(tulle.fitting, "calibrate", damage)
+    assert audit_model(small_model(), n_features=1, runs=3_000, pilot_runs=200, seed=0).refuted
+
+
+def test_bounds_taken_from_the_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted classic: rows are not clipped, so a row far beyond the bound shouts through the noise."""
+    monkeypatch.setattr(KnownBounds, "clip", lambda self, rows, loss: None)
+    monkeypatch.setattr("tulle.queries.ClippedGradient._contribution_norms", lambda self, block, s: np.zeros(len(s)))
+    result = audit_model(small_model(), n_features=1, runs=1_000, pilot_runs=200, seed=0)
+    assert result.refuted
+    assert "far beyond the bounds" in result.pair
+
+
+def test_undeclared_bounds_and_classifiers_are_audited_too() -> None:
+    regressor = SparseRegressor(1.0, DELTA, n_nonzero=1)
+    classifier = SparseClassifier(1.0, DELTA, n_nonzero=1, bounds=Bounds(row_l2=1.0))
+    for model in (regressor, classifier):
+        assert not audit_model(model, runs=400, pilot_runs=40, seed=0).refuted
+
+
+def test_a_model_without_a_budget_cannot_be_audited() -> None:
+    with pytest.raises(ValueError, match="promises nothing"):
+        audit_model(SparseRegressor(None))
+
+
+@pytest.mark.parametrize("loss", [Squared(), Huber(), Logistic(), Softmax(3)])
+def test_worst_case_pairs_are_neighbours_within_reach_of_every_bound(loss: Loss) -> None:
+    """They differ in the first row at most, hold two labels at least, and reach the row bound."""
+    known = KnownBounds(2.0, 1.5, 3.0, False)
+    pairs = worst_case_pairs(loss, known, 6, 3)
+    assert len({pair.name for pair in pairs}) == len(pairs) >= 8
+    for pair in pairs:
+        np.testing.assert_array_equal(pair.X[1:], pair.X_other[1:])
+        np.testing.assert_array_equal(pair.y[1:], pair.y_other[1:])
+        assert len(np.unique(pair.y[1:])) >= 2
+        assert (pair.X[0] != pair.X_other[0]).any() or pair.y[0] != pair.y_other[0]
+    assert max(np.abs(pair.X[0]).max() for pair in pairs) > 1e5
+    assert any(np.abs(pair.X[0]).max() == 1.5 for pair in pairs)
+    assert any((pair.X[0] == 0).all() for pair in pairs)
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_p_value_without_delta_is_a_binomial_tail() -> None:
+    assert one_run_p_value(100, 50, 40, 1.0, 0.0) == pytest.approx(binom.sf(39, 50, math.e / (1 + math.e)))
+    assert one_run_p_value(100, 50, 40, 1.0, 1e-4) > one_run_p_value(100, 50, 40, 1.0, 0.0)
+    assert one_run_p_value(100, 50, 40, 2.0, 1e-4) > one_run_p_value(100, 50, 40, 1.0, 1e-4)
+
+
+def test_one_run_bounds_grow_with_right_guesses() -> None:
+    bounds = [one_run_bound(1000, 300, right, 1e-5, 0.95) for right in (150, 200, 250, 300)]
+    assert bounds[0] == 0.0
+    assert bounds == sorted(bounds)
+    assert one_run_p_value(1000, 300, 250, bounds[2] + 1e-6, 1e-5) > 0.05
+
+
+def test_one_run_finds_randomised_response_out_within_its_epsilon() -> None:
+    """epsilon = 1 on 3,000 bits: the bound passes 1 in 5 % of 40 runs (more than 8: probability 4e-4) and is near it."""
+    m, keep = 3_000, math.e / (1 + math.e)
+
+    def respond(X: Any, y: Any, rng: np.random.Generator) -> Any:
+        return np.where(rng.random(m) < keep, y, 1 - y)
+
+    rows = np.zeros((m, 1))
+    results = [
+        audit_one_run(
+            respond, (rows, np.ones(m)), (rows, np.zeros(m)), lambda out: out, delta=0.0, claimed=1.0, seed=seed
+        )
+        for seed in range(40)
+    ]
+    assert sum(result.refuted for result in results) <= 8
+    assert np.median([result.epsilon for result in results]) > 0.75
+
+
+def test_one_run_refutes_a_model_with_a_tenth_of_the_noise() -> None:
+    """400 canaries, each a feature of its own with either label: sound noise passes, too little is found."""
+    m = 400
+
+    def fit(scale: float) -> Callable[[Any, Any, np.random.Generator], Any]:
+        def run(X: Any, y: Any, rng: np.random.Generator) -> Any:
+            return X.T @ y / m + scale * (2 / m / gaussian_mu(1.0, DELTA)) * rng.standard_normal(m)
+
+        return run
+
+    versions = (np.eye(m), np.ones(m)), (np.eye(m), -np.ones(m))
+    sound, small = (
+        audit_one_run(fit(scale), *versions, lambda w: w, delta=DELTA, claimed=1.0, seed=0) for scale in (1.0, 0.1)
+    )
+    assert not sound.refuted
+    assert small.refuted
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
+    result = audit_mechanism(Gaussian(NoisePerSensitivity(1.0)), delta=DELTA, claimed=1.0, runs=50_000, seed=0)
+    assert result.refuted
+    text = str(result)
+    for word in ("THE CLAIM IS FALSE", "confidence 0.95", "likelihood ratio", "50,000 counted", "at most ε"):
+        assert word in text
+    plain = json.loads(result.to_json())
+    assert plain["epsilon"] == result.epsilon
+    assert plain["refuted"] is True
+    assert len(plain["hit_rates"]) == len(plain["false_rates"]) > 50
+    for suffix in ("png", "svg"):
+        result.plot(tmp_path / f"audit.{suffix}")
+        assert (tmp_path / f"audit.{suffix}").stat().st_size > 5_000
+
+
+def test_a_result_without_a_claim_refutes_nothing() -> None:
+    result = AuditResult(3.0, 0.0, 0.95, None, "attack", "pair", 100, 4.0, 1.0)
+    assert not result.refuted
+    assert "nothing was claimed" in str(result)
+
+
+def test_verbose_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    audit_function(noisy_sum, *WORLDS, delta=0.0, runs=64, verbose=1)
+    assert "batches" in capsys.readouterr().err
+
+
+def test_streams_of_the_two_worlds_differ() -> None:
+    """World and batch number key the noise: no run repeats another's."""
+    draws = [keyed_generator(5, (world, index)).random() for world in (0, 1) for index in range(10)]
+    assert len(set(draws)) == 20
