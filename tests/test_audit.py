@@ -338,7 +338,7 @@ def test_one_run_bounds_grow_with_right_guesses() -> None:
 
 
 def test_one_run_finds_randomised_response_out_within_its_epsilon() -> None:
-    """epsilon = 1 on 3,000 bits: the bound passes 1 in 5 % of 40 runs (more than 8: probability 4e-4) and is near it."""
+    """epsilon = 1 on 3,000 bits: the bound passes 1 in 5 % of 40 runs (more than 8: probability 4e-4), and is near."""
     m, keep = 3_000, math.e / (1 + math.e)
 
     def respond(X: Any, y: Any, rng: np.random.Generator) -> Any:
