@@ -113,6 +113,17 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
+    def _checked(self, *data: Any, **checks: Any) -> Any:
+        rows = 1 if checks.get("reset") is False else 2
+        return validate_data(
+            self,
+            *data,
+            accept_sparse=("csr", "csc"),
+            dtype=(np.float64, np.float32),
+            ensure_min_samples=rows,
+            **checks,
+        )
+
     # --- fitting ---
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> FloatArray:
@@ -168,7 +179,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _margins(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), reset=False)
+        X = self._checked(X, reset=False)
         weights = np.atleast_2d(self.coef_.toarray() if sp.issparse(self.coef_) else self.coef_)
         if self.bounds is not None and self.bounds.normalise:
             return self._margins_of_normalised(X, np.vstack([weights.T, np.atleast_1d(self.intercept_)]))
@@ -286,9 +297,7 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
         -------
         self
         """
-        X, y = validate_data(
-            self, X, y, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), ensure_min_samples=2
-        )
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -364,15 +373,7 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         -------
         self
         """
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse=("csr", "csc"),
-            dtype=(np.float64, np.float32),
-            y_numeric=True,
-            ensure_min_samples=2,
-        )
+        X, y = self._checked(X, y, y_numeric=True)
         targets = np.asarray(y, dtype=np.float64)
         loss = resolve_loss(self.loss, "regression")
         if isinstance(loss, Poisson) and targets.min() < 0:
