@@ -388,8 +388,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "undeclared bounds read off the rows",
         "diffprivlib's default where no bounds are given: read them off the data (it warns of the leak)",
         "fitting.py",
-        "    known = request.bounds.known(X.shape[1], found)",
-        "    found = {of: float(abs(X).max()) for of in found}\n    known = request.bounds.known(X.shape[1], found)",
+        "    public, plan = clip_and_plan(request, rows, X.shape, found)",
+        "    found = {of: float(abs(X).max()) for of in found}\n"
+        "    public, plan = clip_and_plan(request, rows, X.shape, found)",
         (_NEW + "test_one_extreme_row_does_not_set_the_bounds",),
     ),
     Mutant(

@@ -142,7 +142,13 @@ def possible_plans(request: FitRequest, shape: tuple[int, int]) -> list[Plan]:
 
 
 def run_fit(
-    request: FitRequest, X: Any, targets: FloatArray, groups: Any = None, witness: Witness | None = None
+    request: FitRequest,
+    X: Any,
+    targets: FloatArray,
+    groups: Any = None,
+    witness: Witness | None = None,
+    *,
+    made_up: bool = False,
 ) -> Fitted:
     """Fit privately.
 
@@ -157,13 +163,16 @@ def run_fit(
         Person ids.
     witness : callable or None
         Called as witness(name, answer) with each answer that was released.
+    made_up : bool
+        Whether the rows are an audit's own, made without looking at anybody's: only then no ledger is billed.
     """
     active = _active_rows(groups, request.bounds, X.shape[0])
     # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
     plans = possible_plans(request, X.shape)
     promise = max(proof(plan, request.delta)[0] for plan in plans)
     _warn(request, X.shape[0], promise)
-    entries = bill_open_ledgers(request.what, plans, (promise, request.delta), request.bounds.rows_per_person)
+    price = (promise, request.delta)
+    entries = () if made_up else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
 
     generator = keyed_generator(request.seed, stream_of(entries))
     rows = Rows(X, targets, active)
@@ -172,17 +181,36 @@ def run_fit(
     found = estimate_quantiles(scout.ask, request.wanted, request.bounds.quantile)
     scout.settle()
 
-    known = request.bounds.known(X.shape[1], found)
-    known.clip(rows, request.loss)
-    public = request.public(X.shape, known)
-    plan = request.plan(public)
+    public, plan = clip_and_plan(request, rows, X.shape, found)
     confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
+    weights, rounding = run_plan(request, public, plan, rows, generator, witness)
+    report = _report(request, plan, public, found, scout.rounding + rounding)
+    return Fitted(weights, request.method.n_iterations(public), request.method.n_passes(public), report)
+
+
+def clip_and_plan(
+    request: FitRequest, rows: Rows, shape: tuple[int, int], found: dict[str, float]
+) -> tuple[PublicFacts, Plan]:
+    """Make the rows obey their bounds, and plan with these bounds."""
+    known = request.bounds.known(shape[1], found)
+    known.clip(rows, request.loss)
+    public = request.public(shape, known)
+    return public, request.plan(public)
+
+
+def run_plan(
+    request: FitRequest,
+    public: PublicFacts,
+    plan: Plan,
+    rows: Rows,
+    generator: np.random.Generator,
+    witness: Witness | None,
+) -> tuple[FloatArray, float]:
+    """Let the method ask what its plan holds: its weights, and what finite precision can have moved."""
     analyst = Curator(rows, public, Plan(plan.releases), generator, witness)
     weights = request.method.run(analyst.ask, public)
     analyst.settle()
-
-    report = _report(request, plan, public, found, scout.rounding + analyst.rounding)
-    return Fitted(weights, request.method.n_iterations(public), request.method.n_passes(public), report)
+    return weights, analyst.rounding
 
 
 def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:

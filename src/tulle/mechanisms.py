@@ -77,6 +77,8 @@ def largest(scores: FloatArray, k: int) -> npt.NDArray[np.intp]:
 class Mechanism(ABC):
     """A randomised answer to a query of bounded sensitivity.
 
+    A subclass must be a frozen dataclass of its own: calibrations are remembered by equality.
+
     Parameters
     ----------
     noise : NoisePerSensitivity

@@ -175,9 +175,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return root * (1 + 1e-7)  # beyond what rounding can hide, also where epsilon and delta are tiny
 
 
-@lru_cache(maxsize=256)
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest mu for which mu-GDP implies (epsilon, delta)."""
+    # Floats, lest a float32 that equals a float answer for it from the cache.
+    return _gaussian_mu(float(epsilon), float(delta))
+
+
+@lru_cache(maxsize=256)
+def _gaussian_mu(epsilon: float, delta: float) -> float:
     if delta == 0:
         return 0.0
     low, high = 1e-12, 1.0

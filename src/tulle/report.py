@@ -84,7 +84,7 @@ class PrivacyReport:
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON. Infinite figures are written as the string "inf"."""
-        return json.dumps(_finite(self.to_dict()), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(finite(self.to_dict()), indent=indent, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
         sections = [
@@ -153,11 +153,12 @@ def rounded_up(value: float, digits: int = 5) -> str:
     raise AssertionError(f"{value} cannot be printed")
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with infinite numbers written as strings, as JSON needs it."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

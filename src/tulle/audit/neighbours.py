@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from tulle.bounds import KnownBounds
 from tulle.events import FloatArray
@@ -19,7 +21,10 @@ from tulle.losses import Loss
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets of the same size that differ in their first row."""
+    """Two data sets of the same size that differ in their first row.
+
+    Targets are what the loss wants: numbers, -1 and +1, or class numbers.
+    """
 
     name: str
     X: FloatArray
@@ -27,9 +32,32 @@ class Pair:
     X_other: FloatArray
     y_other: FloatArray
 
+    def __post_init__(self) -> None:
+        if differing_rows((self.X, self.y), (self.X_other, self.y_other)) - {0}:
+            raise ValueError(
+                f"the worlds of the pair {self.name!r} differ beyond their first row and are no neighbours"
+            )
+
     def world(self, index: int) -> tuple[FloatArray, FloatArray]:
         """Rows and targets of world 0 or 1."""
         return (self.X, self.y) if index == 0 else (self.X_other, self.y_other)
+
+
+def differing_rows(first: tuple[Any, Any], second: tuple[Any, Any]) -> set[int]:
+    """The rows in which two data sets of the same shape differ; dense, sparse or data frames."""
+    (X, y), (X_other, y_other) = (
+        (rows if sp.issparse(rows) else np.asarray(rows), np.asarray(labels)) for rows, labels in (first, second)
+    )
+    if X.shape != X_other.shape or y.shape != y_other.shape or X.shape[0] != len(y):
+        raise ValueError(
+            f"the two data sets differ in shape: {X.shape}, {y.shape} and {X_other.shape}, {y_other.shape}"
+        )
+    if sp.issparse(X):
+        rows_differ = np.asarray(abs(sp.csr_array(X) - sp.csr_array(X_other)).sum(axis=1)).ravel() != 0
+    else:
+        rows_differ = np.any((X_other != X).reshape(len(X), -1), axis=1)
+    labels_differ = np.any((y != y_other).reshape(len(y), -1), axis=1)
+    return set(np.flatnonzero(rows_differ | labels_differ).tolist())
 
 
 def worst_case_pairs(
@@ -44,12 +72,14 @@ def worst_case_pairs(
     bounds : KnownBounds
         Rows are made as long and labels as large as these allow (1 where they allow anything).
     n_rows, n_features : int
-        Small sizes will do: noise is scaled to the sensitivity, whatever the size.
+        Small sizes will do (at least 3 rows): noise is scaled to the sensitivity, whatever the size.
     random : int, default=2
         How many pairs of random rows to add.
     seed : int, default=0
         For the random pairs.
     """
+    if n_rows < 3:
+        raise ValueError(f"an audit needs at least 3 rows, got {n_rows}: one that changes and two others")
     length, entry = (value if value < math.inf else 1.0 for value in (bounds.row_l2, bounds.row_linf))
     if loss.kind == "regression":
         label = bounds.label if bounds.label < math.inf else 1.0
@@ -68,6 +98,8 @@ def worst_case_pairs(
         return Pair(name, np.vstack([x, rest]), np.r_[y, labels], np.vstack([x_other, rest]), np.r_[y_other, labels])
 
     tied = spike[np.arange(n_rows - 1) % 2]
+    lifted = np.r_[flat[0], -flat[1:]]
+    lifting = np.vstack([np.tile(flat, (n_rows - 2, 1)), nothing])
     pairs = [
         pair("opposite labels on a row at the bound", empty, mixed, (spike[0], yes), (spike[0], no)),
         pair("opposite rows at the bound", empty, mixed, (spike[0], yes), (-spike[0], yes)),
@@ -78,11 +110,20 @@ def worst_case_pairs(
             (spike[0], yes),
             (spike[0], no),
         ),
-        pair("near-tied features", tied, np.r_[np.full(n_rows - 2, yes), no], (spike[0], yes), (spike[1], yes)),
+        pair(
+            "one feature lifted and all others lowered",
+            lifting,
+            np.r_[np.full(n_rows - 2, yes), no],
+            (lifted, yes),
+            (-lifted, yes),
+        ),
         pair("a row far beyond the bounds, or empty", empty, mixed, (1e6 * spike[0], yes), (nothing, yes)),
         pair("an empty row with either label", empty, mixed, (nothing, yes), (nothing, no)),
         pair("opposite flat rows", empty, mixed, (flat, yes), (-flat, yes)),
     ]
+    if n_features > 1:
+        labels = np.r_[np.full(n_rows - 2, yes), no]
+        pairs.append(pair("near-tied features", tied, labels, (spike[0], yes), (spike[1], yes)))
     rng = np.random.default_rng(seed)
     for index in range(random):
         rows = rng.choice([-1.0, 1.0], (n_rows + 1, n_features)) * flat

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from tulle.audit.neighbours import differing_rows
 from tulle.audit.result import AuditResult
 from tulle.events import FloatArray
 from tulle.randomness import keyed_generator
@@ -82,18 +83,22 @@ def audit_one_run(
     AuditResult
         Its `runs` is the number of canaries.
     """
+    if not 0 < confidence < 1 or not 0 <= delta < 1:
+        raise ValueError(f"confidence must lie in (0, 1) and delta in [0, 1), got {confidence!r} and {delta!r}")
     start = time.monotonic()
+    differing_rows(first, second)  # checks the shapes
     (X, y), (X_other, y_other) = ((np.asarray(a), np.asarray(b)) for a, b in (first, second))
-    if X.shape != X_other.shape or y.shape != y_other.shape or len(X) != len(y):
-        raise ValueError(f"the two versions differ in shape: {X.shape}, {y.shape} and {X_other.shape}, {y_other.shape}")
     canaries = len(X)
-    half = max(1, (canaries // 3 if guesses is None else guesses) // 2)
-    if 2 * half > canaries:
-        raise ValueError(f"{guesses} guesses are more than the {canaries} rows")
+    half = (2 * (canaries // 6) if guesses is None else guesses) // 2
+    if not 0 < 2 * half <= canaries or guesses not in (None, 2 * half):
+        raise ValueError(f"guesses must be an even number from 2 to the {canaries} rows, got {guesses!r}")
     coins = keyed_generator(seed, (0,)).random(canaries) < 0.5
     rows = np.where(coins.reshape(-1, *[1] * (X.ndim - 1)), X, X_other)
     published = fit(rows, np.where(coins, y, y_other), keyed_generator(seed, (1,)))
-    order = np.argsort(np.asarray(score(published), dtype=float))
+    scores = np.asarray(score(published), dtype=float)
+    if scores.shape != (canaries,):
+        raise ValueError(f"score must give one number per row, {canaries} in all; it gave shape {scores.shape}")
+    order = np.argsort(scores)
     right = int(coins[order[-half:]].sum() + (~coins[order[:half]]).sum())
     return AuditResult(
         epsilon=one_run_bound(canaries, 2 * half, right, delta, confidence),

@@ -12,6 +12,7 @@ import numpy as np
 
 from tulle.audit.evidence import allowed_hit_rate, clopper_pearson
 from tulle.events import FloatArray
+from tulle.report import finite
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class AuditResult:
     pair : str
         The two worlds that were told apart.
     runs : int
-        Runs that were counted in each world (choosing the attack took as many again).
+        Runs that were counted in each world, or canaries of a single run.
     best_possible : float
         The largest epsilon that this many runs could ever show.
     seconds : float
@@ -61,7 +62,7 @@ class AuditResult:
 
     def to_json(self, indent: int | None = 2) -> str:
         """The result as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+        return json.dumps(finite(self.to_dict()), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
@@ -109,6 +110,7 @@ class AuditResult:
 def attack_curve(scores: FloatArray, other: FloatArray, points: int = 300) -> tuple[FloatArray, FloatArray]:
     """False-hit and hit rates of all thresholds, thinned to about `points`."""
     order = np.unique(np.geomspace(1, len(other), points).astype(int))
-    thresholds = np.sort(other)[::-1][order - 1]
-    hits = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
-    return order / len(other), hits / len(scores)
+    thresholds = np.unique(np.sort(other)[::-1][order - 1])[::-1]
+    # Ties count on both sides: the event is {score >= threshold}.
+    rates = [1 - np.searchsorted(np.sort(world), thresholds, side="left") / len(world) for world in (other, scores)]
+    return rates[0], rates[1]

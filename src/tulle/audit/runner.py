@@ -7,17 +7,27 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from tulle.events import FloatArray
 from tulle.randomness import keyed_generator
 
-# runs(world, count, generator) -> what was released, of shape (count, numbers); worlds are 0 and 1.
-Runs = Callable[[int, int, np.random.Generator], FloatArray]
+
+class Subject(Protocol):
+    """What is run in two worlds, 0 and 1."""
+
+    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
+        """What `count` runs released, of shape (count, numbers)."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Tells this subject from others, so that a folder never mixes the runs of two."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -37,9 +47,11 @@ class Schedule:
     seconds : float or None
         Stop after this time with the runs that are there.
     folder : path or None
-        Keep finished batches here and, when called again, go on from them.
+        Keep finished batches here and, when called again with the same subject and runs, go on from them.
     verbose : int
         1 shows progress on standard error.
+    stream : tuple of int
+        Tells the random streams of this schedule from those of another under the same seed.
     """
 
     runs: int
@@ -49,21 +61,23 @@ class Schedule:
     seconds: float | None = None
     folder: str | os.PathLike[str] | None = None
     verbose: int = 0
+    stream: tuple[int, ...] = ()
 
 
-def collect(subject: Runs, schedule: Schedule, what: str) -> tuple[FloatArray, FloatArray]:
+def collect(subject: Subject, schedule: Schedule, what: str) -> tuple[FloatArray, FloatArray]:
     """What the subject released in each of the two worlds."""
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, effective_n_jobs
 
-    store = _Store(schedule, what)
+    store = _Store(schedule, subject.fingerprint())
     tasks = [(world, index) for index in range(-(-schedule.runs // schedule.batch)) for world in (0, 1)]
     results: dict[tuple[int, int], FloatArray] = {task: store.load(*task) for task in tasks if store.has(*task)}
     missing = [task for task in tasks if task not in results]
     start = time.monotonic()
     # A chunk of a few tasks at a time, so that a time limit or Ctrl-C loses no more than that.
-    for chunk in _chunks(missing, 4 * max(1, abs(schedule.n_jobs))):
+    for chunk in _chunks(missing, 4 * effective_n_jobs(schedule.n_jobs)):
         answers = Parallel(n_jobs=schedule.n_jobs)(
-            delayed(_run_batch)(subject, world, index, schedule.batch, store.seed) for world, index in chunk
+            delayed(_run_batch)(subject, world, schedule.batch, store.seed, (*schedule.stream, world, index))
+            for world, index in chunk
         )
         for task, answer in zip(chunk, answers):
             store.save(*task, answer)
@@ -82,8 +96,8 @@ def collect(subject: Runs, schedule: Schedule, what: str) -> tuple[FloatArray, F
     return first[: schedule.runs], second[: schedule.runs]
 
 
-def _run_batch(subject: Runs, world: int, index: int, count: int, seed: int) -> FloatArray:
-    released = np.asarray(subject(world, count, keyed_generator(seed, (world, index))), dtype=float)
+def _run_batch(subject: Subject, world: int, count: int, seed: int, stream: tuple[int, ...]) -> FloatArray:
+    released = np.asarray(subject(world, count, keyed_generator(seed, stream)), dtype=float)
     return released.reshape(count, -1)
 
 
@@ -95,18 +109,22 @@ def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int,
 class _Store:
     """Finished batches on disk, each written whole or not at all."""
 
-    def __init__(self, schedule: Schedule, what: str) -> None:
+    def __init__(self, schedule: Schedule, fingerprint: str) -> None:
         self.seed = secrets.randbits(63) if schedule.seed is None else schedule.seed
         self._folder = None if schedule.folder is None else Path(schedule.folder)
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         note = self._folder / "audit.json"
-        wanted = {"what": what, "batch": schedule.batch}
+        # The number of runs too: going on until a claim falls would be many looks at the price of one.
+        wanted = {"subject": fingerprint, "batch": schedule.batch, "runs": schedule.runs}
         if note.exists():
             kept = json.loads(note.read_text())
             if schedule.seed not in (None, kept["seed"]) or {k: kept[k] for k in wanted} != wanted:
-                raise ValueError(f"{self._folder} holds another audit ({kept}); name another folder or delete it")
+                raise ValueError(
+                    f"{self._folder} holds another audit (of another subject, seed or number of runs); name another "
+                    "folder or delete it"
+                )
             self.seed = kept["seed"]
         else:
             note.write_text(json.dumps(wanted | {"seed": self.seed}))

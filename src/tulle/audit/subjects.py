@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,15 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from tulle.audit.attacks import counted_verdict, strongest_verdict
 from tulle.audit.evidence import best_possible, epsilon_lower_bound
-from tulle.audit.neighbours import Pair, worst_case_pairs
+from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.result import AuditResult, attack_curve
-from tulle.audit.runner import Runs, Schedule, collect
-from tulle.curator import Curator, Witness
+from tulle.audit.runner import Schedule, Subject, collect
+from tulle.curator import Witness
 from tulle.events import FloatArray
-from tulle.fitting import FitRequest, run_fit
+from tulle.fitting import FitRequest, clip_and_plan, run_fit, run_plan
 from tulle.losses import resolve_loss
 from tulle.mechanisms import Gaussian, Mechanism, Sensitivity, TopK, rounding_grid
 from tulle.rows import Rows
@@ -27,7 +30,7 @@ TwoScores = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
 def _audit(
-    subject: Runs,
+    subject: Subject,
     schedule: Schedule,
     what: str,
     *,
@@ -40,10 +43,10 @@ def _audit(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
     if not 0 <= delta < 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
-    if schedule.runs < 8:
-        raise ValueError(f"runs must be at least 8, got {schedule.runs!r}: half of them choose the attack")
     start = time.monotonic()
-    first, second = collect(subject, schedule, what)
+    first, second = _finite(*collect(subject, schedule, what))
+    if len(first) < 8:
+        raise ValueError(f"an audit needs at least 8 runs in each world, got {len(first)}; raise runs or seconds")
     if known is None:
         verdict = strongest_verdict(first, second, delta, confidence)
     else:
@@ -65,6 +68,15 @@ def _audit(
     )
 
 
+def _finite(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What was released, with numbers that are not finite told by columns of their own: they can be the leak."""
+    finite = [np.isfinite(world) for world in (first, second)]
+    if all(kept.all() for kept in finite):
+        return first, second
+    cleaned = [np.hstack([np.where(kept, world, 0.0), ~kept]) for world, kept in zip((first, second), finite)]
+    return cleaned[0], cleaned[1]
+
+
 # --- mechanisms ------------------------------------------------------------------------------------------------------
 
 
@@ -74,6 +86,9 @@ class _MechanismRuns:
 
     mechanism: Mechanism
     items: int = 20
+
+    def fingerprint(self) -> str:
+        return repr(self)
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         unit = Sensitivity(l1=1.0, l2=1.0, linf=1.0)
@@ -180,6 +195,11 @@ class _FunctionRuns:
     fit: Callable[[Any, Any, np.random.Generator], Any]
     worlds: tuple[tuple[Any, Any], tuple[Any, Any]]
 
+    def fingerprint(self) -> str:
+        code = getattr(self.fit, "__code__", None)
+        name = (getattr(self.fit, "__module__", ""), getattr(self.fit, "__qualname__", type(self.fit).__qualname__))
+        return _digest(repr(name), repr(code and (code.co_code, code.co_consts, code.co_names)), *sum(self.worlds, ()))
+
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, y = self.worlds[world]
         return np.array([np.ravel(np.asarray(self.fit(X, y, generator), dtype=float)) for _ in range(count)])
@@ -226,22 +246,15 @@ def audit_function(
     -------
     AuditResult
     """
-    worlds = tuple((np.asarray(X), np.asarray(y)) for X, y in (first, second))
-    (X, y), (X_other, y_other) = worlds
-    if X.shape != X_other.shape or y.shape != y_other.shape or len(X) != len(y):
-        raise ValueError(
-            f"the two data sets differ in shape: {X.shape}, {y.shape} and {X_other.shape}, {y_other.shape}"
-        )
-    differing = int(np.sum(np.any((X_other != X).reshape(len(X), -1), axis=1) | (y != y_other)))
+    differing = len(differing_rows(first, second))
     if differing > max_differing_rows:
         raise ValueError(
             f"the data sets differ in {differing} rows and are no neighbours; at most {max_differing_rows} may"
         )
     schedule = Schedule(runs, max(1, min(250, runs // 8)), seed, n_jobs, seconds, folder, verbose)
     what = f"{getattr(fit, '__name__', 'fit')} on two data sets that differ in {differing} row(s)"
-    return _audit(
-        _FunctionRuns(fit, (worlds[0], worlds[1])), schedule, what, delta=delta, confidence=confidence, claimed=claimed
-    )
+    subject = _FunctionRuns(fit, (tuple(first), tuple(second)))
+    return _audit(subject, schedule, what, delta=delta, confidence=confidence, claimed=claimed)
 
 
 # --- models of tulle -------------------------------------------------------------------------------------------------
@@ -254,6 +267,9 @@ class _ModelRuns:
     request: FitRequest
     pair: Pair
 
+    def fingerprint(self) -> str:
+        return _digest(repr(replace(self.request, seed=None)), *self.pair.world(0), *self.pair.world(1))
+
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, targets = self.pair.world(world)
         if not self.request.wanted:
@@ -265,29 +281,59 @@ class _ModelRuns:
     def _runs_of_one_plan(
         self, X: FloatArray, targets: FloatArray, count: int, generator: np.random.Generator
     ) -> FloatArray:
-        """Declared bounds: plan and clip once, then let the method ask its questions again and again."""
-        known = self.request.bounds.known(X.shape[1])
-        public = self.request.public(X.shape, known)
-        plan, rows = self.request.plan(public), Rows(X, targets)
-        known.clip(rows, self.request.loss)
+        """Declared bounds: clip and plan once, then let the method ask its questions again and again."""
+        rows = Rows(X, targets)
+        public, plan = clip_and_plan(self.request, rows, X.shape, {})
         released = []
         for _ in range(count):
             answers: list[FloatArray] = []
-            curator = Curator(rows, public, plan, generator, _witness(answers))
-            weights = self.request.method.run(curator.ask, public)
-            curator.settle()
+            weights, _ = run_plan(self.request, public, plan, rows, generator, _witness(answers))
             released.append(np.concatenate([*answers, np.ravel(weights)]))
         return np.array(released)
 
     def _whole_fit(self, X: FloatArray, targets: FloatArray, seed: int) -> FloatArray:
         """Estimated bounds: the number of answers varies, what comes first and last does not."""
         answers: list[FloatArray] = []
-        fitted = run_fit(replace(self.request, seed=seed), X, targets, witness=_witness(answers))
+        fitted = run_fit(replace(self.request, seed=seed), X, targets, witness=_witness(answers), made_up=True)
         return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(fitted.weights)])
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        pieces = [part]
+        if sp.issparse(part):
+            entries = part.tocoo()
+            pieces = [entries.row, entries.col, entries.data]
+        for piece in pieces:
+            array = np.asarray(piece)
+            digest.update(repr((array.shape, array.dtype)).encode())
+            digest.update(array.tobytes() if array.dtype != object else repr(array.tolist()).encode())
+    return digest.hexdigest()
 
 
 def _witness(answers: list[FloatArray]) -> Witness:
     return lambda name, answer: answers.append(np.ravel(np.asarray(answer, dtype=float)))
+
+
+def _strongest_pair(
+    request: FitRequest, pairs: Sequence[Pair], runs: int, confidence: float, n_jobs: int, verbose: int
+) -> Pair:
+    """The pair on which a short audit proves most. Its runs are not counted.
+
+    Its seed is fixed, so that an audit that is resumed chooses the same pair again, and its streams are others than
+    those of counted runs under any seed.
+    """
+    strength = []
+    for number, pair in enumerate(pairs):
+        subject, schedule = (
+            _ModelRuns(request, pair),
+            Schedule(runs, max(1, min(250, runs // 2)), 0, n_jobs, stream=(1,)),
+        )
+        if verbose:
+            print(f"pilot {number + 1}/{len(pairs)}: {pair.name}", file=sys.stderr, flush=True)
+        strength.append(strongest_verdict(*collect(subject, schedule, pair.name), request.delta, confidence).epsilon)
+    return pairs[int(np.argmax(strength))]
 
 
 def audit_model(
@@ -341,15 +387,10 @@ def audit_model(
     if pairs is None:
         pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
     delta = request.delta
-    batch = max(1, min(250, pilot_runs // 2))
-    pilots = [
-        collect(_ModelRuns(request, pair), Schedule(pilot_runs, batch, seed, n_jobs), pair.name) for pair in pairs
-    ]
-    strength = [strongest_verdict(first, second, delta, confidence).epsilon for first, second in pilots]
-    chosen = pairs[int(np.argmax(strength))]
-    # Other streams than the pilot's: what chose the pair must not be counted.
-    fresh = None if seed is None else seed + 1
-    schedule = Schedule(runs, 250, fresh, n_jobs, seconds, folder, verbose)
+    start = time.monotonic()
+    chosen = pairs[0] if len(pairs) == 1 else _strongest_pair(request, pairs, pilot_runs, confidence, n_jobs, verbose)
+    left = None if seconds is None else max(0.0, seconds - (time.monotonic() - start))
+    schedule = Schedule(runs, 250, seed, n_jobs, left, folder, verbose)
     return _audit(
         _ModelRuns(request, chosen),
         schedule,
