@@ -32,6 +32,7 @@ from tulle.audit import (
 from tulle.audit.attacks import ATTACKS, strongest_verdict
 from tulle.audit.evidence import allowed_hit_rate, choose_threshold
 from tulle.audit.one_run import one_run_p_value
+from tulle.audit.subjects import _FunctionRuns
 from tulle.bounds import KnownBounds
 from tulle.events import NoisePerSensitivity
 from tulle.losses import Huber, Logistic, Loss, Softmax, Squared
@@ -231,6 +232,23 @@ def test_a_folder_tells_models_and_functions_of_one_name_apart(tmp_path: Path) -
     audit_function(lambda X, y, rng: 0.0, *WORLDS, delta=0.0, runs=16, seed=1, folder=folder)
     with pytest.raises(ValueError, match="holds another audit"):
         audit_function(noiseless, *WORLDS, delta=0.0, runs=16, seed=1, folder=folder)
+
+
+def test_a_fingerprint_survives_the_process_and_sees_the_code() -> None:
+    """Functions compiled anew from the same text, inner functions included, are one subject; another text is not."""
+
+    def fingerprint(text: str) -> str:
+        space: dict[str, Any] = {"__name__": "script"}
+        exec(f"def fit(X, y, rng):\n    return sum({text} for v in y)", space)
+        return _FunctionRuns(space["fit"], WORLDS).fingerprint()
+
+    assert fingerprint("v") == fingerprint("v") != fingerprint("v + 1")
+
+
+@pytest.mark.parametrize("noise", [0.0, math.inf])
+def test_a_mechanism_without_noise_or_without_answer_is_refused(noise: float) -> None:
+    with pytest.raises(ValueError, match="finite noise > 0"):
+        audit_mechanism(Gaussian(NoisePerSensitivity(noise)), delta=DELTA)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

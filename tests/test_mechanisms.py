@@ -321,3 +321,21 @@ def test_exact_answers_come_back_untouched_and_are_billed_as_such_at_any_noise()
 def test_sensitivities_scale_in_all_norms() -> None:
     assert SENSITIVITY.times(2.0) == Sensitivity(18.0, 6.2, 0.8)
     assert Sensitivity(l2=1.0).times(3.0) == Sensitivity(l2=3.0)
+
+
+@pytest.mark.parametrize("mechanism", [Gaussian(), Laplace()])
+def test_noise_that_is_asked_for_never_underflows_to_none(mechanism: Mechanism) -> None:
+    """A sensitivity below all floats, or none at all, still gets noise; only a noise of 0 gets none."""
+    for smallest in (0.0, 5e-324):
+        sensitivity = Sensitivity(l1=smallest, l2=smallest, linf=smallest)
+        released = mechanism.scaled(0.5).release(np.zeros((50, 1)), sensitivity, keyed_generator(0), None)
+        assert np.count_nonzero(released) > 25
+        assert np.abs(released).max() < 1e-270
+        np.testing.assert_array_equal(
+            mechanism.scaled(0.0).release(np.zeros((50, 1)), sensitivity, keyed_generator(0), None), 0.0
+        )
+
+
+def test_a_negative_sensitivity_is_refused() -> None:
+    with pytest.raises(ValueError, match="states no sensitivity"):
+        Gaussian().release(np.zeros((2, 1)), Sensitivity(l2=-1.0), keyed_generator(0), None)

@@ -506,3 +506,18 @@ def test_the_curvature_along_a_gradient_reads_the_features_in_play() -> None:
     direction = HardThreshold(2, 5)(exact[:, None])
     found = CurvatureAlongGradient(gradient, 2).evaluate(Rows(X, y), public)
     assert found[0, 0] == pytest.approx(float(((X @ direction) ** 2).mean() / (direction**2).sum()))
+
+
+class Negative(Squared):
+    """A loss of a user's own that states a nonsensical bound on its slopes."""
+
+    def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
+        return -1.0
+
+
+def test_a_negative_slope_bound_lets_nothing_through() -> None:
+    """The clip level is then 0: no contribution, no sensitivity, and not the level's magnitude with a wrong sign."""
+    public = PublicFacts(3, 1, 1, Negative(), None, 1.0, 1.0, 1.0, False)
+    query = ClippedGradient(np.zeros((1, 1)), 0.5)
+    assert query.sensitivity(public).l2 == 0.0
+    np.testing.assert_array_equal(query.evaluate(Rows(np.ones((3, 1)), np.ones(3)), public), 0.0)

@@ -25,6 +25,8 @@ from tulle.events import NoisePerSensitivity as Noise
 # Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on either side of a border.
 _ULPS = 12 * 2.0**-53
 
+# Noise that is asked for never underflows to none, however small the sensitivity.
+_LEAST_SCALE = 1e-280
 
 _UNIT = Noise(1.0)
 
@@ -93,9 +95,9 @@ class Mechanism(ABC):
     def _scale(self, sensitivity: float) -> float:
         if self.noise.value == 0:
             return 0.0
-        if not sensitivity < math.inf:
+        if not 0 <= sensitivity < math.inf:
             raise ValueError(f"{self.label}: the query states no sensitivity in the norm that this mechanism needs")
-        return self.noise.value * sensitivity
+        return max(self.noise.value * sensitivity, _LEAST_SCALE)
 
     @property
     @abstractmethod

@@ -83,7 +83,7 @@ class ClippedGradient(Query):
             two = float(np.sqrt((self.weights**2).sum(axis=0)).max())
             one = float(np.abs(self.weights).sum(axis=0).max())
             margins = min((row * two) if two else 0.0, (entry * one) if one else 0.0)
-            slope = min(slope, public.loss.slope_bound(margins, public.label, self.norm))
+            slope = max(0.0, min(slope, public.loss.slope_bound(margins, public.label, self.norm)))
         if self.norm == "linf":
             return slope * entry
         return slope * (row if self.support_row_bound is None else self.support_row_bound)

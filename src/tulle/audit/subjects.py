@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,8 @@ def audit_mechanism(
     -------
     AuditResult
     """
+    if not 0 < mechanism.noise.value < math.inf:
+        raise ValueError(f"only a mechanism with finite noise > 0 can be audited, got {mechanism!r}")
     # The likelihood ratio increases with the output: additive noise with a log-concave density, or the choice itself.
     schedule = Schedule(runs, min(runs, 100_000), seed, n_jobs, verbose=verbose)
     what = f"{mechanism.label}, answers one sensitivity apart"
@@ -196,9 +200,8 @@ class _FunctionRuns:
     worlds: tuple[tuple[Any, Any], tuple[Any, Any]]
 
     def fingerprint(self) -> str:
-        code = getattr(self.fit, "__code__", None)
         name = (getattr(self.fit, "__module__", ""), getattr(self.fit, "__qualname__", type(self.fit).__qualname__))
-        return _digest(repr(name), repr(code and (code.co_code, code.co_consts, code.co_names)), *sum(self.worlds, ()))
+        return _digest(repr(name), _code_text(getattr(self.fit, "__code__", None)), *sum(self.worlds, ()))
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, y = self.worlds[world]
@@ -298,6 +301,13 @@ class _ModelRuns:
         return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(fitted.weights)])
 
 
+def _code_text(code: Any) -> str:
+    """What a function does, as text that is the same in every process: inner functions by their code, not address."""
+    if not isinstance(code, CodeType):
+        return repr(code)
+    return repr((code.co_code, code.co_names, [_code_text(constant) for constant in code.co_consts]))
+
+
 def _digest(*parts: Any) -> str:
     digest = hashlib.sha256()
     for part in parts:
@@ -326,10 +336,8 @@ def _strongest_pair(
     """
     strength = []
     for number, pair in enumerate(pairs):
-        subject, schedule = (
-            _ModelRuns(request, pair),
-            Schedule(runs, max(1, min(250, runs // 2)), 0, n_jobs, stream=(1,)),
-        )
+        subject = _ModelRuns(request, pair)
+        schedule = Schedule(runs, max(1, min(250, runs // 2)), 0, n_jobs, stream=(1,))
         if verbose:
             print(f"pilot {number + 1}/{len(pairs)}: {pair.name}", file=sys.stderr, flush=True)
         strength.append(strongest_verdict(*collect(subject, schedule, pair.name), request.delta, confidence).epsilon)
