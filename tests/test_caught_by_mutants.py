@@ -29,6 +29,14 @@ def test_a_row_among_many_surplus_rows_pulls_no_harder() -> None:
     assert np.abs(answers[0] - answers[1]).max() == pytest.approx(query.sensitivity(public).l2)
 
 
+def test_a_row_among_rows_that_pull_little_is_clipped_all_the_same() -> None:
+    """The mean gradient is far below the clip level in both data sets; the one row with a large slope is not."""
+    public = PublicFacts(5, 1, 1, Squared(), None, 1.0, 1.0, 2.0, False)
+    query = ClippedGradient(np.zeros((1, 1)), 0.5)
+    answers = [query.evaluate(Rows(np.ones((5, 1)), y * np.eye(5)[0]), public) for y in (2.0, -2.0)]
+    assert np.abs(answers[0] - answers[1]).max() == pytest.approx(query.sensitivity(public).l2)
+
+
 class Explosive(Squared):
     """A loss of a user's own whose slope at large labels has a square beyond all floats."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tulle.curator import Ask, Curator
 from tulle.events import NoisePerSensitivity
-from tulle.losses import Loss, Squared
+from tulle.losses import Loss
 from tulle.mechanisms import TopK
 from tulle.privacy import Plan, Release, bill_open_ledgers, is_number, stream_of
 from tulle.public import PublicFacts
@@ -161,18 +161,7 @@ class Bounds:
         wanted = ("row_l2", "row_linf") if y is None else ("row_l2", "row_linf", "label")
         plan = Plan((), quantile_releases(wanted, epsilon))
         entries = bill_open_ledgers("Bounds.estimate", [plan], (epsilon, 0.0), rows_per_person)
-        public = PublicFacts(
-            n_rows=X.shape[0],
-            n_features=X.shape[1],
-            n_nonzero=1,
-            loss=Squared(),
-            budget=None,
-            row_l2=math.inf,
-            row_linf=math.inf,
-            label=math.inf,
-            fit_intercept=False,
-            rows_per_unit=rows_per_person,
-        )
+        public = PublicFacts.without_model(X.shape[0], X.shape[1], rows_per_person)
         curator = Curator(Rows(X, targets), public, plan, keyed_generator(random_state, stream_of(entries)))
         found = estimate_quantiles(curator.ask, wanted, quantile)
         curator.settle()

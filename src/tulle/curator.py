@@ -27,6 +27,15 @@ class Ask(Protocol):
 Witness = Callable[[str, Any], None]
 
 
+def summation_slack(n_rows: int) -> float:
+    """By how much more than exact sums the sums of n rows in float64 can move.
+
+    About n roundings per coordinate, each of up to 2^-53 of n contributions, on both data sets
+    (docs/proofs/floating_point.md).
+    """
+    return 1.0 + n_rows * (n_rows + 8.0) * 2.0**-52
+
+
 class Curator:
     """Answers the queries of one plan.
 
@@ -58,13 +67,12 @@ class Curator:
     def ask(self, name: str, query: Query, then: HardThreshold | None = None) -> Any:
         """The private answer to `query`, by the mechanism that the plan holds under `name`."""
         release = self._bill.charge(name)
-        # Sums in float64 can move by more than exact sums: about n roundings per coordinate, each of up to 2^-53 of n
-        # contributions, on both data sets (docs/proofs/floating_point.md).
-        slack = 1.0 + self._public.n_rows * (self._public.n_rows + 8.0) * 2.0**-52
-        sensitivity = query.sensitivity(self._public).times(slack)
+        sensitivity = query.sensitivity(self._public).times(summation_slack(self._public.n_rows))
         with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-            exact = np.nan_to_num(query.evaluate(self._rows, self._public), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-        answer = release.mechanism.release(exact, sensitivity, self._generator, then)
+            exact = query.evaluate(self._rows, self._public)
+            if isinstance(exact, np.ndarray):  # an objective guards itself
+                exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            answer = release.mechanism.release(exact, sensitivity, self._generator, then)
         self.rounding += release.mechanism.rounding(exact.shape, query.size(self._public), sensitivity, then)
         if self._witness is not None:
             self._witness(name, answer)

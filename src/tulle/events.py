@@ -17,11 +17,14 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from scipy.special import log_ndtr, ndtri
 
 FloatArray = npt.NDArray[np.float64]
 
 Library = Literal["rdp", "pld"]
+
+# (shift, ((multiplicity, mu²), ...)): see `Event.gaussian_parts`.
+GaussianParts = tuple[float, tuple[tuple[float, float], ...]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ class Event(ABC):
     @abstractmethod
     def gaussian_mu(self) -> float:
         """A mu such that the release is mu-GDP: its trade-off curve lies above that of N(0,1) against N(mu,1)."""
+
+    def gaussian_parts(self) -> GaussianParts:
+        """A shift c and Gaussians (m_k, mu_k²) whose sum bounds the release at every epsilon.
+
+        For neighbours and any real e the hockey-stick divergence at e is at most the sum of m_k times that of N(0,1)
+        against N(mu_k,1) at e - c. Such sums compose: shifts and mu² add up, multiplicities multiply
+        (docs/proofs/objective_perturbation.md, lemma 3). One Gaussian without a shift is mu-GDP.
+        """
+        return 0.0, ((1.0, self.gaussian_mu() ** 2),)
 
     @abstractmethod
     def renyi(self, orders: FloatArray) -> FloatArray:
@@ -170,6 +182,85 @@ class BoundedRangeEvent(Event):
         from dp_accounting import dp_event
 
         return dp_event.ZCDpEvent(self.epsilon**2 / 8) if library == "rdp" else None
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbationEvent(Event):
+    """The minimiser of a penalised convex objective with a random Gaussian linear term, released once.
+
+    The privacy loss is at most the log-determinant ratio plus the largest of a few Gaussian privacy losses: one for
+    each way in which the rows of the replaced unit can be at or off their gradient bounds
+    (docs/proofs/objective_perturbation.md, theorem 1).
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+        The linear term's standard deviation divided by how far the objective's gradient can move.
+    log_determinant : float
+        Bound on the logarithm of the ratio of the two Hessians' determinants, in [0, inf).
+    one_sided : bool
+        Whether a row's gradient always points the same way along the row (true of classification losses: a larger
+        margin never costs more). Without it rows can pull either way, and more cases must be counted.
+    rows_per_unit : int
+        At least 1.
+    certificate : float
+        The Gaussian noise that hides how far the solver stopped from the exact minimiser is this many times `noise`
+        (per its own sensitivity), > 0.
+    """
+
+    noise: NoisePerSensitivity
+    log_determinant: float
+    one_sided: bool
+    rows_per_unit: int
+    certificate: float
+
+    def __post_init__(self) -> None:
+        if not self.log_determinant >= 0:
+            raise ValueError(f"the log-determinant must be >= 0, got {self.log_determinant}")
+
+    def _mu(self) -> float:
+        return math.inf if self.noise.value == 0 else 1.0 / self.noise.value
+
+    def gaussian_mu(self) -> float:
+        return 0.0 if self._mu() == self.log_determinant == 0 else math.inf
+
+    def gaussian_parts(self) -> GaussianParts:
+        square = self._mu() ** 2
+        hidden = square / self.certificate**2
+        if math.isinf(square):
+            parts: tuple[tuple[float, float], ...] = ((1.0, math.inf),)
+        elif self.rows_per_unit > 1:  # 4^k ways to be at a bound, none beyond mu
+            ways = 4.0**self.rows_per_unit if self.rows_per_unit < 500 else math.inf
+            parts = ((ways, square + hidden),)
+        elif self.one_sided:  # both rows at their bounds, one of them, none
+            parts = ((1.0, square + hidden), (2.0, square / 4 + hidden), (1.0, hidden))
+        else:  # the rows pull together or apart, each in two directions
+            parts = ((2.0, square + hidden), (2.0, square / 2 + hidden))
+        return self.log_determinant, parts
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        shift, parts = self.gaussian_parts()
+        if any(math.isinf(square) for _, square in parts):
+            return np.full_like(orders, math.inf)
+        b = orders - 1.0
+        if self.rows_per_unit > 1:  # in logarithms: 4^k is soon out of what floats can hold
+            bound = self.rows_per_unit * math.log(4) / b + orders * parts[0][1] / 2
+        else:
+            exponents = [math.log(times) + orders * b * square / 2 for times, square in parts]
+            bound = np.logaddexp.reduce(exponents, axis=0) / b
+            # At small orders the two-dimensional bound is the smaller one: mu²/2 + mu R with R of Rayleigh's law.
+            mu = self._mu()
+            t = mu * b
+            tail = 0.5 * math.log(2 * math.pi) + np.log(np.maximum(t, 1e-300)) + t**2 / 2 + log_ndtr(t)
+            rayleigh = mu**2 / 2 + np.logaddexp(0.0, tail) / b + orders * (mu / self.certificate) ** 2 / 2
+            bound = np.minimum(bound, rayleigh)
+        return shift + bound + 1e-13 * (1 + np.abs(bound))
+
+    def pure_epsilon(self) -> float:
+        return math.inf
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        return None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, log_softmax, logit, softmax
 
 from tulle.events import FloatArray
 
@@ -31,11 +31,14 @@ class Loss(ABC):
         Least upper bound of the second derivative in the margin (largest eigenvalue for several outputs).
     n_outputs : int
         Columns of the margins.
+    one_sided : bool
+        Whether the slope times the target is never positive: a larger margin on the right side never costs more.
     """
 
     kind: Literal["regression", "classification"]
     curvature: float
     n_outputs: int = 1
+    one_sided: bool = False
 
     @abstractmethod
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
@@ -62,6 +65,18 @@ class Loss(ABC):
         """The curvature to size steps by, where the least upper bound is far above what is met."""
         return self.curvature
 
+    def margin_scale(self, label_bound: float) -> float:
+        """The scale on which margins of a good model live."""
+        return 1.0
+
+    def curvature_within(self, slope: float, label_bound: float) -> float:
+        """Upper bound of the second derivative where the slope's magnitude is below `slope`."""
+        return self.curvature
+
+    def constant_margin(self, mean_slope: float) -> float:
+        """The margin of the best constant model, given the mean slope at margin 0."""
+        return -mean_slope / self.curvature
+
     def mean(self, margins: FloatArray) -> FloatArray:
         """The prediction that belongs to a margin (inverse link)."""
         return margins
@@ -82,6 +97,9 @@ class Squared(Loss):
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return margin_bound + label_bound
+
+    def margin_scale(self, label_bound: float) -> float:
+        return label_bound
 
 
 @dataclass(frozen=True)
@@ -112,6 +130,9 @@ class Huber(Loss):
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return min(self.threshold, margin_bound + label_bound)
+
+    def margin_scale(self, label_bound: float) -> float:
+        return label_bound if label_bound < math.inf else self.threshold
 
 
 @dataclass(frozen=True)
@@ -149,6 +170,12 @@ class Poisson(Loss):
     def typical_curvature(self, label_bound: float) -> float:
         return min(self.curvature, max(1.0, label_bound))  # the second derivative is the predicted mean
 
+    def curvature_within(self, slope: float, label_bound: float) -> float:
+        return min(self.curvature, slope + label_bound)  # exp(m) - y < slope
+
+    def constant_margin(self, mean_slope: float) -> float:
+        return math.log(max(1.0 - mean_slope, 1e-3))
+
     def mean(self, margins: FloatArray) -> FloatArray:
         return np.exp(np.minimum(margins, self.cap))
 
@@ -159,6 +186,7 @@ class Logistic(Loss):
 
     kind = "classification"
     curvature = 0.25
+    one_sided = True
 
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         return np.logaddexp(0.0, -targets * margins[:, 0])
@@ -169,6 +197,12 @@ class Logistic(Loss):
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return float(expit(margin_bound))
+
+    def curvature_within(self, slope: float, label_bound: float) -> float:
+        return slope * (1 - slope) if slope < 0.5 else self.curvature  # f'' = |f'| (1 - |f'|)
+
+    def constant_margin(self, mean_slope: float) -> float:
+        return float(logit(min(max(0.5 - mean_slope, 0.01), 0.99)))  # the slopes at 0 are 1/2 minus the class
 
     def probabilities(self, margins: FloatArray) -> FloatArray:
         """P(-1) and P(+1) of each row."""
@@ -181,6 +215,7 @@ class SquaredHinge(Loss):
 
     kind = "classification"
     curvature = 1.0
+    one_sided = True
 
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         return np.maximum(0.0, 1.0 - targets * margins[:, 0]) ** 2 / 2
@@ -276,6 +311,16 @@ LOSSES: dict[str, type[Loss]] = {
     "logistic": Logistic,
     "squared_hinge": SquaredHinge,
 }
+
+
+def certified_convex(loss: Loss) -> bool:
+    """Whether a loss is known to be convex with the curvature that it states, one output at a time.
+
+    Clipping cannot enforce convexity, so only losses defined here count, not subclasses that may say otherwise.
+    """
+    binary = loss.binary if type(loss) is OneVsRest else loss
+    return type(binary) in LOSSES.values()
+
 
 _REQUIRED = ("kind", "curvature", "typical_curvature", "value", "slope", "slope_bound", "default_clip", "mean")
 

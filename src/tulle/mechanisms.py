@@ -14,12 +14,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tulle.events import BoundedRangeEvent, Event, ExposedEvent, FloatArray, GaussianEvent, LaplaceEvent
+from tulle.events import (
+    BoundedRangeEvent,
+    Event,
+    ExposedEvent,
+    FloatArray,
+    GaussianEvent,
+    LaplaceEvent,
+    ObjectivePerturbationEvent,
+)
 from tulle.events import NoisePerSensitivity as Noise
 
 # Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on either side of a border.
@@ -32,6 +40,34 @@ _UNIT = Noise(1.0)
 
 
 @dataclass(frozen=True)
+class ObjectiveSensitivity:
+    """How an objective F(theta) = sum over rows + penalty moves when one unit is replaced, for objective perturbation.
+
+    Attributes
+    ----------
+    gradient : float
+        How far its gradient can move anywhere, in ℓ2.
+    log_determinant : float
+        Bound on the change of log det of its Hessian.
+    minimiser : float
+        How far two answers of the solver to one and the same problem can lie apart, in ℓ2.
+    penalty : float
+        The least curvature of the objective, anywhere and in all directions.
+    one_sided : bool
+        Whether every row's gradient points one way along the row, whatever theta is.
+    rows_per_unit : int
+        How many rows one unit has at most.
+    """
+
+    gradient: float
+    log_determinant: float
+    minimiser: float
+    penalty: float
+    one_sided: bool
+    rows_per_unit: int
+
+
+@dataclass(frozen=True)
 class Sensitivity:
     """How far an answer can move when one unit (row or person) is replaced.
 
@@ -39,14 +75,17 @@ class Sensitivity:
     ----------
     l1, l2, linf : float
         In the three norms; inf where no bound is claimed, and then no mechanism that needs it will answer.
+    objective : ObjectiveSensitivity or None
+        For queries whose exact answer is an objective and not a vector.
     """
 
     l1: float = math.inf
     l2: float = math.inf
     linf: float = math.inf
+    objective: ObjectiveSensitivity | None = None
 
     def times(self, factor: float) -> Sensitivity:
-        return Sensitivity(self.l1 * factor, self.l2 * factor, self.linf * factor)
+        return Sensitivity(self.l1 * factor, self.l2 * factor, self.linf * factor, self.objective)
 
 
 @dataclass(frozen=True)
@@ -72,6 +111,8 @@ def largest(scores: FloatArray, k: int) -> npt.NDArray[np.intp]:
     """The indices of the k largest scores, in increasing order of index."""
     if k >= len(scores):
         return np.arange(len(scores))
+    if k == 0:
+        return np.arange(0)
     return np.sort(np.argpartition(scores, len(scores) - k)[len(scores) - k :])
 
 
@@ -132,6 +173,20 @@ def _expected_error(count: int, size: float, scale: float, among: int) -> float:
     return _ULPS * (math.sqrt(count) * size + count * scale * (1.0 + typical))
 
 
+def _on_grid(exact: FloatArray, scale: float, draw: FloatArray, then: HardThreshold | None = None) -> FloatArray:
+    """exact + scale × draw, thresholded, on the grid that belongs to the scale. Overwrites `draw`."""
+    noisy = draw  # in place from here on: vectors can be long
+    noisy *= scale
+    noisy += exact
+    kept = noisy if then is None else then(noisy)
+    grid = rounding_grid(scale)
+    kept /= grid
+    np.round(kept, out=kept)
+    kept *= grid
+    kept += 0.0  # no negative zeros
+    return kept
+
+
 @dataclass(frozen=True)
 class _AdditiveNoise(Mechanism):
     """Independent noise on every coordinate, an optional threshold, then the grid."""
@@ -150,16 +205,7 @@ class _AdditiveNoise(Mechanism):
         scale = self._scale(self._relevant(sensitivity))
         if scale == 0:
             return exact if then is None else then(exact)
-        noisy = self._draw(exact.shape, generator)  # in place from here on: vectors can be long
-        noisy *= scale
-        noisy += exact
-        kept = noisy if then is None else then(noisy)
-        grid = rounding_grid(scale)
-        kept /= grid
-        np.round(kept, out=kept)
-        kept *= grid
-        kept += 0.0  # no negative zeros
-        return kept
+        return _on_grid(exact, scale, self._draw(exact.shape, generator), then)
 
     def rounding(
         self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
@@ -263,6 +309,98 @@ class TopK(Mechanism):
         total = math.prod(shape)
         # The density of a Gumbel law is at most 1 / (e scale).
         return _expected_error(total, size, scale, total) / scale if scale else 0.0
+
+
+class Objective(Protocol):
+    """A strongly convex objective of private rows, which a mechanism perturbs and has minimised."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a minimiser."""
+        ...
+
+    def minimise(self, linear_term: FloatArray) -> FloatArray:
+        """The minimiser of the objective + <linear_term, theta>, to the certified accuracy."""
+        ...
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbation(Mechanism):
+    """The minimiser of objective + <b, theta>, b ~ N(0, σ² I), σ = noise × how far the objective's gradient can move.
+
+    A solver stops near the exact minimiser, never on it; a further Gaussian noise, `CERTIFICATE` times larger relative
+    to that distance, hides where. Proof: docs/proofs/objective_perturbation.md.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    log_determinant : float
+        What the plan allows for the change of log det of the Hessian, in [0, inf). A query that states more is refused.
+    one_sided : bool
+        Whether the plan counts on gradients that point one way along a row. A query that does not state it is refused.
+    rows_per_unit : int
+        At least 1.
+    """
+
+    log_determinant: float = 0.0
+    one_sided: bool = False
+    rows_per_unit: int = 1
+
+    CERTIFICATE = 30.0
+    # Log-determinants are compared up to rounding, and billed with it.
+    _ROUNDED_UP = 1.0 + 1e-9
+
+    @property
+    def label(self) -> str:
+        return "objective perturbation"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        event = ObjectivePerturbationEvent(
+            self.noise,
+            self.log_determinant * self._ROUNDED_UP,
+            self.one_sided,
+            self.rows_per_unit,
+            self.CERTIFICATE,
+        )
+        return event, 1
+
+    def _moves(self, sensitivity: Sensitivity) -> ObjectiveSensitivity:
+        moves = sensitivity.objective
+        if moves is None:
+            raise ValueError(f"{self.label}: the query is not an objective")
+        if (
+            not moves.log_determinant <= self.log_determinant * self._ROUNDED_UP
+            or moves.rows_per_unit > self.rows_per_unit
+            or (self.one_sided and not moves.one_sided)
+        ):
+            raise ValueError(f"{self.label}: the query moves in more ways than the plan counts: {moves}")
+        return moves
+
+    def _hiding_scale(self, moves: ObjectiveSensitivity) -> float:
+        return self.CERTIFICATE * self._scale(moves.minimiser)
+
+    def release(
+        self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> FloatArray:
+        objective: Objective = exact
+        if self.noise.value == 0:
+            return objective.minimise(np.zeros(objective.shape))
+        moves = self._moves(sensitivity)
+        linear_term = self._scale(moves.gradient) * generator.standard_normal(objective.shape)
+        minimiser = objective.minimise(linear_term)
+        return _on_grid(minimiser, self._hiding_scale(moves), generator.standard_normal(objective.shape))
+
+    def rounding(
+        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
+    ) -> float:
+        if self.noise.value == 0:
+            return 0.0
+        moves, total = self._moves(sensitivity), math.prod(shape)
+        scale = self._hiding_scale(moves)
+        # The linear term moves the minimiser by up to its length / penalty; twice the expected length is for its tail.
+        size += 2 * self._scale(moves.gradient) * math.sqrt(total) / moves.penalty
+        return _expected_error(total, size, scale, total) / rounding_grid(scale)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +28,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from tulle.events import Event, FloatArray, Library
+from tulle.events import Event, FloatArray, GaussianParts, Library
 from tulle.mechanisms import Mechanism
 from tulle.report import BillLine, PrivacyReport, rounded_up
 
@@ -155,7 +157,7 @@ def compose(releases: Iterable[Release]) -> Composition:
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """The exact delta at `epsilon` of one Gaussian release whose mean moves by `mu` standard deviations."""
     if mu == 0:
-        return 0.0
+        return max(-math.expm1(min(epsilon, 0.0)), 0.0)
     if math.isinf(mu):
         return 1.0
     upper = epsilon / mu
@@ -211,8 +213,64 @@ def total_mu(composition: Composition) -> float:
     return math.sqrt(sum(count * event.gaussian_mu() ** 2 for event, count in composition))
 
 
+def total_parts(composition: Composition) -> GaussianParts:
+    """The shift and the Gaussians of a composition: shifts and mu² add up, multiplicities multiply.
+
+    Where there would be very many, some are taken for the next larger mu², which only costs.
+    """
+    shift, total = 0.0, {0.0: 1.0}
+    for event, count in composition:
+        more, parts = event.gaussian_parts()
+        shift += count * more
+        if len(parts) > 1 and count > _MANY_USES:
+            return shift, ((math.inf, math.inf),)  # other accountants do better by far
+        repeated = [_repeated(parts, chosen) for chosen in _compositions_of(count, len(parts))]
+        merged: dict[float, float] = {}
+        for square, times in total.items():
+            for factor, extra in repeated:
+                merged[square + extra] = merged.get(square + extra, 0.0) + times * factor
+        total = _rounded_up_squares(merged)
+    return shift, tuple((times, square) for square, times in total.items())
+
+
+# Uses of one many-part event that are still written out, and Gaussians that are told apart.
+_MANY_USES, _MANY_PARTS = 64, 2048
+
+
+def _rounded_up_squares(parts: dict[float, float]) -> dict[float, float]:
+    if len(parts) <= _MANY_PARTS or math.isinf(max(parts)):
+        return parts
+    unit = max(parts) / _MANY_PARTS
+    merged: dict[float, float] = {}
+    for square, times in parts.items():
+        up = math.ceil(square / unit) * unit * (1 + 1e-15)
+        merged[up] = merged.get(up, 0.0) + times
+    return merged
+
+
+def _compositions_of(count: int, kinds: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write `count` as an ordered sum of `kinds` numbers >= 0."""
+    if kinds == 1:
+        yield (count,)
+        return
+    for first in range(count + 1):
+        for rest in _compositions_of(count - first, kinds - 1):
+            yield (first, *rest)
+
+
+def _repeated(parts: Sequence[tuple[float, float]], chosen: Sequence[int]) -> tuple[float, float]:
+    """The multiplicity and mu² of taking part k `chosen[k]` times, in any order."""
+    if len(parts) == 1:
+        times, square = parts[0]
+        log_factor = chosen[0] * math.log(times)
+        return (math.exp(log_factor) if log_factor < 700 else math.inf), chosen[0] * square
+    ways = math.factorial(sum(chosen)) / math.prod(math.factorial(times) for times in chosen)
+    factor = ways * math.prod(times**k for (times, _), k in zip(parts, chosen))
+    return factor, sum(k * square for (_, square), k in zip(parts, chosen) if k)
+
+
 class GaussianAccountant(Accountant):
-    """mu-GDP: exact where all events are Gaussian, an upper bound where others are dominated by a Gaussian."""
+    """Sums of Gaussians: exact where all events are Gaussian, an upper bound where others are dominated by some."""
 
     name = "Gaussian differential privacy"
 
@@ -220,10 +278,25 @@ class GaussianAccountant(Accountant):
         return delta > 0
 
     def epsilon(self, composition: Composition, delta: float) -> float:
-        return gaussian_epsilon(total_mu(composition), delta)
+        shift, parts = total_parts(composition)
+        if len(parts) == 1 and parts[0][0] == 1:
+            return shift + gaussian_epsilon(math.sqrt(parts[0][1]), delta)
+
+        def excess(epsilon: float) -> float:
+            return sum(times * gaussian_delta(epsilon, math.sqrt(square)) for times, square in parts) - delta
+
+        if any(math.isinf(square) or math.isinf(times) for times, square in parts):
+            return math.inf
+        if excess(0.0) <= 0:
+            return shift
+        high = 1.0
+        while excess(high) > 0:
+            high *= 2
+        return shift + float(brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-13)) * (1 + 1e-7)
 
 
-_ORDERS = 1.0 + np.geomspace(1e-4, 1e7, 320)
+# Where Rényi curves are compared first. A search puts its order on this grid: nothing is lost between the points then.
+ORDERS = 1.0 + np.geomspace(1e-4, 1e7, 320)
 
 
 def renyi_curve(composition: Composition, orders: FloatArray) -> FloatArray:
@@ -247,9 +320,9 @@ class RenyiAccountant(Accountant):
         def curve(orders: FloatArray) -> FloatArray:
             return renyi_curve(composition, orders) + renyi_conversion(orders, delta)
 
-        coarse = curve(_ORDERS)
+        coarse = curve(ORDERS)
         best = int(np.argmin(coarse))
-        low, high = _ORDERS[max(best - 1, 0)], _ORDERS[min(best + 1, len(_ORDERS) - 1)]
+        low, high = ORDERS[max(best - 1, 0)], ORDERS[min(best + 1, len(ORDERS) - 1)]
         fine = curve(1.0 + np.geomspace(low - 1, high - 1, 320))
         return float(max(min(coarse[best], fine.min()), 0.0))
 
@@ -470,10 +543,14 @@ class Ledger:
         currency = self._currency or _cheapest_currency(self.cap, plans, promise)
         share = max(currency[0](plan, promise) for plan in plans)
         if self.share + share > 1 + 1e-9:
+            advice = "Lower this fit's epsilon or open a ledger with a higher cap"
+            reach = f"to {100 * (self.share + share):.1f} % of" if math.isfinite(share) else "past"
+            if math.isinf(share) and math.isfinite(promise[0]):
+                advice = "It has no price in the currency that the ledger's first fit fixed; run it first or apart"
             raise BudgetExceededError(
-                f"{what} would take the ledger to {100 * (self.share + share):.1f} % of its cap "
+                f"{what} would take the ledger {reach} its cap "
                 f"(epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; {100 * self.share:.1f} % is spent); "
-                "nothing was released. Lower this fit's epsilon or open a ledger with a higher cap"
+                f"nothing was released. {advice}"
             )
         return currency, share
 
@@ -505,10 +582,25 @@ class Ledger:
 # A fit's place in a ledger: the ledger and the number of fits billed before.
 Entry = tuple[Ledger, int]
 
+# Stands in for the open ledgers, in this thread alone, while what they were billed for beforehand is carried out.
+_prepaid: ContextVar[Ledger | None] = ContextVar("tulle_prepaid", default=None)
+
+
+@contextmanager
+def billed_to(ledger: Ledger) -> Iterator[None]:
+    """Bill fits to `ledger` instead of the open ledgers, which were billed for all that `ledger` allows."""
+    token = _prepaid.set(ledger)
+    try:
+        yield
+    finally:
+        _prepaid.reset(token)
+
 
 def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Entry, ...]:
     """Bill a fit to every open ledger."""
     ledgers = list(_open_ledgers)
+    if (prepaid := _prepaid.get()) is not None:
+        ledgers = [prepaid]
     ancestors = {os.getppid(), int(os.environ.get(_LEDGER_PROCESS, os.getppid()))} - {os.getpid()}
     for marker in map(_marker, ancestors):
         if not ledgers and marker.exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tulle.losses import Loss
+from tulle.losses import Loss, Squared
 from tulle.privacy import Budget
 
 
@@ -43,6 +43,22 @@ class PublicFacts:
     fit_intercept: bool
     rows_per_unit: int = 1
     as_published: bool = False
+
+    @classmethod
+    def without_model(cls, n_rows: int, n_features: int, rows_per_unit: int) -> PublicFacts:
+        """The facts of rows that are asked something but that no model is fitted to."""
+        return cls(
+            n_rows=n_rows,
+            n_features=n_features,
+            n_nonzero=1,
+            loss=Squared(),
+            budget=None,
+            row_l2=math.inf,
+            row_linf=math.inf,
+            label=math.inf,
+            fit_intercept=False,
+            rows_per_unit=rows_per_unit,
+        )
 
     @property
     def n_parameters(self) -> int:

@@ -13,17 +13,26 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from tulle.events import FloatArray
-from tulle.losses import Norm
-from tulle.mechanisms import HardThreshold, Sensitivity
+from tulle.losses import Loss, Norm, OneVsRest, certified_convex
+from tulle.mechanisms import HardThreshold, ObjectivePerturbation, ObjectiveSensitivity, Sensitivity
+from tulle.minimise import PART_ROWS, Part, PenalisedSum
 from tulle.public import PublicFacts
 from tulle.rows import Block, Rows
 
 Mask = npt.NDArray[np.bool_]
+
+# Squares of shorter rows underflow, and a row that looks empty would not be scaled down.
+_LEAST_BOUND = 1e-140
+
+# Below every score, and finite: sums with noise stay numbers.
+_PASSED_OVER = -1e200
 
 
 class Query(ABC):
@@ -36,7 +45,8 @@ class Query(ABC):
     def size(self, public: PublicFacts) -> float: ...
 
     @abstractmethod
-    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray: ...
+    def evaluate(self, rows: Rows, public: PublicFacts) -> Any:
+        """The exact answer: an array, or an objective for objective perturbation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,9 +181,17 @@ class Step(Query):
 
 @dataclass(frozen=True, eq=False)
 class Magnitudes(Query):
-    """The magnitudes of a step's feature weights: scores for a selection. ||a| - |b|| <= |a - b|."""
+    """The magnitudes of a step's feature weights: scores for a selection. ||a| - |b|| <= |a - b|.
+
+    Parameters
+    ----------
+    step : Step
+    passed_over : boolean array of shape (features, outputs) or None, default=None
+        Features that score less than all others whatever the rows: a constant, so it moves nothing.
+    """
 
     step: Step
+    passed_over: Mask | None = None
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         return self.step.sensitivity(public)
@@ -182,7 +200,8 @@ class Magnitudes(Query):
         return self.step.size(public)
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
-        return np.abs(self.step.evaluate(rows, public)[: public.n_features])
+        scores = np.abs(self.step.evaluate(rows, public)[: public.n_features])
+        return scores if self.passed_over is None else np.where(self.passed_over, _PASSED_OVER, scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,3 +310,282 @@ class CurvatureAlongGradient(Query):
         along = max(float(Curvature(d, a).evaluate(rows, public)[0, 0]) for d in (entering, staying))
         label = max(float(np.abs(block.targets).max()) for block in rows.blocks)
         return np.array([[along * public.loss.typical_curvature(label)]])
+
+
+@dataclass(frozen=True, eq=False)
+class Minimiser(Query):
+    """The minimiser of a penalised loss over a few public directions: what objective perturbation perturbs.
+
+    theta minimises sum_i f_tau(<z_i, theta>, y_i) + (penalty / 2) |theta - centre|². The row z_i holds x_i on
+    `features` (mixed by `mixing`, if given) and the constant column's entry, and is scaled down to `row_bound` if it
+    is longer; f_tau is the loss with its slope cut at ±tau. So, for every theta and every row,
+    |gradient| <= tau × row_bound =: G, and the Hessian of one row has rank one and norm at most
+    curvature × row_bound².
+
+    Replacing a row moves the gradient by at most 2 G, and log det of the Hessian by at most
+    log(1 + curvature × row_bound² / penalty): one row's rank one is taken from, another's added to, something that is
+    at least the penalty. Clipping cannot enforce convexity, so losses other than tulle's own are refused.
+
+    Parameters
+    ----------
+    features : int array
+        Columns of the rows; already public.
+    slope_clip : float
+        tau, in (0, inf); inf only without privacy.
+    row_bound : float
+        In (0, inf); inf only without privacy.
+    penalty : float
+        In (0, inf).
+    centre : array of shape (directions + 1 with an intercept,)
+        Already public.
+    intercept_value : float, default=0.0
+        Entry of the constant column, which is the last direction; 0 for no intercept.
+    mixing : array of shape (features, directions) or None, default=None
+        Public directions; None is one direction for each feature.
+    output : int, default=0
+        Which class is told from the others, for a one-against-the-rest loss.
+    """
+
+    features: npt.NDArray[np.intp]
+    slope_clip: float
+    row_bound: float
+    penalty: float
+    centre: FloatArray
+    intercept_value: float = 0.0
+    mixing: FloatArray | None = None
+    output: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.penalty < math.inf and self.slope_clip > 0 and self.row_bound >= _LEAST_BOUND):
+            raise ValueError(
+                f"penalty and slope_clip must be > 0 and row_bound at least {_LEAST_BOUND:g}, got {self.penalty}, "
+                f"{self.slope_clip} and {self.row_bound}"
+            )
+
+    def _loss(self, public: PublicFacts) -> Loss:
+        loss = public.loss
+        if not certified_convex(loss):
+            raise ValueError(f"{loss!r} is not a loss of one output, of tulle's own, that is known to be convex")
+        return loss.binary if isinstance(loss, OneVsRest) else loss
+
+    def _curvature(self, public: PublicFacts) -> float:
+        return self._loss(public).curvature_within(self.slope_clip, public.label)
+
+    def _gradient_bound(self, public: PublicFacts) -> float:
+        """What a unit's rows can move the gradient by; without privacy nothing bounds it."""
+        bound = 2.0 * self.slope_clip * self.row_bound * public.rows_per_unit
+        return bound if bound < math.inf else 1.0
+
+    def _tolerance(self, public: PublicFacts) -> float:
+        """The length of the gradient at which the solver may stop.
+
+        The noise that hides the remaining distance is then a tenth of what the linear term puts on a coordinate of
+        average curvature: half a percent of its variance. It is never below eight times what rounding can make of the
+        gradient's sum, which is n contributions added up by parts.
+        """
+        n = public.n_rows
+        square = self._curvature(public) * self.row_bound**2
+        typical = self.penalty + n * square / max(len(self.centre), 1) if square < math.inf else math.inf
+        hidden = 0.1 * self._gradient_bound(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
+        additions = PART_ROWS + math.ceil(n / PART_ROWS) + len(self.centre) + 8
+        slope = self.slope_clip + (public.label if public.label < math.inf else 0.0)
+        rounding = 8 * additions * 2.0**-53 * n * slope * self.row_bound
+        if math.isinf(rounding):
+            rounding = 8 * additions * 2.0**-53 * n
+        return max(rounding, hidden * self.penalty / typical)
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        square = self._curvature(public) * self.row_bound**2
+        moves = ObjectiveSensitivity(
+            gradient=2.0 * self.slope_clip * self.row_bound * public.rows_per_unit,
+            log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,
+            # Both answers are off by up to tolerance / penalty; a quarter more for a gradient computed in floats.
+            minimiser=2.5 * self._tolerance(public) / self.penalty,
+            penalty=self.penalty,
+            one_sided=self._loss(public).one_sided,
+            rows_per_unit=public.rows_per_unit,
+        )
+        return Sensitivity(objective=moves)
+
+    def size(self, public: PublicFacts) -> float:
+        return float(np.linalg.norm(self.centre)) + public.n_rows * self.slope_clip * self.row_bound / self.penalty
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> Any:
+        parts: list[Part] = []
+        for block in rows.blocks:
+            features = _clipped_rows(block, self.features, self.intercept_value, self.row_bound, self.mixing)
+            targets = block.targets
+            if isinstance(public.loss, OneVsRest):
+                targets = np.where(targets == self.output, 1.0, -1.0)
+            cuts = range(0, block.n_rows, PART_ROWS)
+            parts += [Part(features[k : k + PART_ROWS], targets[k : k + PART_ROWS]) for k in cuts]
+        return PenalisedSum(
+            parts=parts,
+            loss=self._loss(public),
+            slope_clip=self.slope_clip,
+            curvature=self._curvature(public),
+            row_bound=self.row_bound,
+            penalty=self.penalty,
+            centre=self.centre,
+            tolerance=self._tolerance(public),
+        )
+
+
+def _clipped_rows(
+    block: Block,
+    features: npt.NDArray[np.intp],
+    intercept_value: float,
+    bound: float,
+    mixing: FloatArray | None = None,
+) -> Any:
+    """A block's rows on some features (mixed, if asked) and the constant column, dense or CSR, at most `bound` long.
+
+    A row that does not count is zero.
+    """
+    columns = block.columns(features)
+    if mixing is not None:
+        columns = np.asarray(columns @ mixing)
+    dense = isinstance(columns, np.ndarray)
+    if dense:
+        squares = np.einsum("ij,ij->i", columns, columns)
+    else:
+        lengths = np.diff(columns.indptr)
+        line = np.repeat(np.arange(block.n_rows), lengths)
+        squares = np.bincount(line, columns.data**2, minlength=block.n_rows)
+    norms = np.sqrt(squares + intercept_value**2) * (1.0 + 2.0**-52 * (columns.shape[1] + 8))
+    # Written so that a length which is not a number counts as nothing.
+    scale = np.where(norms <= bound, 1.0, np.where(norms < np.inf, bound / norms, 0.0))
+    scale = np.where(block.active, scale, 0.0)
+    if dense:
+        clipped = columns * scale[:, None]
+        clipped[~np.isfinite(clipped)] = 0.0
+        return np.hstack([clipped, intercept_value * scale[:, None]]) if intercept_value else clipped
+    data, indices, indptr = columns.data * scale[line], columns.indices, columns.indptr
+    width = columns.shape[1]
+    if intercept_value:  # one more entry at the end of each row
+        data = np.insert(data, indptr[1:], intercept_value * scale)
+        indices = np.insert(indices, indptr[1:], width)
+        indptr = indptr + np.arange(block.n_rows + 1, dtype=indptr.dtype)
+        width += 1
+    return sp.csr_array((data, indices, indptr), shape=(block.n_rows, width))
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments(Query):
+    """The mean over rows of v v', v = (row on the chosen features, constant column, scaled target): a symmetric matrix.
+
+    It is released as the vector of its upper triangle with off-diagonal entries times sqrt(2), whose length is the
+    matrix's Frobenius norm. |v|² <= row_bound² + (unit × label)² =: R², and for two rows
+    |v v' - u u'|² = |v|⁴ + |u|⁴ - 2 <u, v>² <= 2 R⁴: replacing a row moves the mean by at most sqrt(2) R² / n.
+
+    Parameters
+    ----------
+    features : int array
+        Columns of the rows; already public.
+    row_bound : float
+        What rows (constant column included) are scaled down to, > 0.
+    intercept_value : float, default=0.0
+        Entry of the constant column; 0 for no intercept.
+    unit : float, default=1.0
+        Targets are multiplied by it, > 0.
+    """
+
+    features: npt.NDArray[np.intp]
+    row_bound: float
+    intercept_value: float = 0.0
+    unit: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.row_bound >= _LEAST_BOUND:
+            raise ValueError(f"row_bound must be at least {_LEAST_BOUND:g}, got {self.row_bound}")
+
+    def _triangle(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        return np.triu_indices(len(self.features) + bool(self.intercept_value) + 1)
+
+    def size(self, public: PublicFacts) -> float:
+        return self.row_bound**2 + (self.unit * public.label) ** 2
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        return Sensitivity(l2=math.sqrt(2) * self.size(public) * public.rows_per_unit / public.n_rows)
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        line, column = self._triangle()
+        moments = rows.reduce(lambda block: self._contribution(block, public)) / public.n_rows
+        return np.asarray((moments * np.where(line == column, 1.0, math.sqrt(2)))[:, None])
+
+    def _contribution(self, block: Block, public: PublicFacts) -> FloatArray:
+        features = _clipped_rows(block, self.features, self.intercept_value, self.row_bound)
+        features = features if isinstance(features, np.ndarray) else features.toarray()
+        targets = self.unit * np.clip(block.targets, -public.label, public.label)
+        both = np.hstack([features, np.where(block.active & np.isfinite(targets), targets, 0.0)[:, None]])
+        return np.asarray((both.T @ both)[self._triangle()])
+
+    def as_matrix(self, answer: FloatArray) -> FloatArray:
+        """The symmetric matrix behind an answer."""
+        line, column = self._triangle()
+        matrix = np.zeros((line[-1] + 1, line[-1] + 1))
+        matrix[line, column] = answer[:, 0] / np.where(line == column, 1.0, math.sqrt(2))
+        return np.asarray(np.triu(matrix) + np.triu(matrix, 1).T)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedMeans(Query):
+    """The mean over rows of each of `columns` figures in [0, 1] that a public model makes of a row.
+
+    The rows that are asked hold these figures as their features: each is a function of one row and of what is public.
+    Whatever lies outside [0, 1] is clipped, and what is not a number counts as 0. Replacing a row moves each mean by at
+    most 1 / n: one bound, not two.
+
+    Parameters
+    ----------
+    columns : int
+        At least 1.
+    """
+
+    columns: int
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        moved = public.rows_per_unit / public.n_rows
+        return Sensitivity(l1=self.columns * moved, l2=math.sqrt(self.columns) * moved, linf=moved)
+
+    def size(self, public: PublicFacts) -> float:
+        return math.sqrt(self.columns)
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        return rows.reduce(self._contribution) / public.n_rows
+
+    def _contribution(self, block: Block) -> FloatArray:
+        figures = block.margins(np.eye(self.columns), 0.0)
+        counted = np.where(np.isfinite(figures) & block.active[:, None], np.clip(figures, 0.0, 1.0), 0.0)
+        return counted.sum(axis=0)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts(Query):
+    """How many rows lie in each of `cells` public cells.
+
+    The rows that are asked hold the number of their cell as their only feature. A row is in one cell at most, so that
+    replacing it lowers one count by 1 and raises another.
+
+    Parameters
+    ----------
+    cells : int
+        At least 1.
+    """
+
+    cells: int
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        rows = float(public.rows_per_unit)
+        return Sensitivity(l1=2 * rows, l2=math.sqrt(2) * rows, linf=rows)
+
+    def size(self, public: PublicFacts) -> float:
+        return float(public.n_rows)
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        return rows.reduce(self._contribution)
+
+    def _contribution(self, block: Block) -> FloatArray:
+        cell = block.margins(np.ones((1, 1)), 0.0)[:, 0]
+        counted = block.active & (cell >= 0) & (cell < self.cells)
+        return np.bincount(cell[counted].astype(np.intp), minlength=self.cells).astype(float)[:, None]

@@ -60,6 +60,10 @@ class Block(ABC):
         """The lines of Xᵀ @ slopes that belong to some features, for one column of slopes."""
 
     @abstractmethod
+    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
+        """X restricted to some features, CSR or dense."""
+
+    @abstractmethod
     def _clip_entries(self, bound: float) -> None: ...
 
     @abstractmethod
@@ -118,6 +122,16 @@ class Block(ABC):
         self._last_margins = (weights.copy(), intercept_value, margins)
         return margins
 
+    def columns(self, features: npt.NDArray[np.intp]) -> Any:
+        """The rows, as they now are, on some features: CSR or dense, of shape (rows, features)."""
+        columns = self._columns(features)
+        if self._scale is None:
+            return columns
+        if isinstance(columns, np.ndarray):
+            return columns * self._scale[:, None]
+        columns.data *= np.repeat(self._scale, np.diff(columns.indptr))
+        return columns
+
     def gather(self, slopes: FloatArray) -> FloatArray:
         """Sum over rows of x times the row's slopes; shape (features, outputs)."""
         return self._transposed_product(self._scaled(slopes))
@@ -165,6 +179,9 @@ class SparseBlock(Block):
         for chosen in np.split(features, np.flatnonzero(np.diff(part)) + 1):
             if len(chosen):
                 yield chosen, self._csc[:, chosen]
+
+    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
+        return self._csc[:, features].tocsr()
 
     def _entry_parts(self) -> Iterator[slice]:
         for start in range(0, self._csc.nnz, _SPARSE_PART_ENTRIES):
