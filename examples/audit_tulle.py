@@ -10,11 +10,11 @@ from pathlib import Path
 
 import audit_dpsl_kt
 
-from tulle import Bounds, SparseRegressor
+from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.audit import AuditResult, audit_mechanism, audit_model
 from tulle.events import NoisePerSensitivity
 from tulle.mechanisms import Gaussian
-from tulle.methods import HardThresholding
+from tulle.methods import HardThresholding, ScreenRefine
 from tulle.privacy import gaussian_mu
 
 OUTPUT = Path(__file__).resolve().parent.parent / "build"
@@ -39,6 +39,16 @@ def audits() -> Iterator[tuple[str, AuditResult]]:
         yield (
             f"hard-thresholding-{name}",
             audit_model(model, n_features=n_features, runs=40_000, pilot_runs=4_000, n_jobs=2, seed=0),
+        )
+    # The same of screen and refine: nearly all of the cost for fitting one feature, or for choosing one among 6.
+    for name, share, n_features in (("refinement", 0.02, 1), ("choice", 0.95, 6)):
+        part = ScreenRefine(1, "selection", screening_share=share, start_share=0.0, rescale_share=0.0)
+        classifier = SparseClassifier(
+            1.0, DELTA, n_nonzero=1, bounds=Bounds(row_linf=1.0), method=part, fit_intercept=False
+        )
+        yield (
+            f"screen-refine-{name}",
+            audit_model(classifier, n_features=n_features, runs=40_000, pilot_runs=4_000, n_jobs=2, seed=0),
         )
     yield "dpsl-kt-as-published", audit_dpsl_kt.audit()
 

@@ -37,7 +37,7 @@ from tulle.bounds import KnownBounds
 from tulle.events import NoisePerSensitivity
 from tulle.losses import Huber, Logistic, Loss, Softmax, Squared
 from tulle.mechanisms import Gaussian, Laplace, Mechanism, TopK
-from tulle.methods import HardThresholding
+from tulle.methods import HardThresholding, ScreenRefine
 from tulle.privacy import calibrate, gaussian_mu
 from tulle.randomness import keyed_generator
 
@@ -363,6 +363,64 @@ def test_noise_that_is_too_small_is_found_through_a_whole_fit(
 ) -> None:
     monkeypatch.setattr(tulle.fitting, "calibrate", damage)
     assert audit_model(small_model(), n_features=1, runs=3_000, pilot_runs=200, seed=0).refuted
+
+
+# Nearly all of the cost in the refinement of one feature, or in the choice of one among 6.
+REFINING = ScreenRefine(1, "selection", screening_share=0.02, start_share=0.0, rescale_share=0.0)
+CHOOSING = ScreenRefine(1, "selection", screening_share=0.95, start_share=0.0, rescale_share=0.0)
+
+
+def audit_screen_refine(method: ScreenRefine, n_features: int, pair: str, runs: int) -> AuditResult:
+    bounds = Bounds(row_linf=1.0)
+    model = SparseClassifier(1.0, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
+    pairs = [one for one in worst_case_pairs(Logistic(), bounds.known(n_features), 6, n_features) if pair in one.name]
+    return audit_model(model, n_features=n_features, runs=runs, pairs=pairs, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "n_features", "pair", "runs", "least"),
+    [
+        pytest.param(REFINING, 1, "a row against all others", 8_000, 0.05, id="refinement"),
+        pytest.param(CHOOSING, 6, "one feature lifted and all others lowered", 5_000, 0.15, id="choice"),
+    ],
+)
+def test_screen_refine_keeps_its_promise_and_the_audit_is_awake(
+    method: ScreenRefine, n_features: int, pair: str, runs: int, least: float
+) -> None:
+    """The fast version of examples/audit_tulle.py: no violation at (1, 1e-5), and a bound that is not zero."""
+    result = audit_screen_refine(method, n_features, pair, runs)
+    assert least < result.epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "n_features", "pair", "release"),
+    [
+        pytest.param(REFINING, 1, "a row against all others", "refine", id="refinement"),
+        pytest.param(CHOOSING, 6, "one feature lifted and all others lowered", "select", id="choice"),
+    ],
+)
+def test_a_part_of_screen_refine_with_too_little_noise_is_found(
+    monkeypatch: pytest.MonkeyPatch, method: ScreenRefine, n_features: int, pair: str, release: str
+) -> None:
+    """A fifth of the noise of one release, the others sound."""
+
+    def damaged(releases: Any, budget: Budget) -> Any:
+        return tuple(r.scaled(0.2) if r.name == release else r for r in calibrate(releases, budget))
+
+    monkeypatch.setattr(tulle.fitting, "calibrate", damaged)
+    assert audit_screen_refine(method, n_features, pair, 2_000).refuted
+
+
+@pytest.mark.parametrize(
+    "method",
+    [ScreenRefine(noise="gaussian"), ScreenRefine(noise="gaussian", refinement="statistics")],
+    ids=["objective", "statistics"],
+)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_answers_whose_shape_varies_can_be_audited(method: ScreenRefine, fit_intercept: bool) -> None:
+    """A score that the grid rounds to zero leaves a feature out, and the refinement of the others is shorter."""
+    model = SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=fit_intercept)
+    assert not audit_model(model, n_features=1, runs=400, pilot_runs=40, seed=0).refuted
 
 
 def test_bounds_taken_from_the_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

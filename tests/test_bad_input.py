@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Poisson, Squared
-from tulle.methods import HardThresholding
+from tulle.methods import HardThresholding, ScreenRefine
 from tulle.privacy import PrivacyWarning
 
 N, D = 60, 5
@@ -226,10 +226,11 @@ def test_delta_must_lie_between_0_and_1(cls: Any, delta: Any) -> None:
 @both
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
-def test_delta_0_needs_pure_mechanisms(cls: Any, noise: Any) -> None:
+@pytest.mark.parametrize("method", [HardThresholding, ScreenRefine])
+def test_delta_0_needs_pure_mechanisms(cls: Any, noise: Any, method: Any) -> None:
     """No Gaussian noise is purely private: the fit says so instead of searching for ever."""
     with pytest.raises(ValueError, match=r"no amount of noise on .* with delta = 0 use pure mechanisms only"):
-        cls(1.0, 0.0, method=HardThresholding(noise=noise), bounds=BOUNDS).fit(X, LABELS[cls])
+        cls(1.0, 0.0, method=method(noise=noise), bounds=BOUNDS).fit(X, LABELS[cls])
 
 
 @both
@@ -322,8 +323,18 @@ def test_bounds_of_another_type(cls: Any, bounds: Any) -> None:
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
-        ({"method": "magic"}, ValueError, "method='magic' is unknown; choose 'auto', one of ['hard_thresholding'"),
-        ({"method": 3}, TypeError, "method=3 is not a method of tulle.methods: it lacks releases, published, run"),
+        (
+            {"method": "magic"},
+            ValueError,
+            "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding'], or "
+            "pass an object",
+        ),
+        (
+            {"method": 3},
+            TypeError,
+            "method=3 is not a method of tulle.methods: it lacks bounds_wanted, default_nonzero, releases, published, "
+            "run, describe, n_iterations, n_passes, signal_to_noise",
+        ),
         ({"loss": "magic"}, ValueError, "loss='magic' is unknown for "),
         ({"loss": 3}, TypeError, "the loss 3 lacks kind, curvature"),
         ({"calibration": "magic"}, ValueError, "calibration must be 'rigorous' or 'published', got 'magic'"),

@@ -31,12 +31,13 @@ X = RNG.uniform(-1, 1, (200, 10))
 Y = (X[:, 0] > 0).astype(int)
 BOUNDS = Bounds(row_l2=2.0)
 DELTA = 1e-5
-NOISES = ("gaussian", "selection")
+NOISES = ("gaussian", "selection", "default")
 
 
 def model(epsilon: float | None = 0.5, noise: Any = "gaussian", **parameters: Any) -> SparseClassifier:
     """A private classifier that costs (epsilon, 1e-5)."""
-    settings = {"n_nonzero": 3, "bounds": BOUNDS, "method": HardThresholding(noise=noise), **parameters}
+    method: Any = "auto" if noise == "default" else HardThresholding(noise=noise)
+    settings = {"n_nonzero": 3, "bounds": BOUNDS, "method": method, **parameters}
     return SparseClassifier(epsilon, DELTA, **settings)
 
 
@@ -54,16 +55,21 @@ def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what is billed --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_every_fit_and_every_clone_is_billed(noise: Any) -> None:
+# Objective perturbation, which the default method rests on, has no price in Gaussian mu²: it is billed in another
+# currency, and so is whatever comes after it.
+METHODS = [HardThresholding(noise="gaussian"), HardThresholding(noise="selection"), "auto", "screen_refine"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["gaussian", "selection", "default", "screen_refine"])
+def test_every_fit_and_every_clone_is_billed(method: Any) -> None:
     """Refits and clones each have a line; nothing is billed outside of the block."""
     with Ledger(Budget(10.0, DELTA)) as ledger:
         assert ledger.epsilon == ledger.share == 0
-        fitted = model(noise=noise).fit(X, Y)
+        fitted = model(method=method).fit(X, Y)
         once = ledger.epsilon
         fitted.fit(X, Y)
         clone(fitted).fit(X, Y)
-        SparseRegressor(0.5, DELTA, bounds=Bounds(row_l2=2.0, label=1.0)).fit(X, Y)
+        SparseRegressor(0.5, DELTA, bounds=Bounds(row_l2=2.0, label=1.0), method=method).fit(X, Y)
     assert [what for what, _ in ledger.fits] == ["SparseClassifier.fit"] * 3 + ["SparseRegressor.fit"]
     assert 0 < once < ledger.epsilon < 10
     spent = ledger.epsilon
@@ -73,6 +79,34 @@ def test_every_fit_and_every_clone_is_billed(noise: Any) -> None:
     printed = re.search(r"proved so far epsilon = (\S+) ", str(ledger))
     assert printed is not None
     assert ledger.epsilon * (1 - 1e-8) <= float(printed.group(1)) <= ledger.epsilon * 1.001  # never rounded down
+
+
+def test_a_fit_without_a_gaussian_price_is_refused_after_one_that_fixed_that_currency() -> None:
+    """The default method after Gaussian noise: refused and unbilled, with advice; the other way round both pass."""
+    default, gaussian = model(method="auto"), model(method="hard_thresholding")
+    with Ledger(Budget(10.0, DELTA)) as ledger:
+        gaussian.fit(X, Y)
+        with pytest.raises(BudgetExceededError, match=r"It has no price in the currency .* run it first or apart"):
+            default.fit(X, Y)
+        assert len(ledger.fits) == 1
+        gaussian.fit(X, Y)
+    with Ledger(Budget(10.0, DELTA)) as other:
+        default.fit(X, Y)
+        gaussian.fit(X, Y)
+    assert len(other.fits) == 2
+
+
+@pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage"])
+@pytest.mark.parametrize("bounds", [BOUNDS, None], ids=["declared", "estimated"])
+def test_fits_by_objective_perturbation_compose_below_their_sum(method: Any, bounds: Bounds | None) -> None:
+    """Each adds to the bill, 25 of them cost less than 25 epsilon, and never less than the dearest alone."""
+    with Ledger(Budget(20.0, DELTA)) as ledger:
+        seen = [0.0]
+        for _ in range(25):
+            model(0.5, method=method, bounds=bounds).fit(X, Y)
+            seen.append(ledger.epsilon)
+    assert np.all(np.diff(seen) > 0)
+    assert 0.5 < ledger.epsilon < 0.7 * 25 * 0.5
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 25])

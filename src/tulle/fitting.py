@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from tulle.privacy import (
     calibrate,
     confirm_entries,
     epsilon,
-    gaussian_mu,
     is_number,
     proof,
     stream_of,
@@ -91,13 +90,12 @@ class FitRequest:
     def public(self, shape: tuple[int, int], known: KnownBounds) -> PublicFacts:
         """The public facts, given the bounds."""
         n_rows, n_features = shape
-        budget = None if self.budget is None else self.budget.after(self.spent_on_bounds)
-        return PublicFacts(
+        public = PublicFacts(
             n_rows=n_rows,
             n_features=n_features,
-            n_nonzero=min(self.n_nonzero or default_sparsity(n_rows, n_features, budget), n_features),
+            n_nonzero=1,
             loss=self.loss,
-            budget=budget,
+            budget=None if self.budget is None else self.budget.after(self.spent_on_bounds),
             row_l2=known.row_l2,
             row_linf=known.row_linf,
             label=known.label,
@@ -105,6 +103,7 @@ class FitRequest:
             rows_per_unit=self.bounds.rows_per_person,
             as_published=self.calibration == "published",
         )
+        return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
 
     def plan(self, public: PublicFacts) -> Plan:
         """The plan with its noise: calibrated, the paper's, or none."""
@@ -127,18 +126,17 @@ class Fitted:
     privacy: PrivacyReport
 
 
-def default_sparsity(n_rows: int, n_features: int, budget: Budget | None) -> int:
-    """n min(mu, 1) / (2 log d), within [1, d]: about as many weights as the rows can tell apart at this budget."""
-    mu = 1.0 if budget is None else min(gaussian_mu(budget.epsilon, budget.delta or 1e-6), 1.0)
-    return int(min(max(n_rows * mu / (2 * math.log(max(n_features, 2))), 1), n_features))
-
-
-def possible_plans(request: FitRequest, shape: tuple[int, int]) -> list[Plan]:
-    """The plans under the extreme shapes that estimated bounds can take: rows with one large entry, and flat rows."""
+def possible_publics(request: FitRequest, shape: tuple[int, int]) -> list[PublicFacts]:
+    """The facts under the extreme shapes that estimated bounds can take: rows with one large entry, and flat rows."""
     extremes = ((1.0, 1.0, 1.0), (math.sqrt(shape[1]), 1.0, 1.0))
     shapes = [dict(zip(("row_l2", "row_linf", "label"), extreme)) for extreme in extremes]
     found = [{of: guess[of] for of in request.wanted} for guess in shapes]
-    return [request.plan(request.public(shape, request.bounds.known(shape[1], guess))) for guess in found]
+    return [request.public(shape, request.bounds.known(shape[1], guess)) for guess in found]
+
+
+def possible_plans(request: FitRequest, shape: tuple[int, int]) -> list[Plan]:
+    """The plans that the answers to the preliminary questions can lead to."""
+    return [request.plan(public) for public in possible_publics(request, shape)]
 
 
 def run_fit(
@@ -170,7 +168,7 @@ def run_fit(
     # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
     plans = possible_plans(request, X.shape)
     promise = max(proof(plan, request.delta)[0] for plan in plans)
-    _warn(request, X.shape[0], promise)
+    warn_beforehand(request, X.shape, promise)
     price = (promise, request.delta)
     entries = () if made_up else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
 
@@ -222,13 +220,22 @@ def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.boo
     return first_rows_of_each_person(groups, bounds.rows_per_person)
 
 
-def _warn(request: FitRequest, n_rows: int, promise: float) -> None:
+def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float) -> None:
     """Say what is known, from public quantities, to be weaker or worse than it looks, before anything is spent."""
+    n_rows = shape[0]
     if request.budget is not None and promise > request.budget.epsilon * (1 + 1e-9):
         warnings.warn(
             f"the published noise for epsilon = {request.budget.epsilon:g} proves only epsilon = {promise:.4g} at "
             f"delta = {request.delta:g}; use calibration='rigorous' for noise that keeps the promise",
             PrivacyWarning,
+            stacklevel=_USER + 1,
+        )
+    if request.budget is not None and _hopeless(request, shape):
+        warnings.warn(
+            f"{n_rows:,} rows of {shape[1]:,} features at epsilon = {request.budget.epsilon:g}: the model is expected "
+            "to be no better than guessing, since even a feature that explains every label would drown in the noise; "
+            "use more rows, fewer features or a larger epsilon",
+            UserWarning,
             stacklevel=_USER + 1,
         )
     wanted, bounds = request.wanted, request.bounds
@@ -240,6 +247,13 @@ def _warn(request: FitRequest, n_rows: int, promise: float) -> None:
             UserWarning,
             stacklevel=_USER + 1,
         )
+
+
+def _hopeless(request: FitRequest, shape: tuple[int, int]) -> bool:
+    """Whether no common feature can be told from noise, whatever the bounds turn out to be."""
+    publics = possible_publics(request, shape)
+    signals = [request.method.signal_to_noise(public, request.plan(public).releases) for public in publics]
+    return max(signals) < 1
 
 
 def _report(

@@ -291,6 +291,9 @@ class _ModelRuns:
         for _ in range(count):
             answers: list[FloatArray] = []
             weights, _ = run_plan(self.request, public, plan, rows, generator, _witness(answers))
+            k = public.n_parameters
+            width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
+            answers = [np.pad(answer, (0, width - len(answer))) for answer in answers]
             released.append(np.concatenate([*answers, np.ravel(weights)]))
         return np.array(released)
 

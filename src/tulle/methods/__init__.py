@@ -6,11 +6,13 @@ from typing import Protocol
 
 from tulle.curator import Ask
 from tulle.events import FloatArray
+from tulle.methods.auto import Auto
 from tulle.methods.hard_thresholding import HardThresholding
+from tulle.methods.screen_refine import ScreenRefine, TwoStage
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 
-__all__ = ["METHODS", "HardThresholding", "Method", "resolve_method"]
+__all__ = ["METHODS", "Auto", "HardThresholding", "Method", "ScreenRefine", "TwoStage", "resolve_method"]
 
 
 class Method(Protocol):
@@ -18,6 +20,10 @@ class Method(Protocol):
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""
+        ...
+
+    def default_nonzero(self, public: PublicFacts) -> int:
+        """How many weights to keep where the user does not say, in [1, features]; it replaces `public.n_nonzero`."""
         ...
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
@@ -44,21 +50,39 @@ class Method(Protocol):
         """How often it reads all rows."""
         ...
 
+    def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
+        """How far the best that a feature can do stands out of the noise; see `tulle.methods.geometry`."""
+        ...
 
-METHODS: dict[str, type[Method]] = {"hard_thresholding": HardThresholding}
 
-# What method="auto" stands for.
-_DEFAULT = "hard_thresholding"
+METHODS: dict[str, type[Method]] = {
+    "auto": Auto,
+    "screen_refine": ScreenRefine,
+    "two_stage": TwoStage,
+    "hard_thresholding": HardThresholding,
+}
+
+
+_REQUIRED = (
+    "bounds_wanted",
+    "default_nonzero",
+    "releases",
+    "published",
+    "run",
+    "describe",
+    "n_iterations",
+    "n_passes",
+    "signal_to_noise",
+)
 
 
 def resolve_method(method: str | Method) -> Method:
     """The method object behind a name, or the object itself."""
     if isinstance(method, str):
-        name = _DEFAULT if method == "auto" else method
-        if name not in METHODS:
-            raise ValueError(f"method={method!r} is unknown; choose 'auto', one of {sorted(METHODS)}, or an object")
-        return METHODS[name]()
-    missing = [name for name in ("releases", "published", "run") if not callable(getattr(method, name, None))]
+        if method not in METHODS:
+            raise ValueError(f"method={method!r} is unknown; choose one of {list(METHODS)}, or pass an object")
+        return METHODS[method]()
+    missing = [name for name in _REQUIRED if not callable(getattr(method, name, None))]
     if missing:
         raise TypeError(f"method={method!r} is not a method of tulle.methods: it lacks {', '.join(missing)}")
     return method

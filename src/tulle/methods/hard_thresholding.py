@@ -22,7 +22,8 @@ from sklearn.base import BaseEstimator
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Exact, Gaussian, HardThreshold, TopK
-from tulle.privacy import Budget, Release, gaussian_mu, is_number
+from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
+from tulle.privacy import Budget, Release, is_number
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient, Magnitudes, Step
 
@@ -142,6 +143,11 @@ class HardThresholding(BaseEstimator):
     def bounds_wanted(self) -> tuple[str, ...]:
         return ("row_l2",) if self.noise == "gaussian" else ("row_l2", "row_linf")
 
+    def default_nonzero(self, public: PublicFacts) -> int:
+        """n min(mu, 1) / (2 log d): about as many weights as the rows can tell apart at this budget."""
+        few = public.n_rows * min(budget_mu(public.budget), 1.0) / (2 * math.log(max(public.n_features, 2)))
+        return int(min(max(few, 1), public.n_features))
+
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self.settings(public)
         steps, damping = settings.n_iter, self.damping if settings.damped else 0.0
@@ -214,8 +220,8 @@ class HardThresholding(BaseEstimator):
         """The settings of a run. Reads nothing but the parameters and public facts."""
         self._check()
         private = public.budget is not None
-        selection = self._selects(public)
-        mu = self._mu(public.budget)
+        selection = selection_pays(public) if self.noise == "auto" else self.noise == "selection"
+        mu = budget_mu(public.budget)
         clip = self.clip
         if clip is None:
             clip = public.loss.default_clip(public.label) if private else math.inf
@@ -231,11 +237,7 @@ class HardThresholding(BaseEstimator):
         decay = self.clip_decay
         if decay is None:
             decay = 0.65 if private and selection and public.loss.kind == "regression" else 1.0
-        # On the s features that are kept a row has at most this norm. Where selection suits, features are of equal
-        # scale and a row keeps about sqrt(s/d) of its norm; rows are clipped anew to a quarter more than that.
-        kept = min(math.sqrt(public.n_nonzero) * public.row_linf, public.row_l2)
-        if selection and private:
-            kept = min(kept, 1.25 * math.sqrt(public.n_nonzero / public.n_features) * public.row_l2)
+        kept = kept_row_norm(public, selection and private)
         step = self.step
         if step is None and private:
             # Noise of a step of size 1 on one weight is 2 clip bound sqrt(T) / (n mu), on a margin `kept` times that.
@@ -260,22 +262,6 @@ class HardThresholding(BaseEstimator):
             return largest
         return min(largest, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
 
-    def _selects(self, public: PublicFacts) -> bool:
-        if self.noise != "auto":
-            return self.noise == "selection"
-        if public.budget is None or math.isinf(public.row_linf):
-            return False
-        log_d = math.log(max(public.n_features, 2))
-        choosing = public.row_linf * math.sqrt(public.n_nonzero * public.loss.n_outputs) * log_d
-        return choosing < public.row_l2 * math.sqrt(2 * log_d)
-
-    @staticmethod
-    def _mu(budget: Budget | None) -> float:
-        if budget is None:
-            return math.inf
-        # Without delta there is no mu; the defaults then size themselves for a delta of 1e-6.
-        return gaussian_mu(budget.epsilon, budget.delta or 1e-6)
-
     def _check(self) -> None:
         if self.n_iter is not None and not (isinstance(self.n_iter, (int, np.integer)) and self.n_iter >= 1):
             raise ValueError(f"HardThresholding(n_iter=...) must be an integer >= 1, got {self.n_iter!r}")
@@ -293,7 +279,7 @@ class HardThresholding(BaseEstimator):
                 f"got {self.published_rule!r}"
             )
 
-    # --- for the report ---
+    # --- for the report and for warnings ---
 
     def describe(self, public: PublicFacts) -> str:
         settings = self.settings(public)
@@ -312,3 +298,6 @@ class HardThresholding(BaseEstimator):
     def n_passes(self, public: PublicFacts) -> float:
         settings = self.settings(public)
         return float(settings.n_iter * (3 if settings.step is None else 2 if settings.damped else 1))
+
+    def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
+        return signal_to_noise(public, releases[0].mechanism)

@@ -1,0 +1,51 @@
+"""What the shape of the rows says about noise, before anything is spent: functions of public quantities alone."""
+
+from __future__ import annotations
+
+import math
+
+from tulle.mechanisms import Mechanism, TopK
+from tulle.privacy import Budget, gaussian_mu
+from tulle.public import PublicFacts
+
+
+def selection_pays(public: PublicFacts) -> bool:
+    """Whether choosing s features by noisy maxima has a smaller error scale than Gaussian noise on all d of them.
+
+    At equal privacy the largest of d Gaussians is row_l2 sqrt(2 log d), and that of d Gumbel draws row_linf sqrt(s) log
+    d, in the same units. Text (few large entries) calls for the one, dense features of equal size for the other.
+    """
+    if public.budget is None or math.isinf(public.row_linf):
+        return False
+    log_d = math.log(max(public.n_features, 2))
+    choosing = public.row_linf * math.sqrt(public.n_nonzero * public.loss.n_outputs) * log_d
+    return choosing < public.row_l2 * math.sqrt(2 * log_d)
+
+
+def budget_mu(budget: Budget | None) -> float:
+    """The budget's Gaussian parameter, to size defaults by; for delta = 0, which has none, that of delta = 1e-6."""
+    return math.inf if budget is None else gaussian_mu(budget.epsilon, budget.delta or 1e-6)
+
+
+def kept_row_norm(public: PublicFacts, spread_out: bool) -> float:
+    """How long a row can be (or, where features are of equal size, commonly is) on the s features that are kept."""
+    longest = min(math.sqrt(public.n_nonzero) * public.row_linf, public.row_l2)
+    if not spread_out:
+        return longest
+    # Of equal features a row keeps about sqrt(s/d) of its norm; a quarter more leaves most rows unclipped.
+    return min(longest, 1.25 * math.sqrt(public.n_nonzero / public.n_features) * public.row_l2)
+
+
+def signal_to_noise(public: PublicFacts, mechanism: Mechanism) -> float:
+    """The score of a common feature that explains every label, divided by the largest of all noises.
+
+    A mean gradient at the zero model is at most clip × |entry| in each coordinate. An average entry is
+    row_l2 / sqrt(d); where Gaussian noise suits, rows have few large entries, and an informative one is taken to be
+    four times as large. Real features explain far less than every label: below 1 nothing is left but noise.
+    """
+    log_d = math.log(max(public.n_features, 2))
+    entry = public.row_l2 / math.sqrt(public.n_features)
+    unit = 2.0 * mechanism.noise.value * public.rows_per_unit / public.n_rows
+    if isinstance(mechanism, TopK):
+        return entry / max(unit * public.row_linf * log_d, 1e-300)
+    return 4 * entry / max(unit * public.row_l2 * math.sqrt(2 * log_d), 1e-300)

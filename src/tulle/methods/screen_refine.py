@@ -1,0 +1,557 @@
+"""Screen and refine: choose features by one noisy gradient, then fit them by one objective perturbation.
+
+The "two stage" idea of Kifer, Smith and Thakurta, "Private convex empirical risk minimization and high-dimensional
+regression" (COLT 2012), with a first stage that can be computed and with today's accounting:
+
+    start     the intercept of the constant model, from one noisy mean
+    screen    g = gradient of the mean loss at the current model, with noise;  S = where |g| is largest
+    refine    theta = argmin sum_i f_tau(<z_i, theta>, y_i) + (Lambda/2) |theta - centre|² + <b, theta>, b ~ N(0, σ² I)
+    rescale   the same in the two directions <x, theta> and 1, with the uncut loss
+
+It pays for about two noisy gradients in all, where a loop of T steps pays for T. z_i is row i on S, scaled down to
+`row_bound`, and f_tau is the loss with its slope cut at tau: smaller gradients need less noise. Both distort the length
+of theta, hardly its direction; `rescale` puts the length right. Proofs: docs/proofs/screen_refine.md,
+docs/proofs/objective_perturbation.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from tulle.curator import Ask
+from tulle.events import FloatArray, NoisePerSensitivity
+from tulle.losses import Loss, OneVsRest, Squared, certified_convex
+from tulle.mechanisms import Gaussian, HardThreshold, Mechanism, ObjectivePerturbation, TopK
+from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
+from tulle.privacy import Budget, Release, is_number
+from tulle.public import PublicFacts
+from tulle.queries import ClippedGradient, Curvature, Magnitudes, Minimiser, SecondMoments, Step
+
+_SHARE = ("lie in (0, 1)", lambda value: 0 < value < 1)
+_PART = ("lie in [0, 1)", lambda value: 0 <= value < 1)
+_POSITIVE = ("be a finite number > 0", lambda value: 0 < value < math.inf)
+_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "screening_share": _SHARE,
+    "determinant_share": ("lie in (0, 0.5]", lambda value: 0 < value <= 0.5),
+    "start_share": _PART,
+    "rescale_share": _PART,
+    "clip": _POSITIVE,
+    "slope_clip": _POSITIVE,
+    "row_bound": _POSITIVE,
+    "centre": ("be a finite number >= 0", lambda value: 0 <= value < math.inf),
+}
+
+# A penalty of a twentieth of what one row can add to the curvature is as good as none, and a smaller one makes the
+# problem ill-conditioned for nothing.
+_LARGEST_DETERMINANT = 3.0
+
+# In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
+# the bound are scaled down to it.
+_RESCALE_INTERCEPT, _RESCALE_BOUND = 0.5, 2.5
+# The part of epsilon that the rescaling's determinant may cost, and how its noise is divided.
+_RESCALE_DETERMINANT = 0.02
+_SPREAD_PART = 0.25
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """The public constants of one objective perturbation."""
+
+    slope_clip: float
+    row_bound: float  # the constant column included
+    penalty: float
+    log_determinant: float
+    intercept_value: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The public settings of one run, after defaults."""
+
+    rounds: int
+    selection: bool
+    clip: float
+    refine: Refinement
+    rescale: Refinement | None
+    spread_bound: float
+    centre: float  # the largest margin that the ridge's centre can give a row
+    start_share: float
+    screening_share: float
+    rescale_share: float
+
+    @property
+    def intercept_value(self) -> float:
+        return self.refine.intercept_value
+
+
+class ScreenRefine(BaseEstimator):
+    """A private choice of features, then a tightly accounted private fit of these alone.
+
+    Parameters
+    ----------
+    rounds : int or None, default=None
+        At least 1: how often to screen at the current model and refine; each round adds a part of the features. None: 2
+        for classification with selection noise, 5 without privacy, else 1.
+    noise : {"auto", "gaussian", "selection"}, default="auto"
+        Screening by Gaussian noise on all scores, or by one-shot Gumbel top-s; "auto" takes the one with the smaller
+        error scale at equal privacy, row_l2 sqrt(2 log d) against row_linf sqrt(s) log d.
+    screening_share : float or None, default=None
+        In (0, 1): the part of the cost of screening and refining that goes to screening. None: 0.5 with Gaussian, 0.65
+        with selection noise.
+    start_share : float, default=0.02
+        In [0, 1): the part of the cost spent on the intercept that screening starts from. Without it the features of
+        the larger class look useful.
+    rescale_share : float or None, default=None
+        In [0, 1): the part of the cost spent on the length of the weights and on the intercept at the end. None: 0.03
+        for classification (0.1 with selection noise), 0 for regression, whose weights are not distorted by default.
+    clip : float or None, default=None
+        Largest slope kept in screening, > 0. None: 1/2 for the logistic loss, a quarter of the label bound for
+        regression. Where all slopes are cut, screening goes by their signs and loses nothing.
+    slope_clip : float or None, default=None
+        tau, > 0. None: a third of the label bound for regression; for classification the slope at margin 0 (1/2 for the
+        logistic loss), and down to half of it as s / (n mu) grows: the less the data can tell about each weight,
+        the more a smaller noise is worth.
+    row_bound : float or None, default=None
+        What rows are scaled down to on the chosen features, > 0. None: a fifth of row_l2 for classification, where only
+        directions matter, and what the features can hold for regression; with selection noise 1.25 sqrt(s/d) row_l2.
+    determinant_share : float or None, default=None
+        In (0, 0.5]: the part of epsilon that goes to the objective's determinant. It decides the penalty: Lambda is
+        about curvature × row_bound² / (determinant_share × epsilon). None: 0.04 for classification and 0.08 for
+        regression where s / (n mu) is 0.18, more where it is smaller (to the power -1/4), at most 0.15. Beyond a
+        cost of 3 nothing is gained, and it stays there.
+    centre : float or None, default=None
+        The largest margin, in units of the label bound for regression, that the ridge's centre may give a row; >= 0.
+        It points where the noisy screening scores point: the screening is used twice for one price. None: 8
+        with Gaussian screening in one round, else 0. Selection noise has no scores, and no centre.
+    refinement : {"objective", "statistics"}, default="objective"
+        "statistics" (squared loss only) refines by noisy second moments of the chosen features and the target.
+
+    Examples
+    --------
+    >>> from tulle import SparseClassifier
+    >>> from tulle.methods import ScreenRefine
+    >>> model = SparseClassifier(method=ScreenRefine(slope_clip=0.3))
+    >>> model.set_params(method__rounds=2).method.rounds
+    2
+    """
+
+    def __init__(
+        self,
+        rounds: int | None = None,
+        noise: Literal["auto", "gaussian", "selection"] = "auto",
+        screening_share: float | None = None,
+        start_share: float = 0.02,
+        rescale_share: float | None = None,
+        clip: float | None = None,
+        slope_clip: float | None = None,
+        row_bound: float | None = None,
+        determinant_share: float | None = None,
+        centre: float | None = None,
+        refinement: Literal["objective", "statistics"] = "objective",
+    ) -> None:
+        self.rounds = rounds
+        self.noise = noise
+        self.screening_share = screening_share
+        self.start_share = start_share
+        self.rescale_share = rescale_share
+        self.clip = clip
+        self.slope_clip = slope_clip
+        self.row_bound = row_bound
+        self.determinant_share = determinant_share
+        self.centre = centre
+        self.refinement = refinement
+
+    # --- what will be released ---
+
+    def bounds_wanted(self) -> tuple[str, ...]:
+        return ("row_l2",) if self.noise == "gaussian" else ("row_l2", "row_linf")
+
+    def default_nonzero(self, public: PublicFacts) -> int:
+        """n / (2 log d): rows enough for each weight; at small budgets, too, more have not hurt on text.
+
+        On dense features of equal size, where each choice is paid for, n mu / 60 if that is less.
+        """
+        many = int(min(max(public.n_rows / (2 * math.log(max(public.n_features, 2))), 1), public.n_features))
+        if public.budget is None:
+            return many
+        few = min(max(int(public.n_rows * budget_mu(public.budget) / 60), 1), many)
+        return few if selection_pays(replace(public, n_nonzero=few)) else many
+
+    def releases(self, public: PublicFacts) -> tuple[Release, ...]:
+        settings = self.settings(public)
+        rounds, outputs = settings.rounds, public.loss.n_outputs
+        both = 1 - settings.start_share - settings.rescale_share
+        screening, refining = settings.screening_share * both, (1 - settings.screening_share) * both
+        # All releases together cost a sum of mu² of about 1 in the wanted parts; see HardThresholding.releases.
+        plan = [Release("start", _gaussian(settings.start_share), 1)] if settings.start_share else []
+        if settings.selection:
+            noise = NoisePerSensitivity(math.sqrt(public.n_nonzero * outputs / screening))
+            rooms = Counter(self._room(public, settings, number) for number in range(rounds))
+            names = ("select", "select the rest")
+            plan += [
+                Release(name, TopK(noise, room, outputs), count) for name, (room, count) in zip(names, rooms.items())
+            ]
+        else:
+            plan.append(Release("screen", _gaussian(screening / rounds), rounds))
+        each = refining / (rounds * outputs)
+        if self.refinement == "statistics":
+            plan.append(Release("moments", _gaussian(each), rounds))
+        else:
+            plan.append(Release("refine", _perturbation(settings.refine, each, public), rounds * outputs))
+        if settings.rescale is not None:
+            each = settings.rescale_share / outputs
+            plan.append(Release("spread", _gaussian(_SPREAD_PART * each), outputs))
+            rescale = _perturbation(settings.rescale, (1 - _SPREAD_PART) * each, public)
+            plan.append(Release("rescale", rescale, outputs))
+        return tuple(plan)
+
+    def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
+        raise ValueError("no paper prints noise for 'screen_refine'; use method='two_stage' or calibration='rigorous'")
+
+    # --- the algorithm ---
+
+    def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
+        settings = self.settings(public)
+        a, d, outputs = settings.intercept_value, public.n_features, public.loss.n_outputs
+        w = np.zeros((public.n_parameters, outputs))
+        if settings.start_share:
+            no_features = np.zeros(w.shape, dtype=bool)
+            slopes = ask("start", ClippedGradient(w, settings.clip, "l2", a, no_features, a))[d] / a
+            w[d] = [_binary(public).constant_margin(float(slope)) / a for slope in slopes]
+        support = np.zeros((d, outputs), dtype=bool)
+        for number in range(settings.rounds):
+            scores = self._screen(ask, public, settings, w, support, number)
+            support |= scores != 0
+            for k in range(outputs):
+                features = np.flatnonzero(support[:, k])
+                centre = self._centre(public, settings, w[:, k], features, scores[features, k])
+                theta = self._refine(ask, public, settings.refine, features, centre, k)
+                w[features, k] = theta[: len(features)]
+                w[d:, k] = theta[len(features) :]
+        if settings.rescale is not None:
+            for k in range(outputs):
+                w[:, [k]] = self._rescale(ask, settings, settings.rescale, w[:, [k]], k)
+        return np.vstack([w[:d], a * w[d:] if a else np.zeros((1, outputs))])
+
+    def _screen(
+        self,
+        ask: Ask,
+        public: PublicFacts,
+        settings: Settings,
+        w: FloatArray,
+        support: npt.NDArray[np.bool_],
+        number: int,
+    ) -> FloatArray:
+        """Scores of the features that join the support; zero for all others."""
+        a, d = settings.intercept_value, public.n_features
+        taken = int(support.sum(axis=0).max())
+        room = self._room(public, settings, number)
+        if settings.selection:
+            step = Step(ClippedGradient(w, settings.clip, "linf", a), 1.0)
+            name = "select" if room == self._room(public, settings, 0) else "select the rest"
+            return np.where(ask(name, Magnitudes(step, passed_over=support.copy())), 1.0, 0.0)
+        gradient = ClippedGradient(w, settings.clip, "l2", a)
+        noisy = ask("screen", gradient, then=HardThreshold(room + taken, free_from=d))[:d]
+        return HardThreshold(room, free_from=d)(np.where(support, 0.0, -noisy))
+
+    def _centre(
+        self,
+        public: PublicFacts,
+        settings: Settings,
+        w: FloatArray,
+        features: npt.NDArray[np.intp],
+        scores: FloatArray,
+    ) -> FloatArray:
+        """Where the ridge pulls to: the current model, and along the scores of new features."""
+        length = float(np.linalg.norm(scores))
+        pull = settings.centre / (length * settings.refine.row_bound) if length and settings.centre else 0.0
+        return np.append(w[features] + pull * scores, w[public.n_features :])
+
+    def _refine(
+        self,
+        ask: Ask,
+        public: PublicFacts,
+        constants: Refinement,
+        features: npt.NDArray[np.intp],
+        centre: FloatArray,
+        output: int,
+    ) -> FloatArray:
+        a = constants.intercept_value
+        if self.refinement == "statistics":
+            return self._by_moments(ask, public, constants, features, len(centre))
+        minimiser = Minimiser(
+            features,
+            constants.slope_clip,
+            constants.row_bound,
+            constants.penalty,
+            centre,
+            intercept_value=a,
+            output=output,
+        )
+        return np.asarray(ask("refine", minimiser))
+
+    @staticmethod
+    def _by_moments(
+        ask: Ask, public: PublicFacts, constants: Refinement, features: npt.NDArray[np.intp], size: int
+    ) -> FloatArray:
+        """Ridge regression on noisy second moments of (z, y), with y scaled to the rows' length."""
+        unit = constants.row_bound / public.label if max(constants.row_bound, public.label) < math.inf else 1.0
+        query = SecondMoments(features, constants.row_bound, constants.intercept_value, unit)
+        moments = query.as_matrix(ask("moments", query))
+        # A symmetric matrix of noise has eigenvalues up to twice its deviation times sqrt(size).
+        ridge = constants.penalty / public.n_rows
+        values, vectors = np.linalg.eigh(moments[:size, :size])
+        inverse = vectors / np.maximum(values, ridge)
+        return np.asarray(inverse @ (vectors.T @ moments[:size, size]) / unit)
+
+    def _rescale(self, ask: Ask, settings: Settings, constants: Refinement, w: FloatArray, output: int) -> FloatArray:
+        """The weights at the right length, and the intercept that goes with it."""
+        a, b = settings.intercept_value, constants.intercept_value
+        d = len(w) - bool(a)
+        features = np.flatnonzero(w[:d, 0])
+        length = float(np.linalg.norm(w[:d]))
+        direction = np.vstack([w[:d] / length if length else w[:d], np.zeros((len(w) - d, 1))])
+        square = float(ask("spread", Curvature(direction, 0.0, settings.spread_bound))[0, 0])
+        # Where noise hides the spread, a thirtieth of the bound is as good a guess as any.
+        unit = math.sqrt(max(square, 1e-3 * settings.spread_bound**2)) * max(length, 1e-300)
+        mixing = w[features] / unit
+        # Margins of a fitted classifier are of the order of 1 to 3; pull there if they look larger.
+        centre = np.append(min(unit, 3.0), w[d:, 0] * (a / b if a else 0.0))
+        minimiser = Minimiser(
+            features,
+            constants.slope_clip,
+            constants.row_bound,
+            constants.penalty,
+            centre,
+            intercept_value=b,
+            mixing=mixing,
+            output=output,
+        )
+        theta = ask("rescale", minimiser)
+        new = np.zeros_like(w)
+        new[features] = mixing * max(float(theta[0]), 0.0)
+        if a:
+            new[d:, 0] = theta[1] * b / a
+        return new
+
+    # --- defaults: functions of public quantities alone ---
+
+    def settings(self, public: PublicFacts) -> Settings:
+        """The settings of a run. Reads nothing but the parameters and public facts."""
+        self._check(public)
+        private = public.budget is not None
+        classify = public.loss.kind == "classification"
+        selection = selection_pays(public) if self.noise == "auto" else self.noise == "selection"
+        rounds = self.rounds or (5 if not private else 2 if selection and classify else 1)
+        rounds = min(rounds, public.n_nonzero)
+        clip = self.clip or (self._default_clip(public) if private else math.inf)
+        share = self.screening_share or (0.65 if selection else 0.5)
+        rescale_share = self.rescale_share
+        if rescale_share is None:
+            rescale_share = (0.1 if selection else 0.03) if classify else 0.0
+        if not private:
+            rescale_share = 0.0  # nothing was cut, and nothing is to be put right
+        refine = self._refinement(public, selection, rounds)
+        centre = self.centre
+        if centre is None:
+            centre = 8.0 if private and rounds == 1 else 0.0
+        if selection or not private:
+            centre = 0.0  # which features were chosen says nothing of their signs; without noise the data say it all
+        return Settings(
+            rounds=rounds,
+            selection=selection,
+            clip=clip,
+            refine=refine,
+            rescale=self._rescaling(public) if rescale_share else None,
+            spread_bound=kept_row_norm(public, True) if selection else public.row_l2 / 2,
+            centre=centre * public.loss.margin_scale(public.label) if centre else 0.0,
+            start_share=self.start_share if public.fit_intercept else 0.0,
+            screening_share=share,
+            rescale_share=rescale_share,
+        )
+
+    def _default_clip(self, public: PublicFacts) -> float:
+        return public.loss.default_clip(public.label)
+
+    def _refinement(self, public: PublicFacts, selection: bool, rounds: int) -> Refinement:
+        classify = public.loss.kind == "classification"
+        scarcity = public.n_nonzero / (public.n_rows * budget_mu(public.budget))
+        tau, bound, share = self.slope_clip, self.row_bound, self.determinant_share
+        if tau is None:
+            if public.budget is None:
+                tau = math.inf
+            elif not classify:
+                tau = min(public.loss.slope_bound(math.inf, public.label), public.label / 3)
+            else:
+                tau = _binary(public).default_clip(public.label)
+                if not selection:
+                    tau *= min(1.0, max(0.5, (0.02 / scarcity) ** 0.25))
+        if bound is None:
+            bound = kept_row_norm(public, selection)
+            if classify and public.budget is not None:
+                bound = min(bound, public.row_l2 / 5)
+        if share is None:
+            share = 0.04 if classify else 0.08
+            if not selection:
+                share = min(0.15, share * (0.18 / max(scarcity, 1e-12)) ** 0.25)
+        a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
+        uses = rounds * public.loss.n_outputs
+        return self._constants(public, tau, math.hypot(bound, a), a, share / uses)
+
+    def _rescaling(self, public: PublicFacts) -> Refinement:
+        binary = _binary(public)
+        # The whole loss, or nearly: at a slope of twice that of margin 0 a row is as wrong as can be.
+        tau = 2 * binary.default_clip(public.label)
+        b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
+        bound = math.hypot(_RESCALE_BOUND, b)
+        return self._constants(public, tau, bound, b, _RESCALE_DETERMINANT / public.loss.n_outputs)
+
+    @staticmethod
+    def _constants(public: PublicFacts, tau: float, bound: float, a: float, share: float) -> Refinement:
+        """A refinement whose determinant costs `share` of epsilon, or as much as is of use, whatever the bounds are."""
+        unit = bound**2 if bound < math.inf else 1.0
+        if public.budget is None:
+            return Refinement(tau, bound, 0.1 * unit, 0.0, a)
+        log_determinant = min(share * public.budget.epsilon, _LARGEST_DETERMINANT)
+        curvature = _binary(public).curvature_within(tau, public.label)
+        penalty = curvature * unit / math.expm1(log_determinant / public.rows_per_unit)
+        return Refinement(tau, bound, penalty, log_determinant, a)
+
+    def _room(self, public: PublicFacts, settings: Settings, number: int) -> int:
+        few, more = divmod(public.n_nonzero, settings.rounds)
+        return few + (number < more)
+
+    def _check(self, public: PublicFacts) -> None:
+        name = type(self).__name__
+        if self.rounds is not None and not (isinstance(self.rounds, (int, np.integer)) and self.rounds >= 1):
+            raise ValueError(f"{name}(rounds=...) must be an integer >= 1 or None, got {self.rounds!r}")
+        for parameter, (words, allowed) in _RANGES.items():
+            value = getattr(self, parameter)
+            if not (value is None and parameter != "start_share") and not (is_number(value) and allowed(value)):
+                raise ValueError(f"{name}({parameter}=...) must {words}, got {value!r}")
+        if self.start_share + (self.rescale_share or 0.0) >= 1:
+            raise ValueError(f"{name}: start_share and rescale_share leave nothing for screening and refining")
+        if self.noise not in ("auto", "gaussian", "selection"):
+            raise ValueError(f"{name}(noise=...) must be 'auto', 'gaussian' or 'selection', got {self.noise!r}")
+        if self.refinement not in ("objective", "statistics"):
+            raise ValueError(f"{name}(refinement=...) must be 'objective' or 'statistics', got {self.refinement!r}")
+        if self.refinement == "statistics" and not isinstance(public.loss, Squared):
+            raise ValueError(f"{name}(refinement='statistics') needs loss='squared', not {public.loss!r}")
+        if not certified_convex(public.loss):
+            raise ValueError(
+                f"{name} rests on the convexity of the loss in one margin at a time, which is not known of "
+                f"{public.loss!r}; use method='hard_thresholding', or loss='squared_hinge' for several classes"
+            )
+
+    # --- for the report and for warnings ---
+
+    def describe(self, public: PublicFacts) -> str:
+        settings = self.settings(public)
+        kind = "one-shot selection" if settings.selection else "Gaussian noise on all scores"
+        refined = (
+            f"objective perturbation (slopes cut at {settings.refine.slope_clip:.4g}, rows at "
+            f"{settings.refine.row_bound:.4g}, penalty {settings.refine.penalty:.4g})"
+            if self.refinement == "objective"
+            else "noisy second moments"
+        )
+        return (
+            f"screen and refine, {settings.rounds} round{'s' if settings.rounds > 1 else ''}: screening by {kind}, "
+            f"{public.n_nonzero:,} of {public.n_features:,} weights kept, refined by {refined}"
+        )
+
+    def n_iterations(self, public: PublicFacts) -> int:
+        return self.settings(public).rounds
+
+    def n_passes(self, public: PublicFacts) -> float:
+        """Screenings read all columns; what reads only the chosen ones (refining) is not counted."""
+        settings = self.settings(public)
+        return float(settings.rounds + bool(settings.start_share))
+
+    def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
+        screening = next(release for release in releases if release.name in ("screen", "select"))
+        return signal_to_noise(public, screening.mechanism)
+
+
+class TwoStage(ScreenRefine):
+    """The baseline "two stage" of the papers: a private support, then plain objective perturbation on it.
+
+    Kifer, Smith and Thakurta (COLT 2012), as Wang and Gu compare with it. Their choice among all supports of size s
+    cannot be computed; it is replaced by s noisy maxima of |X'y|. Half of the budget chooses; the other half fits, with
+    the whole loss (for squared loss, residuals up to the label bound) and unscaled rows.
+
+    Parameters
+    ----------
+    constant : float, default=1.0
+        c3 > 0: the penalty is c3 s / epsilon, and at least what the paper's theorem needs for its half of the budget,
+        4 / epsilon, both in units of the largest curvature that one row can add.
+    """
+
+    def __init__(self, constant: float = 1.0) -> None:
+        super().__init__(
+            rounds=1,
+            noise="selection",
+            screening_share=0.5,
+            start_share=0.0,
+            rescale_share=0.0,
+            centre=0.0,
+        )
+        self.constant = constant
+
+    def _default_clip(self, public: PublicFacts) -> float:
+        return public.loss.slope_bound(0.0, public.label)  # nothing is cut: the scores are |X'y|
+
+    def _refinement(self, public: PublicFacts, selection: bool, rounds: int) -> Refinement:
+        if not (is_number(self.constant) and 0 < self.constant < math.inf):
+            raise ValueError(f"TwoStage(constant=...) must be a finite number > 0, got {self.constant!r}")
+        tau = _binary(public).slope_bound(math.inf, public.label)
+        if math.isinf(tau) and public.budget is not None:
+            tau = public.label if public.loss.kind == "regression" else 2 * _binary(public).default_clip(public.label)
+        bound = kept_row_norm(public, False)
+        a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
+        # log(1 + epsilon / factor): a penalty of `factor` × curvature × bound² / epsilon.
+        factor = max(self.constant * public.n_nonzero, 4.0 * public.loss.n_outputs * public.rows_per_unit)
+        budget = public.budget
+        share = 0.0 if budget is None else public.rows_per_unit * math.log1p(budget.epsilon / factor) / budget.epsilon
+        return self._constants(public, tau, math.hypot(bound, a), a, share)
+
+    def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
+        """Pure composition of the s choices, and the Gaussian linear term of the paper's theorem 2, for half each."""
+        if budget.delta == 0:
+            raise ValueError("the published noise needs delta > 0")
+        settings, outputs = self.settings(public), public.loss.n_outputs
+        half = budget.epsilon / 2
+        choose = TopK(NoisePerSensitivity(2 * public.n_nonzero * outputs / half), public.n_nonzero, outputs)
+        each = half / outputs
+        # They print the deviation in units of one row's gradient bound; a replaced row moves the gradient by two.
+        deviation = math.sqrt(8 * math.log(2 * outputs / budget.delta) + 4 * each) / each
+        refine = ObjectivePerturbation(
+            NoisePerSensitivity(deviation / (2 * public.rows_per_unit)),
+            settings.refine.log_determinant,
+            _binary(public).one_sided,
+            public.rows_per_unit,
+        )
+        return (Release("select", choose, 1), Release("refine", refine, outputs))
+
+
+def _binary(public: PublicFacts) -> Loss:
+    """The loss of one output."""
+    return public.loss.binary if isinstance(public.loss, OneVsRest) else public.loss
+
+
+def _gaussian(square: float) -> Mechanism:
+    """Gaussian noise that costs mu² = `square`."""
+    return Gaussian(NoisePerSensitivity(math.sqrt(1 / square)))
+
+
+def _perturbation(constants: Refinement, square: float, public: PublicFacts) -> Mechanism:
+    """Objective perturbation that costs about mu² = `square` beside its determinant."""
+    noise = NoisePerSensitivity(math.sqrt(1 / square))
+    return ObjectivePerturbation(noise, constants.log_determinant, _binary(public).one_sided, public.rows_per_unit)

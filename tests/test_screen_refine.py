@@ -1,0 +1,1101 @@
+"""Screen and refine: the plan it keeps, the method it is without noise, what it learns, its two presets beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.optimize import root
+from scipy.special import expit, logit
+from sklearn.base import clone
+
+import tulle.fitting
+from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle.bounds import GRID
+from tulle.curator import Curator
+from tulle.losses import Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
+from tulle.mechanisms import ObjectivePerturbation
+from tulle.methods import Auto, HardThresholding, ScreenRefine, TwoStage
+from tulle.methods.geometry import budget_mu
+from tulle.methods.screen_refine import Settings
+from tulle.privacy import PrivacyWarning, Release, calibrate, compose, epsilon
+from tulle.public import PublicFacts
+from tulle.queries import ClippedGradient
+
+# Small data sets at small budgets are what many of these tests are made on; tests/test_estimators.py is about it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
+
+Array = NDArray[np.float64]
+
+CLASSIFICATION = ("logistic", "squared_hinge")
+LOSSES: dict[str, type[Loss]] = {
+    "squared": Squared,
+    "huber": Huber,
+    "poisson": Poisson,
+    "logistic": Logistic,
+    "squared_hinge": SquaredHinge,
+}
+BOUNDS = Bounds(row_l2=2.5, row_linf=1.0, label=4.0)
+
+
+def problem(loss: str, n: int = 150, d: int = 12, seed: int = 0) -> tuple[Array, Array]:
+    """Dense rows with entries in (-1, 1); targets that depend on three features and an offset."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, d))
+    margins = X[:, 0] - 2 * X[:, 3] + 0.5 * X[:, 7] + 0.3 + 0.1 * rng.standard_normal(n)
+    if loss in CLASSIFICATION:
+        return X, (margins > 0).astype(float)
+    return X, rng.poisson(np.exp(margins / 2)).astype(float) if loss == "poisson" else margins
+
+
+def estimator_for(loss: str) -> Any:
+    return SparseClassifier if loss in CLASSIFICATION else SparseRegressor
+
+
+def facts(**changes: Any) -> PublicFacts:
+    """Public facts of a private fit of 1000 rows and 100 features."""
+    base = PublicFacts(
+        n_rows=1000,
+        n_features=100,
+        n_nonzero=6,
+        loss=Logistic(),
+        budget=Budget(1.0, 1e-5),
+        row_l2=1.0,
+        row_linf=1.0,
+        label=2.0,
+        fit_intercept=True,
+    )
+    return replace(base, **changes)
+
+
+class RecordingCurator(Curator):
+    """A curator that keeps what it was asked for, and the public facts of each fit."""
+
+    asked: list[tuple[str, Any]]
+    facts: list[PublicFacts]
+
+    def __init__(self, rows: Any, public: PublicFacts, *others: Any) -> None:
+        super().__init__(rows, public, *others)
+        self.facts.append(public)
+
+    def ask(self, name: str, *query: Any, **then: Any) -> Any:
+        kept = query[0]
+        if isinstance(kept, ClippedGradient):  # the method may go on to change its weights in place
+            kept = replace(kept, weights=kept.weights.copy())
+        self.asked.append((name, kept))
+        return super().ask(name, *query, **then)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> type[RecordingCurator]:
+    """The curator that fits use during the test."""
+    RecordingCurator.asked, RecordingCurator.facts = [], []
+    monkeypatch.setattr(tulle.fitting, "Curator", RecordingCurator)
+    return RecordingCurator
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+CONFIGURATIONS: list[tuple[str, int, dict[str, Any]]] = [
+    *((loss, 2, {"noise": noise}) for loss in LOSSES for noise in ("gaussian", "selection")),
+    *(("logistic", 2, {"noise": noise, "rounds": k}) for noise in ("gaussian", "selection") for k in (2, 3)),
+    *(("squared_hinge", 3, {"noise": noise, "rounds": k}) for noise in ("gaussian", "selection") for k in (1, 2)),
+    *(("squared", 2, {"refinement": "statistics", "noise": noise}) for noise in ("gaussian", "selection")),
+    ("squared", 2, {"refinement": "statistics", "rounds": 3}),
+    ("squared", 2, {"rescale_share": 0.2, "start_share": 0.0}),
+    ("huber", 2, {"rounds": 2, "centre": 0.5}),
+]
+
+
+def labels_of(loss: str, n_classes: int, n: int = 150) -> tuple[Array, Array]:
+    X, y = problem(loss, n)
+    return X, y if n_classes == 2 else np.arange(n) % n_classes
+
+
+@pytest.mark.parametrize(("loss", "n_classes", "parameters"), CONFIGURATIONS, ids=str)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("budget", "people"), [(1.0, 1), (1.0, 3), (None, 1)], ids=["rows", "people", "exact"])
+def test_what_is_asked_equals_the_plan(
+    recorder: type[RecordingCurator],
+    loss: str,
+    n_classes: int,
+    parameters: dict[str, Any],
+    fit_intercept: bool,
+    budget: float | None,
+    people: int,
+) -> None:
+    """Names and counts that the curator was asked for are those of releases(), and those of the report's bill."""
+    X, y = labels_of(loss, n_classes)
+    method = ScreenRefine(**({"rounds": 2} if budget is None else {}) | parameters)
+    bounds = replace(BOUNDS, rows_per_person=people)
+    model = estimator_for(loss)(
+        budget, n_nonzero=6, method=method, loss=loss, bounds=bounds, fit_intercept=fit_intercept, random_state=0
+    ).fit(X, y)
+    public = recorder.facts[-1]
+    rounds, outputs = method.settings(public).rounds, public.loss.n_outputs
+    planned = {release.name: release.count for release in method.releases(public)}
+    assert Counter(name for name, _ in recorder.asked) == planned
+    assert {line.release: line.count for line in model.privacy_.bill} == planned
+    assert (model.n_iter_, outputs) == (rounds, n_classes if n_classes > 2 else 1)
+    assert parameters.get("rounds") in (None, rounds)
+    selection = parameters.get("noise") == "selection"
+    wanted = {"select" if selection else "screen": rounds}
+    if fit_intercept and parameters.get("start_share", 0.02):
+        wanted["start"] = 1
+    wanted["moments" if "refinement" in parameters else "refine"] = rounds * outputs
+    # Without privacy nothing is cut, and nothing rescaled.
+    if budget is not None and parameters.get("rescale_share", loss in CLASSIFICATION):
+        wanted |= {"spread": outputs, "rescale": outputs}
+    assert planned == wanted
+
+
+BUDGETS = [(0.1, 1e-6), (1.0, 1e-5), (4.0, 1e-9), (20.0, 1e-5)]
+
+
+@pytest.mark.parametrize(("loss", "n_classes", "parameters"), CONFIGURATIONS, ids=str)
+@pytest.mark.parametrize(("eps", "delta"), BUDGETS)
+def test_the_proved_epsilon_is_just_below_the_budget(
+    loss: str, n_classes: int, parameters: dict[str, Any], eps: float, delta: float
+) -> None:
+    """Calibration spends nearly all of the budget and never more, whatever the settings and the number of outputs."""
+    X, y = labels_of(loss, n_classes)
+    for people in (1, 3):
+        bounds = replace(BOUNDS, rows_per_person=people)
+        model = estimator_for(loss)(
+            eps, delta, n_nonzero=4, method=ScreenRefine(**parameters), loss=loss, bounds=bounds, random_state=0
+        )
+        report = model.fit(X, y).privacy_
+        assert 0.99 * eps < report.epsilon <= eps
+        assert report.delta == delta
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), OneVsRest(SquaredHinge(), 3)], ids=lambda loss: loss.kind)
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"screening_share": 0.1}, {"start_share": 0.3, "rescale_share": 0.3}, {"determinant_share": 0.5, "rounds": 3}],
+    ids=str,
+)
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("eps", [0.05, 1.0, 30.0])
+def test_a_plan_costs_its_budget(loss: Loss, parameters: dict[str, Any], noise: Any, eps: float) -> None:
+    """The same without rows, over more settings."""
+    budget = Budget(eps, 1e-5)
+    releases = ScreenRefine(noise=noise, **parameters).releases(facts(loss=loss, budget=budget))
+    assert 0.99 * eps < epsilon(calibrate(releases, budget), budget.delta) <= eps
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("loss", [Logistic(), OneVsRest(SquaredHinge(), 3)], ids=["two", "three"])
+def test_the_cost_is_divided_as_the_parameters_say(noise: Any, rounds: int, loss: Loss) -> None:
+    """Each part's sum of mu² (a choice of range r is (r/2)²) is its share, over all rounds and outputs together, and
+    all determinants together take their share of epsilon."""
+    public = facts(loss=loss)
+    method = ScreenRefine(
+        rounds, noise, screening_share=0.3, start_share=0.1, rescale_share=0.2, determinant_share=0.06
+    )
+    squares, determinants = {}, {}
+    for release in method.releases(public):
+        _, uses = release.mechanism.events
+        squares[release.name] = uses * release.count / release.mechanism.noise.value**2
+        determinants[release.name] = release.count * getattr(release.mechanism, "log_determinant", 0.0)
+    assert sum(squares.values()) == pytest.approx(1.0)
+    assert squares["start"] == pytest.approx(0.1)
+    assert squares["screen" if noise == "gaussian" else "select"] == pytest.approx(0.7 * 0.3)
+    assert squares["refine"] == pytest.approx(0.7 * 0.7)
+    assert squares["spread"] + squares["rescale"] == pytest.approx(0.2)
+    assert public.budget is not None
+    assert determinants["refine"] == pytest.approx(0.06 * public.budget.epsilon)
+    assert determinants["rescale"] == pytest.approx(0.02 * public.budget.epsilon)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("loss", [Logistic(), OneVsRest(SquaredHinge(), 3)], ids=["two", "three"])
+def test_no_part_is_free(noise: Any, loss: Loss) -> None:
+    """Each release adds to the proved epsilon, rescaling and spread included: nothing that reads rows is for free."""
+    public = facts(loss=loss)
+    method = ScreenRefine(2, noise, start_share=0.15, rescale_share=0.3, screening_share=0.5)
+    assert public.budget is not None
+    plan = calibrate(method.releases(public), public.budget)
+    whole = epsilon(plan, 1e-5)
+    for dropped in plan:
+        assert epsilon([release for release in plan if release is not dropped], 1e-5) < 0.99 * whole, dropped.name
+
+
+@pytest.mark.parametrize("method", [ScreenRefine(noise="gaussian"), ScreenRefine(noise="selection"), TwoStage()])
+@pytest.mark.parametrize("people", [2, 7])
+def test_all_rows_of_a_person_count_in_the_refinement(method: ScreenRefine, people: int) -> None:
+    """Its cost knows how many rows move, in rigorous and in published plans; each may be at a bound of its own."""
+    public = facts(rows_per_unit=people)
+    assert public.budget is not None
+    plans = [method.releases(public)]
+    if isinstance(method, TwoStage):
+        plans.append(method.published(public, public.budget))
+    for plan in plans:
+        parts = [release.mechanism for release in plan if isinstance(release.mechanism, ObjectivePerturbation)]
+        assert parts
+        assert all(part.rows_per_unit == people for part in parts)
+
+
+# --- without noise ---------------------------------------------------------------------------------------------------
+
+SLOPES: dict[str, Any] = {
+    "squared": lambda m, y: m - y,
+    "huber": lambda m, y: np.clip(m - y, -1, 1),
+    "poisson": lambda m, y: np.exp(np.minimum(m, 10)) - y,
+    "logistic": lambda m, y: expit(m) - (y > 0),
+    "squared_hinge": lambda m, y: -y * np.maximum(0, 1 - y * m),
+}
+STARTS: dict[str, Any] = {
+    "squared": lambda slope: -slope,
+    "huber": lambda slope: -slope,
+    "poisson": lambda slope: math.log(1 - slope),
+    "logistic": lambda slope: logit(0.5 - slope),
+    "squared_hinge": lambda slope: -slope,
+}
+
+
+def shortened(rows: Array, bound: float) -> Array:
+    """Rows scaled down to a length."""
+    return rows * np.minimum(1, bound / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
+
+
+def ridge_fit(rows: Array, y: Array, loss: str, tau: float, penalty: float, centre: Array) -> Array:
+    """Where the gradient of the penalised sum vanishes."""
+
+    def gradient(theta: Array) -> Array:
+        return rows.T @ np.clip(SLOPES[loss](rows @ theta, y), -tau, tau) + penalty * (theta - centre)
+
+    found = root(gradient, centre, method="hybr", options={"xtol": 1e-13, "maxfev": 20000})
+    assert np.linalg.norm(gradient(found.x)) < 1e-6 * (1 + len(rows) * min(tau, 10.0))
+    return np.asarray(found.x)
+
+
+def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: PublicFacts, run: Settings) -> Any:
+    """Screen by the exact gradient at the current model, ridge fit on the support, rescale: on plain arrays."""
+    n, d = X.shape
+    a, slope = run.refine.intercept_value, SLOPES[loss]
+    w, intercept = np.zeros(d), 0.0
+    if a:
+        intercept = float(STARTS[loss](np.clip(slope(np.zeros(n), y), -run.clip, run.clip).mean()))
+    support: list[int] = []
+    for number in range(1, run.rounds + 1):
+        slopes = slope(X @ w + intercept, y)
+        if run.selection:
+            norms, bound = np.abs(slopes) * np.maximum(np.abs(X).max(axis=1), a), max(public.row_linf, a)
+        else:
+            norms, bound = np.abs(slopes) * np.hypot(np.linalg.norm(X, axis=1), a), math.hypot(public.row_l2, a)
+        factor = np.minimum(1, run.clip * bound / np.maximum(norms, 1e-300)) if run.clip < math.inf else 1.0
+        scores = -X.T @ (factor * slopes) / n
+        scores[support] = 0.0
+        new = np.argsort(-np.abs(scores))[: math.ceil(number * keep / run.rounds) - len(support)]
+        support = sorted([*support, *new])
+        centre = w.copy()
+        if run.centre:
+            centre[new] += scores[new] * run.centre / (np.linalg.norm(scores[new]) * run.refine.row_bound)
+        rows = np.column_stack([X[:, support], np.full(n, a)]) if a else X[:, support]
+        middle = np.append(centre[support], intercept / a) if a else centre[support]
+        theta = ridge_fit(
+            shortened(rows, run.refine.row_bound), y, loss, run.refine.slope_clip, run.refine.penalty, middle
+        )
+        w[support], intercept = theta[: len(support)], a * theta[-1] if a else 0.0
+    if run.rescale is not None:
+        length = np.linalg.norm(w)
+        square = np.minimum((X @ w / length) ** 2, run.spread_bound**2).mean()
+        unit = math.sqrt(max(square, 1e-3 * run.spread_bound**2)) * length
+        b = run.rescale.intercept_value
+        rows = np.column_stack([X @ w / unit, np.full(n, b)]) if a else (X @ w / unit)[:, None]
+        middle = np.array([min(unit, 3.0), intercept / b]) if a else np.array([min(unit, 3.0)])
+        theta = ridge_fit(
+            shortened(rows, run.rescale.row_bound), y, loss, run.rescale.slope_clip, run.rescale.penalty, middle
+        )
+        w, intercept = w / unit * max(theta[0], 0.0), b * theta[-1] if a else 0.0
+    return w, intercept
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("rounds", "keep"), [(1, 4), (2, 4), (2, 3)])
+@pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["free", "bounded"])
+def test_without_privacy_it_is_the_non_private_method(
+    recorder: type[RecordingCurator],
+    loss: str,
+    noise: Any,
+    fit_intercept: bool,
+    rounds: int,
+    keep: int,
+    bounds: Bounds | None,
+) -> None:
+    """epsilon=None: the exact gradient's largest entries, then the ridge fit on them; rounds of unequal size too."""
+    X, y = problem(loss)
+    X *= 0.7  # so that all rows keep within the bounds
+    method = ScreenRefine(rounds, noise)
+    model = estimator_for(loss)(
+        None, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept, bounds=bounds
+    ).fit(X, y)
+    public = recorder.facts[-1]
+    run = method.settings(public)
+    assert run.rescale is None
+    assert (run.clip, run.refine.slope_clip) == (math.inf, math.inf)
+    targets = 2 * y - 1 if loss in CLASSIFICATION else y if bounds is None else np.clip(y, -4, 4)
+    coef, intercept = plain_screen_refine(X, targets, loss, keep, public, run)
+    np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=1e-5, atol=1e-7)
+    assert np.count_nonzero(coef) == keep
+
+
+@pytest.fixture
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A private fit whose noise is taken away after it was planned; the report says so, and it warns."""
+    monkeypatch.setattr(tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.0) for r in releases))
+    with pytest.warns(PrivacyWarning, match="proves only epsilon = inf"):
+        yield
+
+
+@pytest.mark.usefixtures("without_noise")
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("rounds", [None, 2])
+def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
+    recorder: type[RecordingCurator], loss: str, noise: Any, fit_intercept: bool, rounds: int | None
+) -> None:
+    """Private defaults, clipped slopes and rows, a centre, and the rescaling; just the noise is left out.
+
+    The solver stops where the noise that hides the rest would have been small: hence the tolerance.
+    """
+    X, y = problem(loss)
+    method = ScreenRefine(rounds, noise)
+    model = estimator_for(loss)(
+        3.0, n_nonzero=4, method=method, loss=loss, fit_intercept=fit_intercept, bounds=BOUNDS
+    ).fit(X, y)
+    public = recorder.facts[-1]
+    run = method.settings(public)
+    assert (run.rescale is not None) == (loss in CLASSIFICATION)
+    targets = 2 * y - 1 if loss in CLASSIFICATION else np.clip(y, -4, 4)
+    coef, intercept = plain_screen_refine(shortened(X, 2.5), targets, loss, 4, public, run)
+    np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=2e-3, atol=2e-5)
+    np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=2e-3, atol=2e-5)
+    assert np.count_nonzero(coef) == 4
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_second_moments_without_noise_are_least_squares(fit_intercept: bool) -> None:
+    """refinement="statistics" solves the normal equations on the chosen features."""
+    X, y = problem("squared")
+    method = ScreenRefine(1, refinement="statistics")
+    model = SparseRegressor(None, n_nonzero=3, method=method, fit_intercept=fit_intercept).fit(X, y)
+    support = model.support_
+    A = np.column_stack([X[:, support], np.ones(len(X))]) if fit_intercept else X[:, support]
+    best = np.linalg.lstsq(A, y, rcond=None)[0]
+    found = [*model.coef_[support], model.intercept_] if fit_intercept else model.coef_[support]
+    np.testing.assert_allclose(found, best, rtol=1e-8)
+
+
+# --- the rows' format ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize(
+    "parameters",
+    [{"noise": "gaussian"}, {"noise": "selection"}, {"rounds": 2}, {"refinement": "statistics"}],
+    ids=str,
+)
+def test_dense_csr_and_csc_give_the_same_weights(loss: str, parameters: dict[str, Any]) -> None:
+    """The format of the rows changes nothing, with the same seed and rows that are clipped in both norms."""
+    if loss == "logistic" and "refinement" in parameters:
+        return
+    X, y = problem(loss, n=200)
+    X[np.abs(X) < 0.5] = 0.0
+    bounds = Bounds(row_l2=1.5, row_linf=0.8, label=1.0)
+    model = estimator_for(loss)(
+        20.0, n_nonzero=4, method=ScreenRefine(**parameters), loss=loss, bounds=bounds, random_state=3
+    )
+    dense = clone(model).fit(X, y)
+    assert len(dense.support_) == 4
+    for convert in (sp.csr_array, sp.csc_array, sp.csr_matrix, np.asfortranarray):
+        other = clone(model).fit(convert(X), y)
+        np.testing.assert_array_equal(other.support_, dense.support_)
+        np.testing.assert_allclose(other.coef_, dense.coef_, rtol=1e-6)
+        np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_surplus_rows_of_a_person_do_not_matter(noise: Any, loss: str) -> None:
+    """A person's rows beyond rows_per_person can hold anything: the same seed gives the same model."""
+    X, y = problem(loss, n=240)
+    people, surplus = np.repeat(np.arange(60), 4), np.arange(240) % 4 >= 2
+    model = estimator_for(loss)(
+        5.0, n_nonzero=4, method=ScreenRefine(noise=noise), bounds=replace(BOUNDS, rows_per_person=2), random_state=0
+    )
+    other_X, other_y = X.copy(), y.copy()
+    other_X[surplus], other_y[surplus] = 100.0, y[surplus][::-1]
+    one, other = (clone(model).fit(*data, groups=people) for data in ((X, y), (other_X, other_y)))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    np.testing.assert_array_equal(one.intercept_, other.intercept_)
+    assert not np.array_equal(one.coef_, clone(model).fit(other_X, other_y).coef_)
+
+
+# --- public quantities alone -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("bounds", [BOUNDS, None], ids=["declared", "estimated"])
+def test_the_bill_does_not_look_at_data(loss: str, noise: Any, bounds: Bounds | None) -> None:
+    """Two data sets of one shape, one tiny and one huge: the same bill, also where the bounds are estimated."""
+    X, y = problem(loss)
+    model = estimator_for(loss)(2.0, bounds=bounds, n_nonzero=2, method=ScreenRefine(noise=noise), random_state=0)
+    other = (1e5 * X[::-1], 1 - y if loss == "logistic" else 1e5 * y)
+    small, large = clone(model).fit(1e-2 * X, y), clone(model).fit(*other)
+    assert small.privacy_.bill == large.privacy_.bill
+    assert small.privacy_.epsilon == large.privacy_.epsilon
+    assert (small.n_iter_, small.n_passes_) == (large.n_iter_, large.n_passes_)
+    if bounds is not None:
+        assert small.privacy_.method == large.privacy_.method
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson(), Huber(), OneVsRest(SquaredHinge(), 3)], ids=repr)
+@pytest.mark.parametrize("method", [ScreenRefine(noise="gaussian"), ScreenRefine(noise="selection"), TwoStage()])
+def test_the_cost_of_a_plan_does_not_depend_on_the_bounds(loss: Loss, method: ScreenRefine) -> None:
+    """Estimated bounds of any size lead to the same noises and determinants: what is billed is what is spent."""
+    plans: list[tuple[Release, ...]] = []
+    for row_l2, row_linf, label in ((1.0, 1.0, 1.0), (1e-3, 1e-4, 1e6), (1e6, 1e5, 1e-3), (7.0, 7.0, 3.0)):
+        public = facts(loss=loss, row_l2=row_l2, row_linf=row_linf, label=label)
+        plans.append(method.releases(public))
+        run = method.settings(public)
+        first = method.settings(facts(loss=loss))
+        assert run.refine.log_determinant == first.refine.log_determinant
+        for part, uses in ((run.refine, run.rounds), (run.rescale, 1)):
+            if part is not None:  # what the query will state is what the plan allows
+                curvature = (loss.binary if isinstance(loss, OneVsRest) else loss).curvature_within(
+                    part.slope_clip, label
+                )
+                stated = math.log1p(curvature * part.row_bound**2 / part.penalty)
+                assert stated == pytest.approx(part.log_determinant, rel=1e-9), uses
+    assert len({compose(plan) for plan in plans}) == 1
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage"])
+@pytest.mark.parametrize("rows", ["flat", "spiky"])
+@pytest.mark.parametrize("n_nonzero", [2, None])
+def test_estimated_bounds_are_within_the_bill_whatever_they_turn_out_to_be(
+    loss: str, method: Any, rows: str, n_nonzero: int | None
+) -> None:
+    """In an open ledger: the plan that the estimates lead to costs no more than was billed for it."""
+    rng = np.random.default_rng(0)
+    X = np.sign(rng.standard_normal((400, 30))) if rows == "flat" else np.eye(30)[rng.integers(0, 30, 400)]
+    y = X[:, 0] > 0 if loss == "logistic" else 1e3 * X[:, 0]
+    with Ledger(Budget(2.0, 1e-5)) as ledger:
+        model = estimator_for(loss)(2.0, 1e-5, n_nonzero=n_nonzero, method=method, random_state=0).fit(X, y)
+    assert ledger.epsilon <= 2.0
+    assert model.privacy_.epsilon <= 2.0
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage", "hard_thresholding"])
+@pytest.mark.parametrize("shape", [(400, 30), (72, 7129), (20_000, 1000)], ids=str)
+@pytest.mark.parametrize("n_nonzero", [3, None])
+def test_every_bound_leads_to_a_plan_that_was_billed(
+    loss: str, method: Any, shape: tuple[int, int], n_nonzero: int | None
+) -> None:
+    """Over the grid that bounds are estimated on: the method, the number of weights and the noise may follow the
+    estimates, but every plan is one of those that are billed before the estimates are known."""
+    model = estimator_for(loss)(1.0, 1e-5, method=method, n_nonzero=n_nonzero)
+    request = model._request(LOSSES[loss](), shape[0])
+    billed = {compose(plan) for plan in tulle.fitting.possible_plans(request, shape)}
+    for row_l2 in GRID[10:40:4]:
+        for row_linf in GRID[10:40:4]:
+            estimates = {"row_l2": row_l2, "row_linf": row_linf, "label": 3.0}
+            known = request.bounds.known(shape[1], {of: estimates[of] for of in request.wanted})
+            assert compose(request.plan(request.public(shape, known))) in billed
+
+
+def test_settings_are_a_function_of_the_public_facts() -> None:
+    """Equal facts give equal settings; changed facts (rows, budget, bounds) change them."""
+    method = ScreenRefine(noise="gaussian")
+    before = method.settings(facts())
+    assert method.settings(facts()) == before
+    assert clone(method).settings(facts()) == before
+    changes: list[dict[str, Any]] = [{"n_rows": 10**7}, {"budget": Budget(10.0, 1e-5)}, {"row_l2": 2.0}]
+    for change in [*changes, {"rows_per_unit": 9}, {"loss": Squared()}]:
+        assert method.settings(facts(**change)) != before, change
+
+
+def test_defaults() -> None:
+    """The defaults that the docstring states, from public facts."""
+    text, dense = facts(n_rows=20_000, n_features=40_000, n_nonzero=500), facts(row_l2=10.0)
+    one = ScreenRefine().settings(text)
+    assert not one.selection
+    assert (one.rounds, one.clip, one.screening_share, one.rescale_share) == (1, 0.5, 0.5, 0.03)
+    assert one.centre == 8.0
+    assert one.refine.row_bound == pytest.approx(math.hypot(0.2, 0.05))
+    assert 0.25 <= one.refine.slope_clip <= 0.5
+    two = ScreenRefine().settings(dense)
+    assert two.selection
+    assert (two.rounds, two.clip, two.screening_share, two.rescale_share, two.centre) == (2, 0.5, 0.65, 0.1, 0.0)
+    assert two.refine.slope_clip == 0.5
+    regression = ScreenRefine(noise="gaussian").settings(facts(loss=Squared(), label=6.0))
+    assert (regression.rounds, regression.clip, regression.refine.slope_clip) == (1, 1.5, 2.0)
+    assert regression.rescale is None
+    assert regression.centre == 8.0 * 6.0
+    assert ScreenRefine().settings(facts(budget=None, n_nonzero=10)).rounds == 5
+    assert ScreenRefine().default_nonzero(facts(n_features=300)) == int(1000 / (2 * math.log(300)))
+    assert ScreenRefine().default_nonzero(facts(n_rows=2, n_features=5000)) == 1
+    assert ScreenRefine().default_nonzero(facts(n_rows=10**6, n_features=5)) == 5
+    assert ScreenRefine().default_nonzero(facts(row_l2=10.0)) == int(1000 * budget_mu(Budget(1.0, 1e-5)) / 60)
+    assert ScreenRefine().default_nonzero(facts(row_l2=10.0, n_nonzero=99)) == 4  # it replaces n_nonzero
+    assert ScreenRefine().bounds_wanted() == ("row_l2", "row_linf")
+    assert ScreenRefine(noise="gaussian").bounds_wanted() == ("row_l2",)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "setting"),
+    [
+        ("rounds", 3, lambda run: run.rounds),
+        ("clip", 0.125, lambda run: run.clip),
+        ("slope_clip", 0.125, lambda run: run.refine.slope_clip),
+        ("screening_share", 0.25, lambda run: run.screening_share),
+        ("start_share", 0.5, lambda run: run.start_share),
+        ("rescale_share", 0.25, lambda run: run.rescale_share),
+        ("centre", 3.0, lambda run: run.centre),
+        ("determinant_share", 0.125, lambda run: run.refine.log_determinant),
+        ("row_bound", 0.5, lambda run: run.refine.row_bound / math.hypot(1, 0.25)),
+    ],
+)
+def test_what_the_user_sets_is_what_runs(parameter: str, value: float, setting: Any) -> None:
+    """Parameters given replace the defaults, also through set_params of the estimator around them."""
+    model = SparseClassifier(method=ScreenRefine(noise="gaussian")).set_params(**{f"method__{parameter}": value})
+    assert setting(model.method.settings(facts())) == pytest.approx(value)
+    assert setting(ScreenRefine(noise="gaussian").settings(facts())) != pytest.approx(value)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_defaults_scale_with_features_and_labels(noise: Any, loss: str) -> None:
+    """Rows times 8, their bounds too: an eighth of the weights. Labels times 8: eight times the weights."""
+    X, y = problem(loss, n=400)
+    bounds = Bounds(row_l2=2.5, row_linf=1.0, label=4.0)
+
+    def fit(rows: float, labels: float) -> Any:
+        scaled = replace(bounds, row_l2=2.5 * rows, row_linf=rows, label=4.0 * labels)
+        target = y if loss == "logistic" else labels * y
+        method = ScreenRefine(noise=noise)
+        return estimator_for(loss)(5.0, n_nonzero=3, method=method, bounds=scaled, random_state=0).fit(rows * X, target)
+
+    one, rows = fit(1, 1), fit(8, 1)
+    assert np.count_nonzero(one.coef_) > 0
+    np.testing.assert_allclose(8 * rows.coef_, one.coef_, rtol=1e-6)
+    np.testing.assert_allclose(rows.intercept_, one.intercept_, rtol=1e-6)
+    if loss == "squared":
+        labels = fit(1, 8)
+        np.testing.assert_allclose(labels.coef_, 8 * one.coef_, rtol=1e-6)
+        np.testing.assert_allclose(labels.intercept_, 8 * one.intercept_, rtol=1e-6)
+
+
+# --- rounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("budget", [5.0, None])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("n_nonzero", "rounds"), [(6, 2), (6, 3), (4, 3), (5, 4), (9, 4), (12, 2), (12, 5)])
+def test_rounds_choose_other_features_each_time(
+    recorder: type[RecordingCurator],
+    noise: Any,
+    budget: float | None,
+    n_classes: int,
+    n_nonzero: int,
+    rounds: int,
+) -> None:
+    """Supports grow by disjoint parts up to n_nonzero; no round drops a feature, and none is chosen twice."""
+    X, y = labels_of("squared_hinge", n_classes, 200)
+    model = SparseClassifier(
+        budget,
+        n_nonzero=n_nonzero,
+        method=ScreenRefine(rounds, noise, rescale_share=0.0),
+        loss="squared_hinge",
+        bounds=BOUNDS,
+        random_state=1,
+    ).fit(X, y)
+    kept = np.count_nonzero(model.coef_, axis=1)
+    assert np.all(kept <= n_nonzero)
+    # On the released grid a score can vanish, hardly two; a choice cannot.
+    assert kept.min() >= n_nonzero - (noise == "gaussian" and budget is not None)
+    outputs = len(model.coef_)
+    for k in range(outputs):
+        supports = [set(query.features) for name, query in recorder.asked if name == "refine" and query.output == k]
+        assert len(supports) == model.n_iter_ <= rounds
+        assert all(before <= after for before, after in pairwise(supports))
+        assert len(supports[-1]) <= n_nonzero
+        per_round = math.ceil(n_nonzero / model.n_iter_)
+        assert all(len(after) - len(before) <= per_round for before, after in zip([set(), *supports], supports))
+
+
+def test_a_later_round_is_screened_at_the_refined_model(recorder: type[RecordingCurator]) -> None:
+    """Its gradient is taken at the weights that the round before released."""
+    X, y = problem("logistic")
+    method = ScreenRefine(2, "gaussian", rescale_share=0.0)
+    SparseClassifier(5.0, n_nonzero=4, method=method, bounds=BOUNDS, random_state=1).fit(X, y)
+    screens = [query for name, query in recorder.asked if name == "screen"]
+    refined = [query for name, query in recorder.asked if name == "refine"]
+    assert np.count_nonzero(screens[0].weights[:-1]) == 0
+    np.testing.assert_array_equal(np.flatnonzero(screens[1].weights[:-1, 0]), refined[0].features)
+
+
+# --- what is not allowed ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any attempt to make a generator fails the test."""
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("the error came after noise was drawn")
+
+    monkeypatch.setattr(tulle.fitting, "keyed_generator", refuse)
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("budget", [1.0, None])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        *(("rounds", value, "must be an integer >= 1 or None") for value in (0, -1, 2.5, "many")),
+        *(("screening_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, "half", True)),
+        *(("start_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan, None)),
+        *(("rescale_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan)),
+        *(("determinant_share", value, "must lie in (0, 0.5]") for value in (0, 0.6, np.nan)),
+        *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("row_bound", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("centre", value, "must be a finite number >= 0") for value in (-1.0, np.nan, np.inf)),
+        *(("noise", value, "must be 'auto', 'gaussian' or 'selection'") for value in ("laplace", None)),
+        ("refinement", "magic", "must be 'objective' or 'statistics'"),
+    ],
+    ids=str,
+)
+def test_ranges_of_parameters(loss: str, budget: float | None, name: str, value: Any, message: str) -> None:
+    """Each parameter, with its name, its range and the value in the message."""
+    X, y = problem(loss)
+    with pytest.raises(ValueError, match=re.escape(f"ScreenRefine({name}=...) {message}, got {value!r}")):
+        estimator_for(loss)(budget, method=ScreenRefine(**{name: value}), bounds=BOUNDS).fit(X, y)
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize(
+    ("method", "loss", "labels", "message"),
+    [
+        (ScreenRefine(start_share=0.5, rescale_share=0.5), "logistic", 2, "leave nothing for screening and refining"),
+        (ScreenRefine(refinement="statistics"), "logistic", 2, "refinement='statistics') needs loss='squared', not"),
+        (ScreenRefine(), "logistic", 3, "ScreenRefine rests on the convexity of the loss in one margin at a time"),
+        (TwoStage(), "logistic", 3, "TwoStage rests on the convexity of the loss in one margin at a time"),
+        (TwoStage(constant=0), "logistic", 2, "TwoStage(constant=...) must be a finite number > 0, got 0"),
+        (TwoStage(constant=np.inf), "logistic", 2, "TwoStage(constant=...) must be a finite number > 0, got inf"),
+    ],
+    ids=["shares", "statistics", "softmax", "softmax-two-stage", "constant-0", "constant-inf"],
+)
+def test_combinations_that_cannot_be(method: Any, loss: str, labels: int, message: str) -> None:
+    """Refused with words, before noise is drawn."""
+    X, y = labels_of(loss, labels)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SparseClassifier(method=method, loss=loss, bounds=BOUNDS).fit(X, y)
+
+
+class OwnLogistic(Logistic):
+    """A subclass may say anything of itself."""
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("method", ["screen_refine", "two_stage"])
+def test_a_loss_of_the_users_own_is_refused(method: Any) -> None:
+    """Clipping cannot enforce convexity."""
+    X, y = problem("logistic")
+    with pytest.raises(ValueError, match=r"which is not known of OwnLogistic\(\); use method='hard_thresholding'"):
+        SparseClassifier(method=method, loss=OwnLogistic(), bounds=BOUNDS).fit(X, y)
+
+
+# --- what is not bad -------------------------------------------------------------------------------------------------
+
+
+def strange(which: str) -> tuple[Array, Array]:
+    """Good input that looks bad; the labels are 0 and 1."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (60, 5)), (np.arange(60) % 3 == 0).astype(float)
+    if which == "empty rows and constant columns":
+        X[:10], X[:, 1], X[10:, 2] = 0.0, 0.0, 3.0
+    elif which == "nothing at all":
+        X[:] = 0.0
+    elif which == "two rows":
+        X, y = X[:2], np.array([0.0, 1.0])
+    elif which == "one feature":
+        X = X[:, :1]
+    elif which == "one empty feature":
+        X = np.zeros((60, 1))
+    elif which == "enormous":
+        X = 1e200 * X
+    elif which == "tiny":
+        X = 1e-200 * X
+    return X, y
+
+
+STRANGE = [
+    "empty rows and constant columns",
+    "nothing at all",
+    "two rows",
+    "one feature",
+    "one empty feature",
+    "enormous",
+    "tiny",
+]
+METHODS: list[Any] = [
+    ScreenRefine(noise="gaussian"),
+    ScreenRefine(noise="selection"),
+    ScreenRefine(rounds=3, noise="gaussian"),
+    ScreenRefine(rounds=2, noise="selection"),
+    TwoStage(),
+]
+
+
+@pytest.mark.parametrize("which", STRANGE)
+@pytest.mark.parametrize("method", METHODS, ids=["gaussian", "selection", "gaussian-3", "selection-2", "two-stage"])
+@pytest.mark.parametrize("budget", [0.1, 50.0, None])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_strange_rows_are_fitted(which: str, method: Any, budget: float | None, fit_intercept: bool) -> None:
+    """No error once noise is drawn: dense and sparse rows, two losses, some weights and all of them."""
+    X, y = strange(which)
+    for number, loss in enumerate(("logistic", "squared", "poisson")):
+        for n_nonzero in (1, X.shape[1]):
+            rows = sp.csr_array(X) if number % 2 else X
+            model = estimator_for(loss)(
+                budget,
+                n_nonzero=n_nonzero,
+                method=method,
+                loss=loss,
+                bounds=BOUNDS,
+                fit_intercept=fit_intercept,
+                random_state=number,
+            ).fit(rows, y)
+            assert np.all(np.isfinite(model.coef_))
+            assert np.all(np.isfinite(model.intercept_))
+            assert fit_intercept or np.all(model.intercept_ == 0)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_scores_that_all_vanish_leave_an_empty_support(loss: str, fit_intercept: bool) -> None:
+    """One empty feature and 40 seeds: the released grid holds a zero, and then there is nothing to refine."""
+    X = np.zeros((50, 1))
+    y = np.arange(50.0) % 2
+    model = estimator_for(loss)(1.0, method=ScreenRefine(noise="gaussian"), bounds=BOUNDS, fit_intercept=fit_intercept)
+    weights = [clone(model).set_params(random_state=seed).fit(X, y).coef_.ravel()[0] for seed in range(40)]
+    assert 0 in weights
+    assert np.count_nonzero(weights) > 20
+
+
+@pytest.mark.parametrize("label", [1e-12, 1e12, 1e150])
+@pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
+@pytest.mark.parametrize("method", METHODS[:2], ids=["gaussian", "selection"])
+def test_label_bounds_of_any_size(label: float, loss: str, method: Any) -> None:
+    """A bound far from all labels drowns or clips them, and nothing else."""
+    X, y = problem(loss)
+    model = SparseRegressor(1.0, n_nonzero=3, method=method, loss=loss, bounds=replace(BOUNDS, label=label)).fit(X, y)
+    assert np.all(np.isfinite(model.coef_))
+    assert np.isfinite(model.intercept_)
+
+
+@pytest.mark.parametrize("people", [30, 300, 3000])
+@pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage"])
+def test_many_rows_of_a_person(people: int, method: Any) -> None:
+    """The budget holds for any number of rows, however useless the model."""
+    X, y = problem("logistic")
+    bounds = replace(BOUNDS, rows_per_person=people)
+    model = SparseClassifier(1.0, n_nonzero=2, method=method, bounds=bounds, random_state=0).fit(X, y)
+    assert 0.98 < model.privacy_.epsilon <= 1
+    assert np.all(np.isfinite(model.coef_))
+
+
+# --- accuracy --------------------------------------------------------------------------------------------------------
+
+
+TRUE = [4, 20, 40, 41]
+
+
+def easy(n: int, loss: str, seed: int) -> tuple[Array, Array]:
+    """A hundred features of which four matter."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 100))
+    margins = X[:, TRUE] @ np.array([3.0, -3.0, 2.5, 2.5]) + 1.0
+    if loss == "squared":
+        return X, margins + 0.3 * rng.standard_normal(n)
+    return X, (rng.random(n) < expit(margins)).astype(float)
+
+
+EASY_BOUNDS = Bounds(row_l2=6.4, row_linf=1.0, label=9.0)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+def test_an_easy_support_is_found_and_beats_the_null_model(loss: str, noise: Any) -> None:
+    """6,000 rows at epsilon = 4, three seeds: the true features and most of what can be explained."""
+    for seed in range(3):
+        X, y = easy(7000, loss, seed)
+        model = estimator_for(loss)(
+            4.0, n_nonzero=4, method=ScreenRefine(noise=noise), bounds=EASY_BOUNDS, random_state=seed
+        ).fit(X[:6000], y[:6000])
+        assert model.support_.tolist() == TRUE
+        score = model.score(X[6000:], y[6000:])
+        null = max(np.mean(y), 1 - np.mean(y)) if loss == "logistic" else 0.0
+        assert score > null + (0.15 if loss == "logistic" else 0.8)
+
+
+def test_a_last_round_with_room_for_fewer_loses_no_good_feature() -> None:
+    """Three features in two rounds (two and one) at an epsilon where choices are clear: three good ones of four."""
+    for seed in range(3):
+        X, y = easy(6000, "logistic", seed)
+        method = ScreenRefine(rounds=2, noise="selection")
+        model = SparseClassifier(20.0, n_nonzero=3, method=method, bounds=EASY_BOUNDS, random_state=seed).fit(X, y)
+        assert len(model.support_) == 3
+        assert set(model.support_) <= set(TRUE)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+def test_the_intercept_is_right_on_classes_of_unequal_size(noise: Any) -> None:
+    """95 % ones and features that say little: the mean probability is theirs, and so is every prediction."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, (4000, 50))
+    y = (rng.random(4000) < expit(logit(0.95) + 0.5 * X[:, 0])).astype(float)
+    for seed in range(3):
+        model = SparseClassifier(
+            2.0,
+            n_nonzero=2,
+            method=ScreenRefine(noise=noise),
+            bounds=Bounds(row_l2=5.0, row_linf=1.0),
+            random_state=seed,
+        ).fit(X, y)
+        assert 0.88 < model.predict_proba(X)[:, 1].mean() < 0.985
+        assert model.score(X, y) >= 0.94
+
+
+def calibration_slope(margins: Array, y: Array) -> float:
+    """The factor on the margins (and an offset beside it) that describes the labels best: 1 is calibrated."""
+    A = np.column_stack([margins, np.ones(len(margins))])
+    found = root(lambda b: A.T @ (expit(A @ b) - y), np.array([1.0, 0.0]), method="hybr")
+    return float(found.x[0])
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("distortion", [{}, {"slope_clip": 0.3, "row_bound": 0.5}], ids=["default", "distorted"])
+def test_rescaling_calibrates_probabilities(noise: Any, distortion: dict[str, float]) -> None:
+    """The slope of calibration on fresh rows is near 1; without the rescaling, strongly clipped rows put it far off."""
+    X, y = easy(11_000, "logistic", 5)
+
+    def slope(rescale_share: float | None) -> float:
+        model = SparseClassifier(
+            4.0,
+            n_nonzero=4,
+            method=ScreenRefine(noise=noise, rescale_share=rescale_share, **distortion),
+            bounds=EASY_BOUNDS,
+            random_state=0,
+        ).fit(X[:7000], y[:7000])
+        return calibration_slope(model.decision_function(X[7000:]), y[7000:])
+
+    assert 0.65 < slope(None) < 1.5
+    if distortion:
+        assert not 0.65 < slope(0.0) < 1.5
+
+
+# --- the noise that is drawn -----------------------------------------------------------------------------------------
+
+
+def test_the_refinement_has_the_noise_that_was_billed() -> None:
+    """On empty rows a refinement is centre - b / penalty: 4,000 draws have the deviation that the bill states.
+
+    The spread of the estimate is 1.1 %; both limits are six of its deviations away, a false alarm has probability
+    below 1e-8. A third of the noise, or the noise without its factor 2, is far outside.
+    """
+    method = ScreenRefine(noise="selection", rounds=1, start_share=0.0, rescale_share=0.0)
+    bounds = Bounds(row_linf=1.0, row_l2=2.0, label=1.0)
+    d = 400
+    draws = []
+    for seed in range(10):
+        model = SparseRegressor(
+            1.0, 1e-5, n_nonzero=d, method=method, bounds=bounds, fit_intercept=False, random_state=seed
+        ).fit(np.zeros((30, d)), np.zeros(30))
+        draws.append(model.coef_)
+    public = facts(
+        n_rows=30,
+        n_features=d,
+        n_nonzero=d,
+        loss=Squared(),
+        row_l2=2.0,
+        label=1.0,
+        fit_intercept=False,
+    )
+    constants = method.settings(public).refine
+    billed = next(line.noise_per_sensitivity for line in model.privacy_.bill if line.release == "refine")
+    moves = 2 * constants.slope_clip * constants.row_bound
+    wanted = billed * moves / constants.penalty
+    # The noise that hides where the solver stopped adds half a percent to the variance at most.
+    assert 0.93 * wanted < np.std(draws) < 1.08 * wanted
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+def test_what_is_chosen_on_empty_rows_is_left_to_chance(noise: Any) -> None:
+    """Three of 12 features, 40 seeds: all features have their turn (one is left out with probability 1e-4)."""
+    X, y = np.zeros((60, 12)), np.arange(60.0) % 2
+    model = SparseClassifier(1.0, n_nonzero=3, method=ScreenRefine(1, noise, rescale_share=0.0), bounds=BOUNDS)
+    chosen = [tuple(clone(model).set_params(random_state=seed).fit(X, y).support_) for seed in range(40)]
+    assert len(set(chosen)) > 30
+    assert set().union(*chosen) == set(range(12))
+
+
+# --- two stage -------------------------------------------------------------------------------------------------------
+
+
+def test_two_stage_is_the_baseline_of_the_papers() -> None:
+    """One round of noisy maxima, the whole loss, unscaled rows, half of the cost each, and nothing else."""
+    public = facts(n_nonzero=6, row_l2=2.0, row_linf=1.0)
+    run = TwoStage().settings(public)
+    assert run.selection
+    assert run.rescale is None
+    assert (run.rounds, run.screening_share, run.start_share, run.centre) == (1, 0.5, 0.0, 0.0)
+    assert run.refine.slope_clip == 1.0
+    assert run.refine.row_bound == pytest.approx(2.0 * math.hypot(1, 0.25))
+    assert [release.name for release in TwoStage().releases(public)] == ["select", "refine"]
+    unit = 0.25 * run.refine.row_bound**2
+    assert run.refine.penalty == pytest.approx(6 * unit)
+    assert TwoStage(constant=2.5).settings(public).refine.penalty == pytest.approx(15 * unit)
+    assert TwoStage().settings(facts(loss=Squared(), label=3.0)).refine.slope_clip == 3.0
+    assert TwoStage().get_params() == {"constant": 1.0}
+    assert clone(TwoStage(constant=2.0)).constant == 2.0
+
+
+@pytest.mark.parametrize(("eps", "delta"), BUDGETS)
+@pytest.mark.parametrize("loss", ["logistic", "squared", "squared_hinge"])
+def test_two_stage_noise_as_published(eps: float, delta: float, loss: str) -> None:
+    """Kifer, Smith and Thakurta 2012 at half of epsilon: epsilon/2 over s pure choices, and G sqrt(8 log(2/delta) +
+    4 e) / e on the linear term; the report has the true epsilon of this noise, and warns if it is the larger one."""
+    X, y = problem(loss, n=50)
+    model = estimator_for(loss)(
+        eps, delta, n_nonzero=3, method="two_stage", loss=loss, calibration="published", bounds=BOUNDS, random_state=0
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    lines = {line.release: line for line in model.privacy_.bill}
+    assert 2 / lines["select"].noise_per_sensitivity == pytest.approx(eps / 2 / 3)
+    e = eps / 2
+    deviation = math.sqrt(8 * math.log(2 / delta) + 4 * e) / e
+    assert 2 * lines["refine"].noise_per_sensitivity == pytest.approx(deviation)
+    true = model.privacy_.epsilon
+    assert model.privacy_.asked == (eps, delta)
+    warned = [str(one.message) for one in caught if issubclass(one.category, PrivacyWarning)]
+    assert (true > eps) == bool(warned)
+    if warned:
+        assert f"for epsilon = {eps:g} proves only epsilon = {true:.4g}" in warned[0]
+    assert 0.3 * eps < true < 4 * eps
+
+
+def test_two_stage_as_published_says_how_much_it_proves_of_people() -> None:
+    """The paper's noise is for one row: for people with five rows each it proves over 3 where 1 is claimed."""
+    X, y = problem("logistic", n=50)
+    bounds = replace(BOUNDS, rows_per_person=5)
+    model = SparseClassifier(1.0, 1e-5, n_nonzero=3, method="two_stage", calibration="published", bounds=bounds)
+    with pytest.warns(PrivacyWarning, match=r"the published noise for epsilon = 1 proves only epsilon = 3\.\d"):
+        model.fit(X, y)
+    assert 3 < model.privacy_.epsilon < 4
+    assert "MORE than was asked for" in " ".join(str(model.privacy_).split())
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_published_noise_that_no_paper_prints() -> None:
+    """screen_refine is tulle's own, and the papers' formulas need a delta."""
+    X, y = problem("logistic")
+    with pytest.raises(ValueError, match="no paper prints noise for 'screen_refine'; use method='two_stage'"):
+        SparseClassifier(method="screen_refine", calibration="published", bounds=BOUNDS).fit(X, y)
+    with pytest.raises(ValueError, match="the published noise needs delta > 0"):
+        SparseClassifier(1.0, 0.0, method="two_stage", calibration="published", bounds=BOUNDS).fit(X, y)
+
+
+# --- auto ------------------------------------------------------------------------------------------------------------
+
+DENSE = {"row_l2": 10.0, "row_linf": 1.0, "n_nonzero": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "chosen"),
+    [
+        pytest.param({}, ScreenRefine, id="text-classification"),
+        pytest.param({"loss": Squared()}, ScreenRefine, id="text-regression"),
+        pytest.param({"loss": Poisson()}, ScreenRefine, id="text-counts"),
+        pytest.param({"loss": OneVsRest(SquaredHinge(), 3)}, ScreenRefine, id="several-classes"),
+        pytest.param({"loss": Softmax(3)}, HardThresholding, id="softmax"),
+        pytest.param({"loss": OwnLogistic()}, HardThresholding, id="own-loss"),
+        pytest.param({"loss": OneVsRest(OwnLogistic(), 3)}, HardThresholding, id="own-loss-several-classes"),
+        pytest.param({"budget": None}, HardThresholding, id="no-privacy"),
+        pytest.param({"budget": None, "n_nonzero": 100}, ScreenRefine, id="no-privacy-all-features"),
+        pytest.param({"budget": None, "n_nonzero": 100, "loss": Softmax(3)}, HardThresholding, id="no-privacy-softmax"),
+        pytest.param({"as_published": True}, HardThresholding, id="published"),
+        pytest.param(DENSE, ScreenRefine, id="dense-classification"),
+        pytest.param({**DENSE, "loss": Squared()}, HardThresholding, id="dense-regression"),
+        pytest.param({**DENSE, "loss": Squared(), "n_rows": 40}, ScreenRefine, id="dense-regression-few-rows"),
+        pytest.param({**DENSE, "loss": Huber(), "n_nonzero": 90}, ScreenRefine, id="dense-regression-many-weights"),
+    ],
+)
+def test_auto_chooses_by_public_facts(change: dict[str, Any], chosen: type) -> None:
+    """The rule, case by case; everything that is asked of Auto is passed on to what it chose."""
+    public = facts(**change)
+    method = Auto().choose(public)
+    assert type(method) is chosen
+    assert Auto().describe(public) == method.describe(public)
+    name = "hard thresholding (DP-IGHT)" if chosen is HardThresholding else "screen and refine"
+    assert Auto().describe(public).startswith(name)
+    releases = method.releases(public)
+    assert Auto().releases(public) == releases
+    assert Auto().n_iterations(public) == method.n_iterations(public)
+    assert Auto().n_passes(public) == method.n_passes(public)
+    if public.budget is not None and not public.as_published:
+        plan = calibrate(releases, public.budget)
+        assert Auto().signal_to_noise(public, plan) == method.signal_to_noise(public, plan)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("budget", [2.0, None])
+def test_auto_is_the_method_that_it_names(loss: str, budget: float | None) -> None:
+    """The report of a fit by default names the method, and the weights are those of that method."""
+    X, y = problem(loss)
+    model = estimator_for(loss)(budget, n_nonzero=3, bounds=Bounds(row_l2=2.0, label=4.0), random_state=0)
+    auto = clone(model).fit(X, y)
+    name = "hard_thresholding" if budget is None else "screen_refine"
+    assert auto.privacy_.method.startswith(name.replace("_", " ").replace("screen refine", "screen and refine"))
+    np.testing.assert_array_equal(auto.coef_, clone(model).set_params(method=name).fit(X, y).coef_)
+
+
+def test_auto_with_published_noise_is_that_of_the_hard_thresholding_paper() -> None:
+    """calibration="published" means what it meant before there was a choice."""
+    X, y = problem("logistic")
+    bounds = Bounds(row_l2=2.0)
+    auto, plain = (
+        SparseClassifier(4.0, 1e-5, n_nonzero=3, method=method, calibration="published", bounds=bounds, random_state=0)
+        for method in ("auto", "hard_thresholding")
+    )
+    for model in (auto, plain):
+        with pytest.warns(PrivacyWarning, match=r"the published noise for epsilon = 4 proves only epsilon = 4\.84"):
+            model.fit(X, y)
+    assert auto.privacy_ == plain.privacy_
+    np.testing.assert_array_equal(auto.coef_, plain.coef_)
