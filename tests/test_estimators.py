@@ -9,6 +9,7 @@ import json
 import math
 import pickle
 import re
+import warnings
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -22,9 +23,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.losses import Huber, Logistic, Loss, OneVsRest, Squared, SquaredHinge
-from tulle.methods import HardThresholding
+import tulle.fitting
+from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle.losses import Huber, Logistic, Loss, OneVsRest, Squared, SquaredHinge, resolve_loss
+from tulle.methods import HardThresholding, ScreenRefine, TwoStage
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient
 from tulle.rows import Rows
@@ -83,7 +85,7 @@ def test_the_signature_of_bounds_starts_as_in_the_issue() -> None:
     assert {"normalise", "rows_per_person"} <= set(parameters)
 
 
-@pytest.mark.parametrize("cls", [SparseClassifier, SparseRegressor, HardThresholding, Bounds])
+@pytest.mark.parametrize("cls", [SparseClassifier, SparseRegressor, HardThresholding, ScreenRefine, TwoStage, Bounds])
 def test_the_docstring_lists_every_parameter(cls: type) -> None:
     """Each parameter has a line "name : type, default=..." with its real default."""
     text = inspect.getdoc(cls) or ""
@@ -106,7 +108,15 @@ def test_the_docstring_lists_every_fitted_attribute(cls: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tulle", "tulle.estimators", "tulle.privacy", "tulle.methods.hard_thresholding", "tulle.audit"]
+    "module",
+    [
+        "tulle",
+        "tulle.estimators",
+        "tulle.privacy",
+        "tulle.methods.hard_thresholding",
+        "tulle.methods.screen_refine",
+        "tulle.audit",
+    ],
 )
 def test_the_examples_in_docstrings_run(module: str) -> None:
     """There are examples, and they print what they say."""
@@ -350,9 +360,10 @@ def test_a_pickled_model_holds_no_rows() -> None:
 
 @both
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
-def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any) -> None:
+@pytest.mark.parametrize("method", [HardThresholding, ScreenRefine])
+def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any, method: Any) -> None:
     """Asked, proved, the bill, the unit, bounds, who saw what: in attributes, in print, in JSON."""
-    model = fitted(cls, epsilon=2.0, delta=1e-6, method=HardThresholding(noise=noise))
+    model = fitted(cls, epsilon=2.0, delta=1e-6, method=method(noise=noise))
     report = model.privacy_
     assert report.asked == (2.0, 1e-6)
     assert 1.98 < report.epsilon <= 2.0
@@ -360,7 +371,7 @@ def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any
     assert report.calibration == "rigorous"
     assert "one row" in report.unit
     assert f"{N}, is public" in report.unit
-    assert "hard thresholding" in report.method
+    assert ("hard thresholding" if method is HardThresholding else "screen and refine") in report.method
     assert all(line.count >= 1 and line.noise_per_sensitivity > 0 for line in report.bill)
     assert all(0 < line.epsilon_alone < report.epsilon or len(report.bill) == 1 for line in report.bill)
     assert 0 < report.floating_point_slack < 1e-6
@@ -667,6 +678,87 @@ def test_labels_outside_the_bound_are_clipped() -> None:
         for targets in (np.clip(TARGETS, -1, 1), np.where(np.abs(TARGETS) > 1, 1e3 * TARGETS, TARGETS))
     )
     np.testing.assert_array_equal(one.coef_, other.coef_)
+
+
+# --- fits that are hopeless ------------------------------------------------------------------------------------------
+
+GUESSING = r"rows of .* features at epsilon = .*: the model is expected to be no better than guessing"
+
+
+def leukemia_like(shape: tuple[int, int] = (72, 7129)) -> tuple[Any, Any]:
+    """Far more features than rows."""
+    return np.random.default_rng(0).standard_normal(shape), np.arange(shape[0]) % 2
+
+
+def guessing_is_expected(model: Any, shape: tuple[int, int]) -> bool:
+    """Whether a fit of rows of this shape would warn, from the model and the shape alone."""
+    loss = resolve_loss(model.loss, "classification" if isinstance(model, SparseClassifier) else "regression")
+    return tulle.fitting._hopeless(model._request(loss, shape[0]), shape)
+
+
+@both
+@pytest.mark.parametrize("method", ["auto", "screen_refine", "hard_thresholding"])
+@pytest.mark.parametrize("bounds", [Bounds(normalise=True, label=1.0), Bounds(row_l2=90.0, label=1.0)], ids=str)
+def test_a_fit_that_can_only_guess_warns_before_it_spends(
+    monkeypatch: pytest.MonkeyPatch, cls: Any, method: Any, bounds: Bounds
+) -> None:
+    """72 rows of 7,129 features at epsilon = 1. As an error, the warning leaves an open ledger unbilled."""
+    rows, labels = leukemia_like()
+    model = cls(1.0, 1e-5, method=method, bounds=bounds)
+    assert guessing_is_expected(model, rows.shape)
+    with pytest.warns(UserWarning, match=f"^72 {GUESSING}, .* use more rows, fewer features or a larger epsilon"):
+        model.fit(rows, labels)
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("a generator was made: noise would have been drawn")
+
+    monkeypatch.setattr(tulle.fitting, "keyed_generator", refuse)
+    with Ledger(Budget(10.0, 1e-5)) as ledger, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="no better than guessing"):
+            clone(model).fit(rows, labels)
+    assert ledger.fits == []
+
+
+def test_the_warning_names_the_line_that_called_fit() -> None:
+    """Not a line within tulle."""
+    rows, labels = leukemia_like((30, 2000))
+    with pytest.warns(UserWarning, match="no better than guessing") as caught:
+        SparseClassifier(0.1, 1e-5, bounds=Bounds(row_l2=1.0)).fit(rows, labels)
+    assert [one.filename for one in caught if "guessing" in str(one.message)] == [__file__]
+
+
+@both
+def test_whether_a_fit_warns_does_not_depend_on_the_rows(cls: Any) -> None:
+    """Rows that one feature explains and rows of zeros: both warn, or neither does."""
+    for n, expected in ((30, True), (3000, False)):
+        labels = np.arange(n) % 2
+        clear = np.zeros((n, 40))
+        clear[:, 0] = 2 * labels - 1
+        for rows in (clear, np.zeros((n, 40))):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                cls(1.0, 1e-5, n_nonzero=2, bounds=Bounds(row_l2=1.0, label=1.0)).fit(rows, labels)
+            assert any("no better than guessing" in str(one.message) for one in caught) == expected
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0, None])
+def test_the_demo_does_not_warn(epsilon: float | None) -> None:
+    """20,242 rows of 47,236 features with row_l2 = 1, as in examples/demo.py, at all of its budgets."""
+    rows = sp.random_array((20_242, 47_236), density=1e-6, rng=np.random.default_rng(0), format="csr")
+    model = SparseClassifier(epsilon, 1e-5, n_nonzero=1000, bounds=Bounds(row_l2=1.0))
+    assert epsilon is None or not guessing_is_expected(model, rows.shape)
+    if epsilon is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.fit(rows, np.arange(20_242) % 2)
+
+
+def test_undeclared_bounds_warn_only_if_no_bound_could_help() -> None:
+    """Before they are estimated, the best shape that the rows can have counts."""
+    assert guessing_is_expected(SparseClassifier(0.1, 1e-5), (72, 7129))
+    assert not guessing_is_expected(SparseClassifier(8.0, 1e-5), (72, 7129))
+    assert guessing_is_expected(SparseClassifier(8.0, 1e-5, bounds=Bounds(row_l2=1.0)), (72, 7129))
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

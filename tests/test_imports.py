@@ -25,7 +25,9 @@ def test_import_tulle_loads_no_heavy_package() -> None:
     assert loaded.isdisjoint({*HEAVY, "sklearn", "scipy", "numpy"})
 
 
-@pytest.mark.parametrize("name", ["SparseClassifier", "SparseRegressor", "Ledger", "Budget", "Bounds"])
+@pytest.mark.parametrize(
+    "name", ["SparseClassifier", "SparseRegressor", "Ledger", "Budget", "Bounds", "PrivateSearch", "private_score"]
+)
 def test_the_front_door_loads_no_heavy_package(name: str) -> None:
     """Every name of the front door can be imported without the accountant's library, numba or matplotlib."""
     loaded = loaded_by(f"from tulle import {name}")
@@ -47,7 +49,8 @@ def test_the_front_door_lists_its_names_and_refuses_others() -> None:
     """`dir(tulle)` is the front door, each name resolves, and an unknown one is an AttributeError that names it."""
     import tulle
 
-    assert dir(tulle) == ["Bounds", "Budget", "Ledger", "SparseClassifier", "SparseRegressor", "__version__"]
+    names = ["Bounds", "Budget", "Ledger", "PrivateSearch", "SparseClassifier", "SparseRegressor"]
+    assert dir(tulle) == [*names, "__version__", "private_score"]
     assert all(getattr(tulle, name) is not None for name in dir(tulle))
     with pytest.raises(AttributeError, match="module 'tulle' has no attribute 'SparseForest'"):
         tulle.SparseForest  # noqa: B018

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks on both estimators: no failures, and no expected failures either."""
+"""scikit-learn's own checks on the estimators and on the search: no failures, and no expected failures either."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
-from tulle import Bounds, SparseClassifier, SparseRegressor
+from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
+from tulle.methods import ScreenRefine
 
 # The checks use features of a few units and labels of a few hundred at most; whatever lies outside is clipped.
 BOUNDS = Bounds(row_l2=10.0, row_linf=5.0, label=100.0)
+
+METHODS: list[Any] = [ScreenRefine(noise="gaussian"), ScreenRefine(noise="selection"), "two_stage"]
 
 ESTIMATORS = [
     SparseClassifier(),
@@ -22,6 +25,13 @@ ESTIMATORS = [
     SparseRegressor(bounds=BOUNDS),
     SparseClassifier(loss="squared_hinge"),
     SparseRegressor(loss="huber"),
+    SparseRegressor(method="hard_thresholding", bounds=BOUNDS),
+    # Several classes by the logistic loss are a softmax, which these methods refuse: with words, but the checks have
+    # three classes.
+    *(SparseClassifier(method=method, loss="squared_hinge", bounds=BOUNDS) for method in METHODS),
+    *(SparseRegressor(method=method, bounds=BOUNDS) for method in METHODS),
+    PrivateSearch(SparseClassifier(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
+    PrivateSearch(SparseRegressor(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
 ]
 
 

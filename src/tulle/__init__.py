@@ -10,20 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Bounds", "Budget", "Ledger", "SparseClassifier", "SparseRegressor", "__version__"]
+__all__ = [
+    "Bounds",
+    "Budget",
+    "Ledger",
+    "PrivateSearch",
+    "SparseClassifier",
+    "SparseRegressor",
+    "__version__",
+    "private_score",
+]
 
 if TYPE_CHECKING:
     from tulle.bounds import Bounds
     from tulle.estimators import SparseClassifier, SparseRegressor
     from tulle.privacy import Budget, Ledger
+    from tulle.scores import private_score
+    from tulle.tuning import PrivateSearch
 
 # The rooms are opened on first use: importing tulle costs no more than this file.
 _ROOMS = {
     "Bounds": "tulle.bounds",
     "Budget": "tulle.privacy",
     "Ledger": "tulle.privacy",
+    "PrivateSearch": "tulle.tuning",
     "SparseClassifier": "tulle.estimators",
     "SparseRegressor": "tulle.estimators",
+    "private_score": "tulle.scores",
 }
 
 

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tulle.bounds import Bounds
 from tulle.events import FloatArray
-from tulle.fitting import FitRequest, possible_plans, run_fit
+from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
 from tulle.privacy import Budget, PrivacyWarning
@@ -36,10 +36,11 @@ _PARAMETERS = """
         In [0, 1). None is min(1e-5, 1 / (10 n)). At 1 / n or more a warning says that such a delta allows publishing
         somebody's row.
     n_nonzero : int or None, default=None
-        Non-zero weights (per class where there are more than two), at least 1. None: n min(mu, 1) / (2 log d), within
-        [1, d], with mu the Gaussian privacy parameter of the budget: about as many as the data can tell apart.
-    method : str or object of `tulle.methods`, default="auto"
-        The algorithm. An object carries its own parameters.
+        Non-zero weights (per class where there are more than two), at least 1. None: what the method says, for "auto"
+        n / (2 log d), or n mu / 60 on dense features of equal size, with mu the budget's Gaussian parameter.
+    method : {{"auto", "screen_refine", "hard_thresholding", "two_stage"}} or object, default="auto"
+        The algorithm; "auto" chooses from public quantities alone. An object of `tulle.methods` carries its own
+        parameters.
     loss : str or `tulle.losses.Loss`, default="{loss}"
         {losses}
     bounds : Bounds or None, default=None
@@ -71,6 +72,19 @@ _PARAMETERS = """
     privacy_ : PrivacyReport
         What was asked, what is proved, the bill, the assumptions. Print it.
 """
+
+
+def seed_of(state: Any) -> int | None:
+    """The seed that a random_state stands for; None for none. A generator of the user's is drawn from once."""
+    if state is None:
+        return None
+    if isinstance(state, numbers.Integral) and int(state) >= 0:
+        return int(state)
+    if isinstance(state, np.random.RandomState):
+        return int(state.randint(2**31))
+    if isinstance(state, np.random.Generator):
+        return int(state.integers(2**63))
+    raise ValueError(f"random_state must be None, an integer >= 0, a RandomState or a Generator, got {state!r}")
 
 
 def _document(cls: type, **words: str) -> None:
@@ -126,15 +140,22 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     # --- fitting ---
 
-    def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> FloatArray:
-        """The weights of shape (features + 1, outputs), with `privacy_`, `n_iter_` and `n_passes_` set."""
+    def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
         request = self._request(loss, X.shape[0])
         plans = possible_plans(request, X.shape)
         progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
-        fitted = run_fit(request, X, targets, groups, progress.advance)
+        self._keep(run_fit(request, X, targets, groups, progress.advance))
         progress.finish()
+
+    def _keep(self, fitted: Fitted) -> None:
+        """Become the model that a fit gave."""
         self.n_iter_, self.n_passes_, self.privacy_ = fitted.n_iter, fitted.n_passes, fitted.privacy
-        return fitted.weights
+        self.coef_, self.intercept_ = self._shaped(fitted.weights)
+        self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
+
+    def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
+        """coef_ and intercept_ of weights of shape (features + 1, outputs)."""
+        raise NotImplementedError
 
     def _request(self, loss: Loss, n_rows: int) -> FitRequest:
         return FitRequest(
@@ -146,7 +167,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
             bounds=Bounds() if self.bounds is None else self.bounds,
             calibration=self.calibration,
             fit_intercept=bool(self.fit_intercept),
-            seed=self._seed(),
+            seed=seed_of(self.random_state),
         )
 
     def _budget(self, n_rows: int) -> Budget | None:
@@ -162,18 +183,6 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
                 stacklevel=6,
             )
         return budget
-
-    def _seed(self) -> int | None:
-        state: Any = self.random_state
-        if state is None:
-            return None
-        if isinstance(state, numbers.Integral) and int(state) >= 0:
-            return int(state)
-        if isinstance(state, np.random.RandomState):
-            return int(state.randint(2**31))
-        if isinstance(state, np.random.Generator):
-            return int(state.integers(2**63))
-        raise ValueError(f"random_state must be None, an integer >= 0, a RandomState or a Generator, got {state!r}")
 
     # --- using a fitted model ---
 
@@ -192,11 +201,6 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         rows = Rows(X, np.zeros(X.shape[0]))
         rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
         return np.vstack([block.margins(weights, 1.0) for block in rows.blocks])
-
-    def _keep(self, coef: FloatArray, intercept: Any) -> None:
-        self.coef_ = coef
-        self.intercept_ = intercept
-        self.support_ = np.flatnonzero(np.any(np.atleast_2d(coef) != 0, axis=0))
 
     def sparsify(self) -> Any:
         """Hold `coef_` as a sparse array (2-dimensional for classifiers, 1-dimensional for regressors).
@@ -297,6 +301,11 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
         -------
         self
         """
+        self._fit(*self._prepare(X, y), groups)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray, Loss]:
+        """The checked rows, the targets as the loss wants them, and the loss; sets `classes_`."""
         X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -306,10 +315,10 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
                 f"{self.classes_[0]!r}"
             )
         loss = resolve_loss(self.loss, "classification", len(self.classes_))
-        targets = np.asarray(codes if loss.n_outputs > 1 else 2 * codes - 1, dtype=np.float64)
-        weights = self._fit(X, targets, loss, groups)
-        self._keep(weights[:-1].T.copy(), weights[-1].copy())
-        return self
+        return X, np.asarray(codes if loss.n_outputs > 1 else 2 * codes - 1, dtype=np.float64), loss
+
+    def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
+        return weights[:-1].T.copy(), weights[-1].copy()
 
     def decision_function(self, X: Any) -> FloatArray:
         """The margin of each row: of shape (n,) for two classes, else (n, classes)."""
@@ -373,14 +382,20 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         -------
         self
         """
+        self._fit(*self._prepare(X, y), groups)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray, Loss]:
+        """The checked rows, the targets, and the loss."""
         X, y = self._checked(X, y, y_numeric=True)
         targets = np.asarray(y, dtype=np.float64)
         loss = resolve_loss(self.loss, "regression")
         if isinstance(loss, Poisson) and targets.min() < 0:
             raise ValueError("loss='poisson' needs targets >= 0 (counts), but some are negative; use another loss")
-        weights = self._fit(X, targets, loss, groups)
-        self._keep(weights[:-1, 0].copy(), float(weights[-1, 0]))
-        return self
+        return X, targets, loss
+
+    def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
+        return weights[:-1, 0].copy(), float(weights[-1, 0])
 
     def predict(self, X: Any) -> FloatArray:
         """The predicted target of each row."""
