@@ -6,6 +6,7 @@ Real data is looked for in the folder named by the environment variable ``TULLE_
 from __future__ import annotations
 
 import bz2
+import gzip
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,20 @@ def dp_ight_figure1(n: int, d: int, s: int, *, logistic: bool = False, seed: int
     rng = np.random.default_rng(seed)
     X = rng.uniform(-2, 2, (n, d))
     X *= np.minimum(1.0, 2 * s / np.linalg.norm(X, axis=1))[:, None]
+    return _with_targets(X, s, logistic, rng)
+
+
+def dpsl_kt_figure2(n: int, d: int, s: int, *, logistic: bool = False, seed: int = 0) -> LinearProblem:
+    """The synthetic data of figure 2 of the DPSL-KT paper (Wang and Gu, AAAI 2020).
+
+    Features uniform on (-1, 1); weights and targets as in `dp_ight_figure1`.
+    """
+    rng = np.random.default_rng(seed)
+    return _with_targets(rng.uniform(-1, 1, (n, d)), s, logistic, rng)
+
+
+def _with_targets(X: FloatArray, s: int, logistic: bool, rng: np.random.Generator) -> LinearProblem:
+    n, d = X.shape
     weights = np.zeros(d)
     weights[rng.choice(d, s, replace=False)] = rng.uniform(-1, 1, s)
     margins = X @ weights
@@ -97,11 +112,78 @@ def load_rcv1_subset(folder: str | os.PathLike[str] | None = None) -> Split:
 
     Read from ``rcv1_subset.svm.bz2`` in LIBSVM format. Other documents than LIBSVM's rcv1_train.binary.
     """
-    from sklearn.datasets import load_svmlight_file
-
-    path = data_folder(folder) / "rcv1_subset.svm.bz2"
-    with bz2.open(path) as file:
-        X, y = load_svmlight_file(file, n_features=47_236)
+    X, y = _read_svmlight(folder, "rcv1_subset.svm.bz2", 47_236)
     order = np.random.default_rng(0).permutation(23_808)
     train, test = order[:20_242], order[20_242:]
     return Split(X[train], y[train], X[test], y[test])
+
+
+def load_imdb_ratings(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Film reviews (25,000 + 25,000 × 74,849) and their ratings, (stars - 5.5) / 4.5 in [-1, 1].
+
+    Word counts c become 1 + log c, and rows are normalised: both row by row, looking at no other row. Read from
+    ``imdb_train.svm.bz2`` and ``imdb_test.svm.bz2`` (Maas et al. 2011).
+    """
+    parts: list[Any] = []
+    for name in ("imdb_train.svm.bz2", "imdb_test.svm.bz2"):
+        X, y = _read_svmlight(folder, name, 74_849)
+        X.data = 1.0 + np.log(X.data)
+        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        parts += [sp.csr_array(sp.diags_array(1 / np.maximum(norms, 1e-300)) @ X), (y - 5.5) / 4.5]
+    return Split(*parts)
+
+
+def load_a9a(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Adult census (32,561 + 16,281 × 123 indicators, labels ±1); ``a9a_train.svm.bz2`` and ``a9a_test.svm.bz2``."""
+    train, test = (_read_svmlight(folder, f"a9a_{part}.svm.bz2", 123) for part in ("train", "test"))
+    return Split(*train, *test)
+
+
+def load_pneumonia(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Chest X-rays of 28 × 28 pixels in [0, 1], labels 0 and 1: training and test part of ``pneumoniamnist.npz``."""
+    with np.load(data_folder(folder) / "pneumoniamnist.npz") as file:
+        parts = [file[f"{part}_{what}"] for part in ("train", "test") for what in ("images", "labels")]
+    images = [part.reshape(len(part), -1) / 255.0 for part in parts]
+    return Split(images[0], parts[1].ravel().astype(float), images[2], parts[3].ravel().astype(float))
+
+
+# Round numbers above the largest value of each of Covertype's ten measurements, in UCI's order of columns.
+_COVERTYPE_RANGES = np.array([4000, 360, 90, 1500, 800, 7500, 255, 255, 255, 7500])
+
+
+def load_covertype(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Covertype (464,809 + 116,203 × 54): class 2 (1) against the rest (0), in a fixed random split.
+
+    The ten measurements are divided by public round numbers, so that all entries lie in about [-1, 1]. Read from
+    ``covtype.data.gz`` in UCI's layout.
+    """
+    with gzip.open(data_folder(folder) / "covtype.data.gz") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
+    X, y = table[:, :54].astype(np.float64), (table[:, 54] == 2).astype(float)
+    X[:, :10] /= _COVERTYPE_RANGES
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[: int(0.8 * len(y))], order[int(0.8 * len(y)) :]
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def load_golub(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Leukaemia gene expression (48 + 24 × 7,129), ALL (0) against AML (1), in a fixed random split.
+
+    Values become sign(v) log(1 + |v|), entry by entry. Read from ``golub.csv.gz``.
+    """
+    with gzip.open(data_folder(folder) / "golub.csv.gz", "rt") as file:
+        next(file)
+        lines = [line.rstrip().split(",") for line in file]
+    values = np.array([line[1:] for line in lines], dtype=float)
+    X, y = np.sign(values) * np.log1p(np.abs(values)), np.array([line[0] == "AML" for line in lines], dtype=float)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:48], order[48:]
+    return Split(X[train], y[train], X[test], y[test])
+
+
+def _read_svmlight(folder: str | os.PathLike[str] | None, name: str, n_features: int) -> tuple[Any, FloatArray]:
+    from sklearn.datasets import load_svmlight_file
+
+    with bz2.open(data_folder(folder) / name) as file:
+        X, y = load_svmlight_file(file, n_features=n_features)
+    return sp.csr_array(X), y
