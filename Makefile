@@ -34,9 +34,10 @@ bench: .venv/extra-plot
 docs: .venv/extra-docs
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
-# Redraws the pictures in docs/pictures; the RCV1 picture needs TULLE_DATA.
+# Redraws the pictures in docs/pictures; those on real data need TULLE_DATA.
 pictures: .venv/extra-docs
 	OMP_NUM_THREADS=2 $(BIN)/python docs/pictures/draw.py
+	$(BIN)/python docs/pictures/compare.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from pathlib import Path
@@ -53,6 +54,68 @@ def test_table_of_published_noise_is_true() -> None:
             proved = epsilon(method.published(public, budget), budget.delta)
             digits = 3 if float(figure) < 100 else 4
             assert math.isclose(float(figure), proved, rel_tol=0.6 * 10 ** (1 - digits)), (claimed, delta, rule)
+
+
+def figures(name: str) -> list[dict[str, str]]:
+    with (ROOT / "docs/pictures" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cells(page: str, first: str) -> list[list[str]]:
+    """The rows of the table on a page whose first heading is `first`."""
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_table_of_real_data_is_the_measured_one() -> None:
+    """Each figure of the table in docs/choosing.md is the mean in the CSV file beside the picture."""
+    measured = {(row["data"], row["method"], row["epsilon"]): float(row["loss"]) for row in figures("methods_real")}
+    rows = cells("choosing.md", "data set")
+    assert len(rows) >= 7
+    for data, asked, *printed in rows:
+        for method, figure in zip(("auto", "hard_thresholding", "two_stage"), printed):
+            assert float(figure) == pytest.approx(measured[data, method, str(float(asked))], abs=5.1e-4), (
+                data,
+                method,
+            )
+        for method, figure in zip(("no privacy", "null model"), printed[3:]):
+            assert float(figure) == pytest.approx(measured[data, method, ""], abs=5.1e-4), (data, method)
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "name", "columns"),
+    [
+        ("choosing.md", "set", "oracle", ("defaults", "oracle_tuned", "no_privacy", "null_model")),
+        ("tuning.md", "set", "private_search", ("defaults", "search", "defaults_median", "search_median")),
+    ],
+)
+def test_other_tables_are_the_measured_ones(page: str, first: str, name: str, columns: tuple[str, ...]) -> None:
+    """Likewise for the defaults beside oracle tuning, and for PrivateSearch beside the defaults."""
+    measured = {(row["data"], float(row["epsilon"])): row for row in figures(name)}
+    rows = cells(page, first)
+    assert len(rows) == len(measured)
+    for data, asked, *printed in rows:
+        for column, figure in zip(columns, printed):
+            assert float(figure) == pytest.approx(float(measured[data, float(asked)][column]), abs=5.1e-4), data
+
+
+def test_auto_is_within_a_tenth_of_the_best_on_the_papers_settings() -> None:
+    """What docs/choosing.md says of the synthetic picture, from its figures."""
+    errors = {}
+    for row in figures("methods_synthetic"):
+        setting = (row["figure"], row["model"], row["n"], row["epsilon"])
+        errors.setdefault(setting, {})[row["method"]] = float(row["relative_error"])
+    private = {setting: found for setting, found in errors.items() if len(found) == 4}
+    assert len(private) == 40
+    worst = max(found["auto"] / min(found.values()) for found in private.values())
+    stated = float(re.search(r"within (\d+) % of the best", (ROOT / "docs/choosing.md").read_text())[1])  # type: ignore[index]
+    assert worst <= 1 + stated / 100 <= 1.1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

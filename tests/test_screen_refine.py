@@ -154,7 +154,7 @@ def test_what_is_asked_equals_the_plan(
         wanted["start"] = 1
     wanted["moments" if "refinement" in parameters else "refine"] = rounds * outputs
     # Without privacy nothing is cut, and nothing rescaled.
-    if budget is not None and parameters.get("rescale_share", loss in CLASSIFICATION):
+    if budget is not None and parameters.get("rescale_share", loss in CLASSIFICATION or not selection):
         wanted |= {"spread": outputs, "rescale": outputs}
     assert planned == wanted
 
@@ -315,7 +315,7 @@ def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: Public
         unit = math.sqrt(max(square, 1e-3 * run.spread_bound**2)) * length
         b = run.rescale.intercept_value
         rows = np.column_stack([X @ w / unit, np.full(n, b)]) if a else (X @ w / unit)[:, None]
-        middle = np.array([min(unit, 3.0), intercept / b]) if a else np.array([min(unit, 3.0)])
+        middle = np.array([0.0, intercept / b]) if a else np.zeros(1)
         theta = ridge_fit(
             shortened(rows, run.rescale.row_bound), y, loss, run.rescale.slope_clip, run.rescale.penalty, middle
         )
@@ -382,7 +382,7 @@ def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
     ).fit(X, y)
     public = recorder.facts[-1]
     run = method.settings(public)
-    assert (run.rescale is not None) == (loss in CLASSIFICATION)
+    assert (run.rescale is not None) == (loss in CLASSIFICATION or noise == "gaussian")
     targets = 2 * y - 1 if loss in CLASSIFICATION else np.clip(y, -4, 4)
     coef, intercept = plain_screen_refine(shortened(X, 2.5), targets, loss, 4, public, run)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=2e-3, atol=2e-5)
@@ -550,8 +550,10 @@ def test_defaults() -> None:
     assert two.refine.slope_clip == 0.5
     regression = ScreenRefine(noise="gaussian").settings(facts(loss=Squared(), label=6.0))
     assert (regression.rounds, regression.clip, regression.refine.slope_clip) == (1, 1.5, 2.0)
-    assert regression.rescale is None
-    assert regression.centre == 8.0 * 6.0
+    assert regression.rescale is not None
+    assert (regression.rescale_share, regression.rescale.slope_clip) == (0.03, 1.5)
+    assert regression.centre == 4.0 * 6.0
+    assert ScreenRefine(noise="selection").settings(facts(loss=Squared(), label=6.0)).rescale is None
     assert ScreenRefine().settings(facts(budget=None, n_nonzero=10)).rounds == 5
     assert ScreenRefine().default_nonzero(facts(n_features=300)) == int(1000 / (2 * math.log(300)))
     assert ScreenRefine().default_nonzero(facts(n_rows=2, n_features=5000)) == 1

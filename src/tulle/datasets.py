@@ -186,4 +186,4 @@ def _read_svmlight(folder: str | os.PathLike[str] | None, name: str, n_features:
 
     with bz2.open(data_folder(folder) / name) as file:
         X, y = load_svmlight_file(file, n_features=n_features)
-    return sp.csr_array(X), y
+    return X, y  # its indices have 32 bits, and keep them when rows are chosen: liblinear takes no others

@@ -111,7 +111,7 @@ class ScreenRefine(BaseEstimator):
         the larger class look useful.
     rescale_share : float or None, default=None
         In [0, 1): the part of the cost spent on the length of the weights and on the intercept at the end. None: 0.03
-        for classification (0.1 with selection noise), 0 for regression, whose weights are not distorted by default.
+        with Gaussian noise; with selection noise 0.1 for classification and 0 for regression.
     clip : float or None, default=None
         Largest slope kept in screening, > 0. None: 1/2 for the logistic loss, a quarter of the label bound for
         regression. Where all slopes are cut, screening goes by their signs and loses nothing.
@@ -129,8 +129,9 @@ class ScreenRefine(BaseEstimator):
         cost of 3 nothing is gained, and it stays there.
     centre : float or None, default=None
         The largest margin, in units of the label bound for regression, that the ridge's centre may give a row; >= 0.
-        It points where the noisy screening scores point: the screening is used twice for one price. None: 8
-        with Gaussian screening in one round, else 0. Selection noise has no scores, and no centre.
+        It points where the noisy screening scores point: the screening is used twice for one price. None: 8 for
+        classification and 4 for regression with Gaussian screening in one round, else 0. Selection noise has no
+        scores, and no centre.
     refinement : {"objective", "statistics"}, default="objective"
         "statistics" (squared loss only) refines by noisy second moments of the chosen features and the target.
 
@@ -306,7 +307,7 @@ class ScreenRefine(BaseEstimator):
         unit = constants.row_bound / public.label if max(constants.row_bound, public.label) < math.inf else 1.0
         query = SecondMoments(features, constants.row_bound, constants.intercept_value, unit)
         moments = query.as_matrix(ask("moments", query))
-        # A symmetric matrix of noise has eigenvalues up to twice its deviation times sqrt(size).
+        # Noise can make small eigenvalues negative; the penalty is their floor.
         ridge = constants.penalty / public.n_rows
         values, vectors = np.linalg.eigh(moments[:size, :size])
         inverse = vectors / np.maximum(values, ridge)
@@ -323,8 +324,8 @@ class ScreenRefine(BaseEstimator):
         # Where noise hides the spread, a thirtieth of the bound is as good a guess as any.
         unit = math.sqrt(max(square, 1e-3 * settings.spread_bound**2)) * max(length, 1e-300)
         mixing = w[features] / unit
-        # Margins of a fitted classifier are of the order of 1 to 3; pull there if they look larger.
-        centre = np.append(min(unit, 3.0), w[d:, 0] * (a / b if a else 0.0))
+        # The ridge pulls to the constant model: where noise rules, that is what is left.
+        centre = np.append(0.0, w[d:, 0] * (a / b if a else 0.0))
         minimiser = Minimiser(
             features,
             constants.slope_clip,
@@ -356,13 +357,13 @@ class ScreenRefine(BaseEstimator):
         share = self.screening_share or (0.65 if selection else 0.5)
         rescale_share = self.rescale_share
         if rescale_share is None:
-            rescale_share = (0.1 if selection else 0.03) if classify else 0.0
+            rescale_share = 0.03 if not selection else 0.1 if classify else 0.0
         if not private:
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
         refine = self._refinement(public, selection, rounds)
         centre = self.centre
         if centre is None:
-            centre = 8.0 if private and rounds == 1 else 0.0
+            centre = (8.0 if classify else 4.0) if rounds == 1 else 0.0
         if selection or not private:
             centre = 0.0  # which features were chosen says nothing of their signs; without noise the data say it all
         return Settings(
@@ -408,8 +409,8 @@ class ScreenRefine(BaseEstimator):
 
     def _rescaling(self, public: PublicFacts) -> Refinement:
         binary = _binary(public)
-        # The whole loss, or nearly: at a slope of twice that of margin 0 a row is as wrong as can be.
-        tau = 2 * binary.default_clip(public.label)
+        # For classification the whole loss, or nearly: at twice the slope of margin 0 a row is as wrong as can be.
+        tau = binary.default_clip(public.label) * (2 if binary.kind == "classification" else 1)
         b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
         bound = math.hypot(_RESCALE_BOUND, b)
         return self._constants(public, tau, bound, b, _RESCALE_DETERMINANT / public.loss.n_outputs)
