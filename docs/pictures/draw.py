@@ -102,7 +102,7 @@ def rcv1() -> None:
     axes.annotate(f"no privacy, 1,000 weights: {without:.3f}", (10, without), (0, 4), **right_label())
     axes.axhline(dense, color=GREY, linestyle=":", linewidth=1)
     axes.annotate(f"no privacy, all 47,236 weights: {dense:.3f}", (10, dense), (0, -12), **right_label())
-    axes.set(xlabel="privacy loss ε", ylabel="test error", xlim=(0, 10.3), ylim=(0, 0.125))
+    axes.set(xlabel="privacy loss ε", ylabel="test error", xlim=(0, 10.3), ylim=(0, 0.155))
     axes.set_title("RCV1 subset: 20,242 rows, 47,236 features, mean of 10 seeds", loc="left", fontsize=11)
     axes.legend(frameon=False, loc="upper right")
     save(figure, "rcv1_error", ("epsilon", "model", "test_error", "standard_deviation"), rows)

@@ -450,8 +450,9 @@ def _clipped_rows(
         squares = np.einsum("ij,ij->i", columns, columns)
     else:
         lengths = np.diff(columns.indptr)
-        line = np.repeat(np.arange(block.n_rows), lengths)
+        line = np.repeat(np.arange(block.n_rows, dtype=np.int32), lengths)
         squares = np.bincount(line, columns.data**2, minlength=block.n_rows)
+        del line
     norms = np.sqrt(squares + intercept_value**2) * (1.0 + 2.0**-52 * (columns.shape[1] + 8))
     # Written so that a length which is not a number counts as nothing.
     scale = np.where(norms <= bound, 1.0, np.where(norms < np.inf, bound / norms, 0.0))
@@ -460,7 +461,8 @@ def _clipped_rows(
         clipped = columns * scale[:, None]
         clipped[~np.isfinite(clipped)] = 0.0
         return np.hstack([clipped, intercept_value * scale[:, None]]) if intercept_value else clipped
-    data, indices, indptr = columns.data * scale[line], columns.indices, columns.indptr
+    columns.data *= np.repeat(scale, lengths)  # a copy of the block's own, made for this question
+    data, indices, indptr = columns.data, columns.indices, columns.indptr
     width = columns.shape[1]
     if intercept_value:  # one more entry at the end of each row
         data = np.insert(data, indptr[1:], intercept_value * scale)
