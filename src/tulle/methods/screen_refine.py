@@ -71,6 +71,14 @@ class Refinement:
     log_determinant: float
     intercept_value: float
 
+    def minimiser(
+        self, features: npt.NDArray[np.intp], centre: FloatArray, output: int, mixing: FloatArray | None = None
+    ) -> Minimiser:
+        """The question that goes with them."""
+        return Minimiser(
+            features, self.slope_clip, self.row_bound, self.penalty, centre, self.intercept_value, mixing, output
+        )
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -285,19 +293,9 @@ class ScreenRefine(BaseEstimator):
         centre: FloatArray,
         output: int,
     ) -> FloatArray:
-        a = constants.intercept_value
         if self.refinement == "statistics":
             return self._by_moments(ask, public, constants, features, len(centre))
-        minimiser = Minimiser(
-            features,
-            constants.slope_clip,
-            constants.row_bound,
-            constants.penalty,
-            centre,
-            intercept_value=a,
-            output=output,
-        )
-        return np.asarray(ask("refine", minimiser))
+        return np.asarray(ask("refine", constants.minimiser(features, centre, output)))
 
     @staticmethod
     def _by_moments(
@@ -326,17 +324,7 @@ class ScreenRefine(BaseEstimator):
         mixing = w[features] / unit
         # The ridge pulls to the constant model: where noise rules, that is what is left.
         centre = np.append(0.0, w[d:, 0] * (a / b if a else 0.0))
-        minimiser = Minimiser(
-            features,
-            constants.slope_clip,
-            constants.row_bound,
-            constants.penalty,
-            centre,
-            intercept_value=b,
-            mixing=mixing,
-            output=output,
-        )
-        theta = ask("rescale", minimiser)
+        theta = ask("rescale", constants.minimiser(features, centre, output, mixing))
         new = np.zeros_like(w)
         new[features] = mixing * max(float(theta[0]), 0.0)
         if a:
