@@ -551,7 +551,7 @@ def test_more_rows_per_person_mean_smaller_default_steps(loss: Loss) -> None:
 def test_selection_noise_recovers_the_weights_of_figure_1(
     n: int, d: int, s: int, bounds: Bounds, trials: int, largest_error: float
 ) -> None:
-    """Synthetic data of DP-IGHT figure 1 at epsilon = 2, delta = 0.01: the mean relative error stays below a threshold."""
+    """Synthetic data of DP-IGHT figure 1 at epsilon = 2, delta = 0.01: mean relative error below a threshold."""
     errors = []
     for seed in range(trials):
         X, y, weights = dp_ight_figure1(n, d, s, seed=seed)
