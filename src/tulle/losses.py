@@ -313,6 +313,11 @@ LOSSES: dict[str, type[Loss]] = {
 }
 
 
+def of_one_output(loss: Loss) -> Loss:
+    """The two-class loss behind a one-against-the-rest loss; any other loss itself."""
+    return loss.binary if isinstance(loss, OneVsRest) else loss
+
+
 def certified_convex(loss: Loss) -> bool:
     """Whether a loss is known to be convex with the curvature that it states, one output at a time.
 

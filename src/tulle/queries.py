@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.events import FloatArray
-from tulle.losses import Loss, Norm, OneVsRest, certified_convex
+from tulle.losses import Loss, Norm, OneVsRest, certified_convex, of_one_output
 from tulle.mechanisms import HardThreshold, ObjectivePerturbation, ObjectiveSensitivity, Sensitivity
 from tulle.minimise import PART_ROWS, Part, PenalisedSum
 from tulle.public import PublicFacts
@@ -366,15 +366,14 @@ class Minimiser(Query):
         loss = public.loss
         if not certified_convex(loss):
             raise ValueError(f"{loss!r} is not a loss of one output, of tulle's own, that is known to be convex")
-        return loss.binary if isinstance(loss, OneVsRest) else loss
+        return of_one_output(loss)
 
     def _curvature(self, public: PublicFacts) -> float:
         return self._loss(public).curvature_within(self.slope_clip, public.label)
 
-    def _gradient_bound(self, public: PublicFacts) -> float:
-        """What a unit's rows can move the gradient by; without privacy nothing bounds it."""
-        bound = 2.0 * self.slope_clip * self.row_bound * public.rows_per_unit
-        return bound if bound < math.inf else 1.0
+    def _gradient_moves(self, public: PublicFacts) -> float:
+        """How far replacing a unit can move the gradient; inf without privacy, where nothing bounds it."""
+        return 2.0 * self.slope_clip * self.row_bound * public.rows_per_unit
 
     def _tolerance(self, public: PublicFacts) -> float:
         """The length of the gradient at which the solver may stop.
@@ -384,20 +383,19 @@ class Minimiser(Query):
         gradient's sum, which is n contributions added up by parts.
         """
         n = public.n_rows
-        square = self._curvature(public) * self.row_bound**2
-        typical = self.penalty + n * square / max(len(self.centre), 1) if square < math.inf else math.inf
-        hidden = 0.1 * self._gradient_bound(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
         additions = PART_ROWS + math.ceil(n / PART_ROWS) + len(self.centre) + 8
+        rounding = 8 * additions * 2.0**-53 * n
+        if math.isinf(self._gradient_moves(public)):  # nothing is to be hidden
+            return rounding
+        typical = self.penalty + n * self._curvature(public) * self.row_bound**2 / max(len(self.centre), 1)
+        hidden = 0.1 * self._gradient_moves(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
         slope = self.slope_clip + (public.label if public.label < math.inf else 0.0)
-        rounding = 8 * additions * 2.0**-53 * n * slope * self.row_bound
-        if math.isinf(rounding):
-            rounding = 8 * additions * 2.0**-53 * n
-        return max(rounding, hidden * self.penalty / typical)
+        return max(rounding * slope * self.row_bound, hidden * self.penalty / typical)
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         square = self._curvature(public) * self.row_bound**2
         moves = ObjectiveSensitivity(
-            gradient=2.0 * self.slope_clip * self.row_bound * public.rows_per_unit,
+            gradient=self._gradient_moves(public),
             log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,
             # Both answers are off by up to tolerance / penalty; a quarter more for a gradient computed in floats.
             minimiser=2.5 * self._tolerance(public) / self.penalty,

@@ -233,7 +233,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             if best is None or trial.score > best.score:
                 best = trial
         assert best is not None  # the law of the number of trials has no 0
-        self._keep(best, search, (proved, accountant), n_rows, n_held_out, seed)
+        self._keep(best, self._report(best, search, (proved, accountant), n_rows, n_held_out, seed))
         return self
 
     def _settings(self) -> tuple[BestOfTrials, Metric, float]:
@@ -316,19 +316,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     # --- what is kept ---
 
-    def _keep(
-        self,
-        best: _Trial,
-        search: BestOfTrials,
-        proved: tuple[float, str],
-        n_rows: int,
-        n_held_out: int,
-        seed: int | None,
-    ) -> None:
-        self.privacy_ = self._report(best, search, proved, n_rows, n_held_out, seed)
+    def _keep(self, best: _Trial, privacy: PrivacyReport) -> None:
         # A later fit of this model must not repeat the noise of its trial.
         best.model.set_params(random_state=self.estimator.random_state, verbose=self.estimator.verbose)
-        best.model.privacy_ = self.privacy_
+        best.model.privacy_ = self.privacy_ = privacy
         self.best_estimator_, self.best_params_, self.best_score_ = best.model, best.params, best.score
 
     def _report(

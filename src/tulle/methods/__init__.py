@@ -8,7 +8,8 @@ from tulle.curator import Ask
 from tulle.events import FloatArray
 from tulle.methods.auto import Auto
 from tulle.methods.hard_thresholding import HardThresholding
-from tulle.methods.screen_refine import ScreenRefine, TwoStage
+from tulle.methods.screen_refine import ScreenRefine
+from tulle.methods.two_stage import TwoStage
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 

@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator
 
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.losses import Loss, OneVsRest, Squared, certified_convex
+from tulle.losses import Squared, certified_convex, of_one_output
 from tulle.mechanisms import Gaussian, HardThreshold, Mechanism, ObjectivePerturbation, TopK
 from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
 from tulle.privacy import Budget, Release, is_number
@@ -234,7 +234,7 @@ class ScreenRefine(BaseEstimator):
         if settings.start_share:
             no_features = np.zeros(w.shape, dtype=bool)
             slopes = ask("start", ClippedGradient(w, settings.clip, "l2", a, no_features, a))[d] / a
-            w[d] = [_binary(public).constant_margin(float(slope)) / a for slope in slopes]
+            w[d] = [of_one_output(public.loss).constant_margin(float(slope)) / a for slope in slopes]
         support = np.zeros((d, outputs), dtype=bool)
         for number in range(settings.rounds):
             scores = self._screen(ask, public, settings, w, support, number)
@@ -380,7 +380,7 @@ class ScreenRefine(BaseEstimator):
             elif not classify:
                 tau = min(public.loss.slope_bound(math.inf, public.label), public.label / 3)
             else:
-                tau = _binary(public).default_clip(public.label)
+                tau = of_one_output(public.loss).default_clip(public.label)
                 if not selection:
                     tau *= min(1.0, max(0.5, (0.02 / scarcity) ** 0.25))
         if bound is None:
@@ -396,7 +396,7 @@ class ScreenRefine(BaseEstimator):
         return self._constants(public, tau, math.hypot(bound, a), a, share / uses)
 
     def _rescaling(self, public: PublicFacts) -> Refinement:
-        binary = _binary(public)
+        binary = of_one_output(public.loss)
         # For classification the whole loss, or nearly: at twice the slope of margin 0 a row is as wrong as can be.
         tau = binary.default_clip(public.label) * (2 if binary.kind == "classification" else 1)
         b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
@@ -410,7 +410,7 @@ class ScreenRefine(BaseEstimator):
         if public.budget is None:
             return Refinement(tau, bound, 0.1 * unit, 0.0, a)
         log_determinant = min(share * public.budget.epsilon, _LARGEST_DETERMINANT)
-        curvature = _binary(public).curvature_within(tau, public.label)
+        curvature = of_one_output(public.loss).curvature_within(tau, public.label)
         penalty = curvature * unit / math.expm1(log_determinant / public.rows_per_unit)
         return Refinement(tau, bound, penalty, log_determinant, a)
 
@@ -469,72 +469,6 @@ class ScreenRefine(BaseEstimator):
         return signal_to_noise(public, screening.mechanism)
 
 
-class TwoStage(ScreenRefine):
-    """The baseline "two stage" of the papers: a private support, then plain objective perturbation on it.
-
-    Kifer, Smith and Thakurta (COLT 2012), as Wang and Gu compare with it. Their choice among all supports of size s
-    cannot be computed; it is replaced by s noisy maxima of |X'y|. Half of the budget chooses; the other half fits, with
-    the whole loss (for squared loss, residuals up to the label bound) and unscaled rows.
-
-    Parameters
-    ----------
-    constant : float, default=1.0
-        c3 > 0: the penalty is c3 s / epsilon, and at least what the paper's theorem needs for its half of the budget,
-        4 / epsilon, both in units of the largest curvature that one row can add.
-    """
-
-    def __init__(self, constant: float = 1.0) -> None:
-        super().__init__(
-            rounds=1,
-            noise="selection",
-            screening_share=0.5,
-            start_share=0.0,
-            rescale_share=0.0,
-            centre=0.0,
-        )
-        self.constant = constant
-
-    def _default_clip(self, public: PublicFacts) -> float:
-        return public.loss.slope_bound(0.0, public.label)  # nothing is cut: the scores are |X'y|
-
-    def _refinement(self, public: PublicFacts, selection: bool, rounds: int) -> Refinement:
-        if not (is_number(self.constant) and 0 < self.constant < math.inf):
-            raise ValueError(f"TwoStage(constant=...) must be a finite number > 0, got {self.constant!r}")
-        tau = _binary(public).slope_bound(math.inf, public.label)
-        if math.isinf(tau) and public.budget is not None:
-            tau = public.label if public.loss.kind == "regression" else 2 * _binary(public).default_clip(public.label)
-        bound = kept_row_norm(public, False)
-        a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
-        # log(1 + epsilon / factor): a penalty of `factor` × curvature × bound² / epsilon.
-        factor = max(self.constant * public.n_nonzero, 4.0 * public.loss.n_outputs * public.rows_per_unit)
-        budget = public.budget
-        share = 0.0 if budget is None else public.rows_per_unit * math.log1p(budget.epsilon / factor) / budget.epsilon
-        return self._constants(public, tau, math.hypot(bound, a), a, share)
-
-    def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
-        """Pure composition of the s choices, and the Gaussian linear term of the paper's theorem 2, for half each."""
-        if budget.delta == 0:
-            raise ValueError("the published noise needs delta > 0")
-        settings, outputs = self.settings(public), public.loss.n_outputs
-        half = budget.epsilon / 2
-        choose = TopK(NoisePerSensitivity(2 * public.n_nonzero * outputs / half), public.n_nonzero, outputs)
-        each = half / outputs
-        # They print the deviation in units of one row's gradient bound; a replaced row moves the gradient by two.
-        deviation = math.sqrt(8 * math.log(2 * outputs / budget.delta) + 4 * each) / each
-        refine = ObjectivePerturbation(
-            NoisePerSensitivity(deviation / (2 * public.rows_per_unit)),
-            settings.refine.log_determinant,
-            _binary(public).one_sided,
-            public.rows_per_unit,
-        )
-        return (Release("select", choose, 1), Release("refine", refine, outputs))
-
-
-def _binary(public: PublicFacts) -> Loss:
-    """The loss of one output."""
-    return public.loss.binary if isinstance(public.loss, OneVsRest) else public.loss
-
-
 def _gaussian(square: float) -> Mechanism:
     """Gaussian noise that costs mu² = `square`."""
     return Gaussian(NoisePerSensitivity(math.sqrt(1 / square)))
@@ -543,4 +477,6 @@ def _gaussian(square: float) -> Mechanism:
 def _perturbation(constants: Refinement, square: float, public: PublicFacts) -> Mechanism:
     """Objective perturbation that costs about mu² = `square` beside its determinant."""
     noise = NoisePerSensitivity(math.sqrt(1 / square))
-    return ObjectivePerturbation(noise, constants.log_determinant, _binary(public).one_sided, public.rows_per_unit)
+    return ObjectivePerturbation(
+        noise, constants.log_determinant, of_one_output(public.loss).one_sided, public.rows_per_unit
+    )
