@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tulle.events import (
     GaussianEvent,
     LaplaceEvent,
     NoisePerSensitivity,
+    PureEvent,
     pure_gaussian_mu,
 )
 from tulle.privacy import gaussian_delta, library_epsilon
@@ -161,6 +163,83 @@ class TestBoundedRange:
             BoundedRangeEvent(span)
 
 
+def response_renyi(epsilon: float, order: float) -> Decimal:
+    """The Rényi divergence of randomised response in sixty digits."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 60, 10**12, -(10**12)
+        e, a = Decimal(epsilon), Decimal(order)
+        moment = ((a * e).exp() + ((1 - a) * e).exp()) / (1 + e.exp())
+        return moment.ln() / (a - 1)
+
+
+class TestPure:
+    @pytest.mark.parametrize("epsilon", [1e-9, 1e-4, 0.01, 0.1, 1.0, 5.0, 50.0, 299.0, 301.0, 5000.0])
+    @pytest.mark.parametrize("order", [1.0001, 1.1, 2.0, 5.0, 32.0, 300.0, 1e4, 1e7])
+    def test_renyi_is_that_of_randomised_response(self, epsilon: float, order: float) -> None:
+        """Never below it, and above by no more than one part in 1e12."""
+        true = response_renyi(epsilon, order)
+        claimed = Decimal(float(PureEvent(epsilon).renyi(np.array([order]))[0]))
+        # Where it is epsilon up to the last digit of floats, the claim is epsilon itself.
+        assert claimed >= min(true, Decimal(epsilon))
+        assert claimed <= true * (1 + Decimal("1e-12"))
+
+    @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0])
+    @pytest.mark.parametrize("order", [1.1, 2.0, 10.0])
+    def test_another_epsilon_has_another_curve(self, epsilon: float, order: float) -> None:
+        true = float(response_renyi(epsilon, order))
+        low, high = (PureEvent(f * epsilon).renyi(np.array([order]))[0] for f in (2 / 3, 3 / 2))
+        assert low < true * 0.9
+        assert high > true * 1.1
+
+    @pytest.mark.parametrize("epsilon", [0.0, 1e-300, 1e-3, 1.0, 50.0, 1e5, 1e300])
+    def test_renyi_grows_with_the_order_up_to_the_pure_epsilon(self, epsilon: float) -> None:
+        curve = PureEvent(epsilon).renyi(ORDERS)
+        assert np.all(np.diff(curve) >= -1e-12 * curve[1:])
+        assert np.all((curve >= 0) & (curve <= epsilon))
+
+    @pytest.mark.parametrize("epsilon", [1e-4, 1e-3, 0.1, 1.0, 10.0])
+    def test_costs_no_less_than_what_is_known_better(self, epsilon: float) -> None:
+        """Laplace noise and exponential mechanisms of the same pure epsilon, in every currency."""
+        worst = PureEvent(epsilon)
+        for event in (LaplaceEvent(NoisePerSensitivity(1 / epsilon)), BoundedRangeEvent(epsilon)):
+            assert event.pure_epsilon() == pytest.approx(worst.pure_epsilon(), rel=1e-12)
+            # The Gaussian of a large range is not the least one.
+            assert epsilon > 1 or event.gaussian_mu() <= worst.gaussian_mu() * (1 + 1e-12)
+            # What the other events put on top of their curves for rounding.
+            assert np.all(event.renyi(ORDERS) <= worst.renyi(ORDERS) + 2e-13 * (1 + ORDERS * epsilon) / (ORDERS - 1))
+
+    @given(st.floats(1e-3, 30), st.lists(st.floats(-1, 1), min_size=2, max_size=6), st.data())
+    def test_a_pure_release_costs_no_more(self, epsilon: float, lean: list[float], data: st.DataObject) -> None:
+        """Any two laws whose ratios stay within exp(±epsilon), at three orders."""
+        weights = data.draw(st.lists(st.floats(1e-3, 1), min_size=len(lean), max_size=len(lean)))
+        # Half the epsilon for the weights and half for what normalising them does.
+        p = np.log(weights) - np.log(np.sum(weights))
+        q = p + np.array(lean) * epsilon / 2
+        q -= np.logaddexp.reduce(q)
+        orders = np.array([1.5, 4.0, 64.0])
+        divergence = [np.logaddexp.reduce(a * p + (1 - a) * q) / (a - 1) for a in orders]
+        assert np.all(PureEvent(epsilon).renyi(orders) >= np.array(divergence) - 1e-9)
+
+    @pytest.mark.parametrize("epsilon", [-1e-9, -1.0, math.nan])
+    def test_a_negative_epsilon_is_refused(self, epsilon: float) -> None:
+        with pytest.raises(ValueError, match="must be >= 0"):
+            PureEvent(epsilon)
+
+    def test_the_ends(self) -> None:
+        nothing, everything = PureEvent(0.0), PureEvent(math.inf)
+        assert nothing.gaussian_mu() == nothing.pure_epsilon() == 0.0
+        assert np.all(nothing.renyi(ORDERS) == 0.0)
+        assert everything.gaussian_mu() == everything.pure_epsilon() == math.inf
+        assert np.all(np.isinf(everything.renyi(ORDERS)))
+
+
+@pytest.mark.parametrize("span", [1e-17, 1e-8, 0.99e-4, 1.01e-4])
+def test_pure_gaussian_mu_of_a_small_epsilon_does_not_vanish(span: float) -> None:
+    """Between the tangent at 0 and the first two terms of the series, where 1 / (1 + exp(epsilon)) is all but 1/2."""
+    tangent = span * math.sqrt(2 * math.pi) / 2
+    assert tangent * (1 - span**2 / 12) * (1 - 1e-11) <= pure_gaussian_mu(span) <= tangent * (1 + 1e-11)
+
+
 @pytest.mark.parametrize("span", [1e-6, 0.1, 1.0, 8.0, 20.0])
 def test_pure_gaussian_mu_dominates_randomised_response_and_is_the_least(span: float) -> None:
     """Lemma 4: the two-point law {+-epsilon} is the worst pure mechanism; a mu 0.1 % smaller does not dominate it."""
@@ -176,7 +255,9 @@ def test_pure_gaussian_mu_of_a_huge_epsilon_promises_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [LaplaceEvent(NoisePerSensitivity(1.0)), BoundedRangeEvent(0.5)], ids=lambda e: type(e).__name__
+    "event",
+    [LaplaceEvent(NoisePerSensitivity(1.0)), BoundedRangeEvent(0.5), PureEvent(0.5)],
+    ids=lambda e: type(e).__name__,
 )
 def test_what_the_pld_accountant_lacks_is_said_and_not_guessed(event: Event) -> None:
     assert event.to_dp_accounting("pld") is None

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import pairwise, product
+from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
+from itertools import pairwise, permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from tulle.events import BoundedRangeEvent, Event, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity
+from tulle.events import (
+    BoundedRangeEvent,
+    Event,
+    ExposedEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    NoisePerSensitivity,
+    PureEvent,
+)
 from tulle.losses import Logistic
 from tulle.mechanisms import Exact, Gaussian, Laplace, TopK
 from tulle.methods import HardThresholding
@@ -20,6 +29,7 @@ from tulle.privacy import (
     Bill,
     Budget,
     GaussianAccountant,
+    OptimalPureAccountant,
     Plan,
     PlanError,
     PureAccountant,
@@ -52,6 +62,10 @@ def selection(noise: float) -> BoundedRangeEvent:
     return BoundedRangeEvent(math.inf if noise == 0 else 2 / noise)
 
 
+def pure(noise: float) -> PureEvent:
+    return PureEvent(math.inf if noise == 0 else 2 / noise)
+
+
 def library(name: str) -> Account:
     def account(composition: tuple[tuple[Event, int], ...], delta: float) -> float:
         result = library_epsilon(composition, delta, name)  # type: ignore[arg-type]
@@ -65,18 +79,24 @@ ACCOUNTS: dict[str, Account] = {
     "gdp": GaussianAccountant().epsilon,
     "renyi": RenyiAccountant().epsilon,
     "pure": PureAccountant().epsilon,
+    "optimal": OptimalPureAccountant().epsilon,
     "best": lambda composition, delta: best_accountant(composition, delta)[0],
     "dp-accounting rdp": library("rdp"),
     "dp-accounting pld": library("pld"),
 }
 
-EVENTS: dict[str, Callable[[float], Event]] = {"gaussian": gaussian, "laplace": laplace, "selection": selection}
+EVENTS: dict[str, Callable[[float], Event]] = {
+    "gaussian": gaussian,
+    "laplace": laplace,
+    "selection": selection,
+    "pure": pure,
+}
 
-# Gaussian noise has no pure epsilon, and the PLD accountant knows no other event of ours under replace-one.
+# Gaussian noise has no pure epsilon, and the PLD accountant bills no other event of ours rightly under replace-one.
 PAIRS = [
     (event, account)
     for event, account in product(EVENTS, ACCOUNTS)
-    if (event, account) != ("gaussian", "pure") and (event == "gaussian" or account != "dp-accounting pld")
+    if (account not in ("pure", "optimal") if event == "gaussian" else account != "dp-accounting pld")
 ]
 
 
@@ -97,6 +117,12 @@ def exact_laplace_epsilon(noise: float, delta: float) -> float:
 def exact_selection_epsilon(noise: float, delta: float) -> float:
     span = 2 / noise
     return max(2 * math.log(math.exp(span / 2) - math.sqrt(delta * math.expm1(span))), 0.0)
+
+
+def exact_pure_epsilon(noise: float, delta: float) -> float:
+    """Of one randomised response: the true answer is left with p (1 - exp(e - span)) = delta."""
+    span = 2 / noise
+    return max(math.log(math.exp(span) - delta * (1 + math.exp(span))), 0.0)
 
 
 @pytest.mark.parametrize(("event", "account"), PAIRS)
@@ -144,10 +170,12 @@ class TestEveryAccountantOnEveryEvent:
             "gaussian": exact_gaussian_epsilon(noise, 1, delta),
             "laplace": exact_laplace_epsilon(noise, delta),
             "selection": exact_selection_epsilon(noise, delta),
+            "pure": exact_pure_epsilon(noise, delta),
         }[event]
         assert ACCOUNTS[account](((EVENTS[event](noise), 1),), delta) >= exact * (1 - 1e-9)
         # The same assertion fails for an event that understates its cost by taking 3/2 of the noise.
-        if exact > 0.5 and account in ("gdp", "best") and event == "gaussian":
+        sharp = {"gaussian": ("gdp", "best"), "pure": ("optimal", "best")}
+        if exact > 0.5 and account in sharp.get(event, ()):
             assert ACCOUNTS[account](((EVENTS[event](1.5 * noise), 1),), delta) < exact
 
 
@@ -200,7 +228,15 @@ class TestNoiseConvention:
         assert not self.pld_agrees(Bare(NoisePerSensitivity(noise)), noise, count)
 
     @pytest.mark.parametrize(
-        ("event", "count"), [(laplace(2.0), 1), (laplace(2.0), 20), (selection(4.0), 20), (selection(4.0), 200)]
+        ("event", "count"),
+        [
+            (laplace(2.0), 1),
+            (laplace(2.0), 20),
+            (selection(4.0), 20),
+            (selection(4.0), 200),
+            (pure(4.0), 20),
+            (pure(40.0), 200),
+        ],
     )
     def test_our_renyi_sums_agree_with_the_library(self, event: Event, count: int) -> None:
         """Never above the library (whose grid of orders is coarser, and which has no curve for ranges)."""
@@ -233,6 +269,184 @@ class TestPureSums:
         apart = epsilon(Plan(steps, first), DELTA)
         assert apart == pytest.approx(0.1 + epsilon(steps, DELTA), rel=1e-12)
         assert apart > epsilon(steps + first, DELTA)
+
+
+def pure_composition(epsilons: Sequence[float]) -> tuple[tuple[Event, int], ...]:
+    return tuple((PureEvent(e), 1) for e in epsilons)
+
+
+def hockey_stick(pairs: Sequence[tuple[float, float]], eps: float) -> float:
+    """The delta at `eps` of two laws, given as the pairs of chances of all answers."""
+    return math.fsum(max(p - math.exp(eps) * q, 0.0) for p, q in pairs)
+
+
+def randomised_responses(epsilons: Sequence[float]) -> list[tuple[float, float]]:
+    """Both chances of every sequence of answers, each written out."""
+    chances = [(1 / (1 + math.exp(-e)), 1 / (1 + math.exp(e))) for e in epsilons]
+    return [
+        (math.prod(c[a] for c, a in zip(chances, answers)), math.prod(c[1 - a] for c, a in zip(chances, answers)))
+        for answers in product((0, 1), repeat=len(epsilons))
+    ]
+
+
+def permute_and_flip(scores: Sequence[float], epsilon: float) -> list[float]:
+    """Its law, for scores that move by at most 1: in a random order, each item is taken with its own chance."""
+    heads = [math.exp(epsilon * (score - max(scores)) / 2) for score in scores]
+    law = [0.0] * len(scores)
+    orders = list(permutations(range(len(scores))))
+    for order in orders:
+        left = 1 / len(orders)
+        for item in order:
+            law[item] += left * heads[item]
+            left *= 1 - heads[item]
+    return law
+
+
+def delta_in_many_digits(epsilon: float, count: int, at: float) -> Decimal:
+    """The delta at `at` of `count` randomised responses, from k = 0 false answers on."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 50, 10**12, -(10**12)
+        e = Decimal(epsilon)
+        odds, total = (-e).exp(), Decimal(0)
+        chance, discount = (1 / (1 + odds)) ** count, (Decimal(at) - count * e).exp()
+        for false in range(count + 1):
+            if discount >= 1:
+                break
+            total += chance * (1 - discount)
+            chance *= odds * (count - false) / (false + 1)
+            discount /= odds**2
+        return total
+
+
+class TestOptimalComposition:
+    """Theorem 2': never below the exact composition of randomised responses, and hardly above."""
+
+    @staticmethod
+    def is_exact(found: float, pairs: Sequence[tuple[float, float]], delta: float) -> bool:
+        """Whether `found` is enough for delta, up to rounding of p - exp(e) q, and a part in a million less is not."""
+        less = found * (1 - 1e-6)
+        return hockey_stick(pairs, found) <= delta + 1e-14 and (found == 0 or hockey_stick(pairs, less) > delta)
+
+    @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2, 0.3])
+    @pytest.mark.parametrize(
+        "epsilons",
+        [(0.5,), (2.0,), (0.1,) * 7, (0.5,) * 10, (3.0,) * 8, (8.0,) * 4, (0.2,) * 4 + (0.5,) * 3, (0.3, 0.6, 0.9)],
+        ids=lambda e: ",".join(map(str, e)),
+    )
+    def test_is_that_of_all_answers_written_out(self, epsilons: tuple[float, ...], delta: float) -> None:
+        pairs = randomised_responses(epsilons)
+        assert self.is_exact(OptimalPureAccountant().epsilon(pure_composition(epsilons), delta), pairs, delta)
+
+    @pytest.mark.parametrize(("span", "count", "delta"), [(0.1, 7, 1e-5), (0.5, 10, 1e-5), (3.0, 8, 1e-2)])
+    def test_wrong_formulas_are_caught(self, span: float, count: int, delta: float) -> None:
+        """One use too few, half the epsilon, 1 % less of it, an exponential mechanism's price: none is enough."""
+        pairs = randomised_responses((span,) * count)
+        for wrong, uses in ((span, count - 1), (span / 2, count), (0.99 * span, count)):
+            found = OptimalPureAccountant().epsilon(((PureEvent(wrong), uses),), delta)
+            assert hockey_stick(pairs, found) > delta * 1.01
+        ranges = RenyiAccountant().epsilon(((BoundedRangeEvent(span), count),), delta)
+        assert hockey_stick(pairs, ranges) > delta * 1.01
+
+    @pytest.mark.parametrize("delta", [1e-6, 1e-3, 1e-2])
+    @pytest.mark.parametrize("span", [0.2, 1.0, 3.0])
+    def test_enough_for_selections_that_depend_on_each_other(self, span: float, delta: float) -> None:
+        """Permute-and-flip among three, five times; each time the neighbours' scores hang on the answer before."""
+
+        def laws(answer: int) -> list[tuple[float, float]]:
+            scores, moves = ((0.0, 0.0, -0.5), (1, -1, -1)) if answer == 0 else ((-1.0, 0.0, 0.3), (-1, 1, 1))
+            other = [score + move for score, move in zip(scores, moves)]
+            return list(zip(permute_and_flip(scores, span), permute_and_flip(other, span)))
+
+        paths = [(0, 1.0, 1.0)]
+        for _ in range(5):
+            paths = [(b, p * x, q * y) for a, p, q in paths for b, (x, y) in enumerate(laws(a))]
+        pairs = [(p, q) for _, p, q in paths]
+        assert math.fsum(p for p, _ in pairs) == pytest.approx(1.0) == math.fsum(q for _, q in pairs)
+        assert max(abs(math.log(x / y)) for a in range(3) for x, y in laws(a)) == pytest.approx(span, rel=0.3)
+        found = OptimalPureAccountant().epsilon(((PureEvent(span), 5),), delta)
+        assert hockey_stick(pairs, found) <= delta
+        assert hockey_stick([(q, p) for p, q in pairs], found) <= delta
+        assert hockey_stick(pairs, 0.3 * found) > delta
+
+    @pytest.mark.parametrize("delta", [1e-100, 1e-9, 1e-5, 0.3])
+    @pytest.mark.parametrize(
+        ("span", "count"),
+        [(1e-6, 4000), (1e-3, 4000), (0.05, 4000), (1.0, 4000), (50.0, 4000), (50.0, 3), (1e-6, 1), (0.02, 20_000)],
+    )
+    def test_never_below_fifty_digits(self, span: float, count: int, delta: float) -> None:
+        found = OptimalPureAccountant().epsilon(((PureEvent(span), count),), delta)
+        assert delta_in_many_digits(span, count, found) <= Decimal(delta)
+        if found > 0:
+            assert delta_in_many_digits(span, count, found * (1 - 1e-7) - 1e-14 * span * count) > Decimal(delta)
+
+    @given(st.floats(1e-6, 50), st.integers(1, 1000), st.floats(1e-12, 0.5))
+    @example(0.0028142696041173147, 1, 5.1598064872014404e-09)
+    @example(5.04229774826085, 4, 3.8293458453831165e-06)
+    @example(3.177227089440383, 535, 7.561889688075659e-08)
+    @example(0.4165857993937688, 1721, 8.594361361318849e-05)
+    def test_rounding_goes_up(self, span: float, count: int, delta: float) -> None:
+        """The first two examples fail where nothing is put on the result, the others where nothing is kept of delta."""
+        found = OptimalPureAccountant().epsilon(((PureEvent(span), count),), delta)
+        assert delta_in_many_digits(span, count, found) <= Decimal(delta)
+
+    @pytest.mark.parametrize("count", [1, 2, 50, 4000, 100_000])
+    def test_grows_with_epsilon_up_to_the_sum(self, count: int) -> None:
+        spans = [1e-6 * 1.5**i for i in range(44)]
+        values = [OptimalPureAccountant().epsilon(((PureEvent(span), count),), DELTA) for span in spans]
+        assert all(a < b or a == b == 0 for a, b in pairwise(values))
+        assert all(value <= count * span * (1 + 1e-12) for span, value in zip(spans, values))
+
+    @pytest.mark.parametrize(("span", "count"), [(0.1, 50), (0.02, 400), (1.0, 10)])
+    def test_between_the_two_estimates_of_the_library(self, span: float, count: int) -> None:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        random_answers = 2 / (1 + math.exp(span))
+        low, high = (
+            pld.from_randomized_response(random_answers, 2, pessimistic, 1e-5)
+            .self_compose(count)
+            .get_epsilon_for_delta(DELTA)
+            for pessimistic in (False, True)
+        )
+        assert low <= OptimalPureAccountant().epsilon(((PureEvent(span), count),), DELTA) <= high
+        assert high < 1.005 * low
+
+    def test_the_library_forgets_how_often_it_is_used(self) -> None:
+        """Why a pure event says nothing to dp-accounting's PLD accountant: 50 uses cost there what one costs."""
+        from dp_accounting import NeighboringRelation, SelfComposedDpEvent
+        from dp_accounting.pld import PLDAccountant
+
+        def found(count: int) -> float:
+            accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE, 1e-4)
+            accountant.compose(SelfComposedDpEvent(PureEvent(0.1).to_dp_accounting("rdp"), count))
+            return float(accountant.get_epsilon(DELTA))
+
+        assert found(50) == found(1)
+        assert PureEvent(0.1).to_dp_accounting("pld") is None
+
+    def test_what_is_not_supported_is_said_and_costs_everything(self) -> None:
+        accountant = OptimalPureAccountant()
+        many = tuple((PureEvent(e), 300) for e in (0.1, 0.2, 0.3))
+        for composition, delta in (
+            (((PureEvent(0.1), 3),), 0.0),
+            (((PureEvent(0.1), 3), (gaussian(1.0), 1)), DELTA),
+            (((PureEvent(math.inf), 1),), DELTA),
+            (((PureEvent(1e308), 2),), DELTA),
+            (many, DELTA),
+        ):
+            assert not accountant.supports(composition, delta)
+            assert accountant.epsilon(composition, delta) == math.inf
+        assert accountant.supports(many[:2], DELTA)
+        assert best_accountant(many, DELTA)[0] < math.inf
+
+    def test_equal_epsilons_are_one_kind_whatever_the_mechanism(self) -> None:
+        mixed = ((laplace(10.0), 200), (selection(20.0), 200), (pure(20.0), 200), (pure(math.inf), 200))
+        found = OptimalPureAccountant().epsilon(mixed, DELTA)
+        assert found == OptimalPureAccountant().epsilon(((PureEvent(0.1), 600),), DELTA)
+
+    def test_takes_part_in_the_best(self) -> None:
+        found = OptimalPureAccountant().epsilon(((PureEvent(0.1), 50),), DELTA)
+        assert best_accountant(((PureEvent(0.1), 50),), DELTA) == (found, "optimal composition of pure releases")
+        assert all(ACCOUNTS[other](((PureEvent(0.1), 50),), DELTA) > 1.03 * found for other in ("gdp", "renyi", "pure"))
 
 
 class TestVectors:
@@ -273,7 +487,49 @@ class TestVectors:
         span = 0.1
         one = pld.from_privacy_parameters(_privacy_parameters(span), value_discretization_interval=1e-4)
         assert f"{one.self_compose(50).get_epsilon_for_delta(1e-5):.3f}" == "2.845"
+        assert f"{OptimalPureAccountant().epsilon(((PureEvent(span), 50),), 1e-5):.3f}" == "2.845"
+        assert f"{OptimalPureAccountant().epsilon(((PureEvent(span), 49),), 1e-5):.3f}" == "2.827"
         assert best_accountant(((BoundedRangeEvent(span), 50),), 1e-5)[0] < 1.461
+
+    # eps, delta, T, then the published Laplace scale in units of L1 c / n, the epsilon that it proves, and the least
+    # scale that proves eps.
+    FRANK_WOLFE = (
+        (0.5, 1e-5, 50, "135.7", "0.74", "194.5"),
+        (1, 1e-5, 10, "30.3", "1.31", "39.7"),
+        (1, 1e-5, 50, "67.9", "1.59", "103.0"),
+        (1, 1e-5, 400, "191.9", "1.62", "297.6"),
+        (2, 1e-5, 50, "33.9", "3.44", "55.1"),
+        (4, 1e-5, 50, "17.0", "7.58", "29.7"),
+        (4, 1e-5, 400, "48.0", "7.96", "86.1"),
+        (8, 1e-5, 50, "8.5", "17.7", "16.3"),
+        (1, 1e-2, 50, "42.9", "1.31", "53.0"),
+        (8, 1e-2, 50, "5.4", "23.6", "11.3"),
+        (8, 1e-2, 400, "15.2", "25.1", "32.6"),
+    )
+
+    @pytest.mark.parametrize(("eps", "delta", "steps", "paper", "true_paper", "rigorous"), FRANK_WOLFE)
+    def test_the_table_of_frank_wolfe(
+        self, eps: float, delta: float, steps: int, paper: str, true_paper: str, rigorous: str
+    ) -> None:
+        """Section 5, Laplace and permute-and-flip. It counts T selections, not the T - 1 that Algorithm 2 makes.
+
+        Report-noisy-min is 2 Delta / scale-DP, and Delta is 2 in the units of the table.
+        """
+
+        def proved(scale: float) -> float:
+            return best_accountant(((PureEvent(2 * 2 / scale), steps),), delta)[0]
+
+        least = float(brentq(lambda scale: proved(scale) - eps, 1.0, 1000.0, xtol=1e-9))
+        published = math.sqrt(8 * steps * math.log(1 / delta)) / eps
+        assert _digits(published, paper) == paper
+        assert _digits(proved(published), true_paper) == true_paper
+        assert _digits(least, rigorous) == rigorous
+
+    def test_one_selection_fewer_is_another_table(self) -> None:
+        """The row of ten steps, 1.31: nine selections with its noise would prove 1.18."""
+        scale = math.sqrt(8 * 10 * math.log(1e5))
+        found = [best_accountant(((PureEvent(4 / scale), count),), 1e-5)[0] for count in (9, 10)]
+        assert [f"{e:.2f}" for e in found] == ["1.18", "1.31"]
 
     # eps, delta, then for T = 10, 50, 100: sigma n / G of the paper and exact, then the true epsilons.
     TABLE = (

@@ -185,6 +185,55 @@ class BoundedRangeEvent(Event):
 
 
 @dataclass(frozen=True)
+class PureEvent(Event):
+    """A release that is (epsilon, 0)-DP and about which nothing more is known.
+
+    Report-noisy-max with Laplace noise and permute-and-flip are such releases. What is billed is randomised response,
+    of which every other one is a post-processing (docs/proofs/events.md, lemma 5).
+
+    Parameters
+    ----------
+    epsilon : float
+        In [0, inf].
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be >= 0, got {self.epsilon}")
+
+    def pure_epsilon(self) -> float:
+        return self.epsilon
+
+    def gaussian_mu(self) -> float:
+        return pure_gaussian_mu(self.epsilon)
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        if math.isinf(self.epsilon):
+            return np.full_like(orders, math.inf)
+        b = orders - 1.0
+        # The expectation less 1, as a product: nothing cancels for a small epsilon or near order 1. Where it would
+        # overflow, its logarithm is taken term by term, and there epsilon is by far the largest of the terms.
+        half = self.epsilon / 2
+        large = orders * self.epsilon > 300
+        tame = np.where(large, 0.0, half)
+        excess = 2 * np.sinh(orders * tame) * np.sinh(b * tame) / np.cosh(tame)
+        tails = np.log1p(np.exp(-2 * half)) - np.log1p(np.exp(-2 * (orders + b) * half))
+        exact = np.where(large, self.epsilon - tails / b, np.log1p(excess) / b)
+        return np.minimum(exact * (1 + 1e-13), self.epsilon)
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        from dp_accounting import dp_event
+
+        if self.epsilon > 700:
+            return dp_event.NonPrivateDpEvent()
+        # dp-accounting 0.6 answers with one of two buckets at random with probability p, and truly otherwise: the odds
+        # of the true one are 2 / p - 1. Its PLD accountant forgets how often this event is used and bills it once.
+        return dp_event.RandomizedResponseDpEvent(2 / (1 + math.exp(self.epsilon)), 2) if library == "rdp" else None
+
+
+@dataclass(frozen=True)
 class ObjectivePerturbationEvent(Event):
     """The minimiser of a penalised convex objective with a random Gaussian linear term, released once.
 
@@ -286,4 +335,6 @@ def pure_gaussian_mu(epsilon: float) -> float:
     """The smallest mu for which every (epsilon, 0)-DP release is mu-GDP (docs/proofs/events.md, lemma 4)."""
     if epsilon > 700:
         return math.inf
+    if epsilon < 1e-4:  # 1 / (1 + exp(epsilon)) rounds to 1/2; the tangent at 0 is above by less than one part in 1e9
+        return epsilon * math.sqrt(2 * math.pi) / 2
     return 2.0 * float(-ndtri(1.0 / (1.0 + math.exp(epsilon))))
