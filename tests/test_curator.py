@@ -7,15 +7,29 @@ import math
 import numpy as np
 import pytest
 
-from tulle.curator import Curator
+from tulle.curator import Curator, summation_slack
 from tulle.events import NoisePerSensitivity
 from tulle.losses import Logistic
-from tulle.mechanisms import Exact, Gaussian, HardThreshold, Mechanism, Sensitivity, TopK, rounding_grid
+from tulle.mechanisms import (
+    Exact,
+    Gaussian,
+    GumbelMax,
+    HardThreshold,
+    Laplace,
+    LaplaceMax,
+    Mechanism,
+    NoisyMax,
+    PermuteAndFlip,
+    Sensitivity,
+    TopK,
+    rounding_grid,
+)
 from tulle.privacy import Plan, PlanError, Release
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, CurvatureAlongGradient, Magnitudes, Query, Step
+from tulle.queries import ClippedGradient, CoordinateScores, CurvatureAlongGradient, Magnitudes, Query, Step
 from tulle.randomness import keyed_generator
 from tulle.rows import Rows
+from tulle.walk import Walk
 
 N, D = 12, 5
 
@@ -160,6 +174,102 @@ def test_rounding_adds_up_over_releases_and_needs_no_data(rows: Rows) -> None:
     np.testing.assert_allclose(sums, sums[0] * np.arange(1, 4))
     assert sums[0] > 0
     assert one.rounding == other.rounding
+
+
+NOISY_MAXIMA = (GumbelMax(), LaplaceMax(), PermuteAndFlip())
+
+
+class Scores(Constant):
+    """A constant with a bound on its largest entry, far from the one on its length."""
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        return Sensitivity(l1=1.0, l2=1.0, linf=1.0)
+
+    def size(self, public: PublicFacts) -> float:
+        return 1e6
+
+    def largest(self, public: PublicFacts) -> float:
+        return 1e3
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Gaussian(), Laplace(), TopK(), *NOISY_MAXIMA], ids=lambda mechanism: type(mechanism).__name__
+)
+def test_rounding_is_told_the_largest_score_for_noisy_maxima_and_the_length_for_others(
+    rows: Rows, mechanism: Mechanism
+) -> None:
+    """A noisy maximum depends on its best two scores alone, everything else on the whole answer."""
+    one = curator(rows, Release("x", mechanism, 2))
+    query = Scores(np.zeros((7, 1)))
+    sensitivity = query.sensitivity(facts()).times(summation_slack(N))
+    expected, other = (
+        mechanism.rounding((7, 1), size, sensitivity, None)
+        for size in ((1e3, 1e6) if isinstance(mechanism, NoisyMax) else (1e6, 1e3))
+    )
+    assert expected != pytest.approx(other, rel=0.5)
+    for asked in (1, 2):
+        one.ask("x", query)
+        assert one.rounding == pytest.approx(asked * expected)
+
+
+@pytest.mark.parametrize("mechanism", [TopK(), *NOISY_MAXIMA], ids=lambda mechanism: type(mechanism).__name__)
+def test_a_query_says_its_length_where_it_has_no_word_on_its_largest_entry(rows: Rows, mechanism: Mechanism) -> None:
+    query = Constant(np.full((4, 1), 3.0))
+    assert query.largest(facts()) == query.size(facts()) == 6.0
+    one = curator(rows, Release("x", mechanism, 1))
+    one.ask("x", query)
+    sensitivity = query.sensitivity(facts()).times(summation_slack(N))
+    assert one.rounding == pytest.approx(mechanism.rounding((4, 1), 6.0, sensitivity, None))
+
+
+@pytest.mark.parametrize("mechanism", NOISY_MAXIMA, ids=lambda mechanism: type(mechanism).__name__)
+def test_scores_that_are_not_numbers_are_chosen_no_more_than_others(rows: Rows, mechanism: Mechanism) -> None:
+    """What is not finite counts as 0, where arg-maxima would pick it always."""
+    scores = np.array([[math.nan], [math.inf], [-math.inf], [1e3]])
+    assert curator(rows, Release("x", mechanism, 1)).ask("x", Constant(scores)) == [3]
+
+
+class OnDemand:
+    """Scores that only tell what is drawn from them."""
+
+    shape = (5, 1)
+
+    def __init__(self) -> None:
+        self.scales: list[float] = []
+
+    def draw(self, scale: float, generator: np.random.Generator) -> int:
+        self.scales.append(scale)
+        return 2
+
+
+def test_scores_on_demand_reach_the_mechanism_with_the_noise_of_their_sensitivity(rows: Rows) -> None:
+    """And are on the bill, and in the rounding, as an array of their shape would be."""
+    scores = OnDemand()
+
+    class Lazy(Scores):
+        def evaluate(self, rows: Rows, public: PublicFacts) -> OnDemand:  # type: ignore[override]
+            return scores
+
+    mechanism = GumbelMax(NoisePerSensitivity(3.0))
+    one, like = (curator(rows, Release("x", mechanism, 1)) for _ in range(2))
+    np.testing.assert_array_equal(one.ask("x", Lazy(np.zeros((5, 1)))), [2])
+    like.ask("x", Scores(np.zeros((5, 1))))
+    assert scores.scales == pytest.approx([3.0 * summation_slack(N)], rel=1e-15)
+    assert one.rounding == like.rounding > 0
+    with pytest.raises(PlanError, match="more than the 1 times"):
+        one.ask("x", Lazy(np.zeros((5, 1))))
+
+
+@pytest.mark.parametrize("mechanism", NOISY_MAXIMA, ids=lambda mechanism: type(mechanism).__name__)
+def test_a_noisy_maximum_answers_with_a_number_alone(rows: Rows, mechanism: Mechanism) -> None:
+    """Along a walk as a method asks it; without noise it is the best vertex."""
+    query = CoordinateScores(Walk(np.zeros((D, 1))), 0.5)
+    exact = curator(rows, Release("vertex", mechanism.scaled(0.0), 1)).ask("vertex", query)
+    np.testing.assert_array_equal(exact, [np.argmax(query.evaluate(rows, facts()))])
+    noisy = curator(rows, Release("vertex", mechanism, 1)).ask("vertex", query)
+    assert noisy.shape == (1,)
+    assert noisy.dtype.kind == "i"
+    assert 0 <= noisy[0] < 2 * D
 
 
 def test_answers_lie_on_the_grid_of_their_noise(rows: Rows) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import combinations, permutations
+from itertools import combinations, combinations_with_replacement, permutations, product
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
-from scipy.stats import chisquare, laplace, norm
+from scipy.stats import binom, chisquare, expon, gumbel_r, laplace, norm
 
 from tulle.curator import Curator
-from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity
+from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity, PureEvent
 from tulle.losses import Squared
 from tulle.mechanisms import (
     Exact,
     Gaussian,
+    GumbelMax,
     HardThreshold,
     Laplace,
+    LaplaceMax,
     Mechanism,
+    NoisyMax,
+    PermuteAndFlip,
     Sensitivity,
     TopK,
     largest,
@@ -196,6 +200,269 @@ def sequence_probability(weights: np.ndarray, order: tuple[int, ...]) -> float:
     return probability
 
 
+def winners(law: Any, scores: np.ndarray) -> np.ndarray:
+    """The chance of each candidate to have the largest score + noise of a law of scale 1, by quadrature.
+
+    Gauss-Legendre on pieces that end at the scores, where densities have kinks: exact to about 1e-13, relatively.
+    """
+    kinks = np.r_[scores, np.arange(scores.min() - 60, scores.max() + 60)]
+    edges = np.unique(kinks)
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    half = np.diff(edges)[:, None] / 2
+    t = (edges[:-1, None] + half + half * nodes).ravel()
+    w = (half * weights).ravel()
+    cdfs = law.cdf(t[:, None] - scores)
+    beaten = np.stack([np.delete(cdfs, i, axis=1).prod(axis=1) for i in range(len(scores))], axis=1)
+    return np.asarray(w @ (law.pdf(t[:, None] - scores) * beaten))
+
+
+def permute_and_flip(scores: np.ndarray) -> np.ndarray:
+    """McKenna and Sheldon's algorithm at scale 1, over all orders: the first candidate whose coin shows heads.
+
+    The coin of a candidate shows heads with probability exp(score - best score), so a best one always ends it.
+    """
+    heads = np.exp(scores - scores.max())
+    chances = np.zeros(len(scores))
+    orders = list(permutations(range(len(scores))))
+    for order in orders:
+        reached = 1.0
+        for i in order:
+            chances[i] += reached * heads[i] / len(orders)
+            reached *= 1 - heads[i]
+    return chances
+
+
+# The mechanism, its law at scale 1 in closed form where there is one, and the law of its noise.
+NOISY_MAXIMA: dict[str, tuple[type[NoisyMax], Callable[[np.ndarray], np.ndarray], Any]] = {
+    "gumbel": (GumbelMax, softmax, gumbel_r()),
+    "laplace": (LaplaceMax, lambda scores: winners(laplace(), scores), laplace()),
+    "permute and flip": (PermuteAndFlip, permute_and_flip, expon()),
+}
+every_noisy_max = pytest.mark.parametrize("kind", NOISY_MAXIMA)
+
+
+def neighbours_of(scores: np.ndarray) -> list[np.ndarray]:
+    """Every score moves by -1, 0 or 1 sensitivities."""
+    return [scores + np.array(moves) for moves in product([-1.0, 0.0, 1.0], repeat=len(scores))]
+
+
+def log_ratios(chances: Callable[[np.ndarray], np.ndarray], scale: float, candidates: int) -> np.ndarray:
+    """log P(outcome | scores) / P(outcome | neighbour), a line for each pair of neighbouring scores on a grid.
+
+    Scores are in units of the sensitivity. Ties, near ties and gaps of many scales are all on the grid.
+    """
+    known: dict[bytes, np.ndarray] = {}
+
+    def log_chances(scores: np.ndarray) -> np.ndarray:
+        key = (scores - scores.max()).round(12).tobytes()  # a common shift changes nothing
+        if key not in known:
+            known[key] = np.log(chances((scores - scores.max()) / scale))
+        return known[key]
+
+    gaps = [0.0, 1.0, 2.0, round(1.5 * scale, 6), round(12 * scale, 6)]
+    grid = [-np.array((0.0, *rest)) for rest in combinations_with_replacement(gaps, candidates - 1)]
+    return np.array([log_chances(u) - log_chances(v) for u in grid for v in neighbours_of(u)])
+
+
+class TestNoisyMax:
+    SCORES = np.array([0.0, 0.3, 0.5, 1.1, -0.7, 0.9])
+    SCALE = NOISE * SENSITIVITY.linf
+
+    def frequencies(self, mechanism: type[NoisyMax], noise: float, seed: int) -> np.ndarray:
+        exact = np.tile(self.SCORES[:, None], DRAWS)
+        chosen = release(mechanism(NoisePerSensitivity(noise), DRAWS), exact, seed)
+        assert chosen.shape == (DRAWS,)
+        return np.bincount(chosen, minlength=len(self.SCORES))
+
+    def fits(self, observed: np.ndarray, kind: str) -> bool:
+        expected = DRAWS * NOISY_MAXIMA[kind][1](self.SCORES / self.SCALE)
+        return bool(chisquare(observed, expected).pvalue > ALPHA)
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+    @every_noisy_max
+    def test_law(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
+        """Gumbel: softmax(score / scale); exponential noise: the algorithm's coins (chi-square, alpha = 1e-5)."""
+        observed = self.frequencies(NOISY_MAXIMA[kind][0], factor * NOISE, seed)
+        assert self.fits(observed, kind) is accepted
+
+    @pytest.mark.parametrize("other", NOISY_MAXIMA)
+    @every_noisy_max
+    def test_each_law_is_told_from_the_others(self, kind: str, other: str) -> None:
+        """Chi-square, alpha = 1e-5: a mechanism that drew another's noise would be rejected."""
+        assert self.fits(self.frequencies(NOISY_MAXIMA[kind][0], NOISE, 2), other) is (kind == other)
+
+    @pytest.mark.parametrize("kind", ["gumbel", "permute and flip"])
+    def test_the_wrong_sign_of_the_noise_is_rejected(self, kind: str) -> None:
+        """score - Gumbel is not the exponential mechanism, nor score - exponential permute and flip (alpha = 1e-5)."""
+        mechanism = NOISY_MAXIMA[kind][0]
+
+        class WrongSign(mechanism):  # type: ignore[misc, valid-type]
+            def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+                return -super()._draw(shape, generator)
+
+        assert self.fits(self.frequencies(mechanism, NOISE, 0), kind)
+        assert not self.fits(self.frequencies(WrongSign, NOISE, 0), kind)
+
+    @pytest.mark.parametrize("kind", ["gumbel", "permute and flip"])
+    @given(st.lists(st.sampled_from([0.0, 0.0, -0.1, -1.0, -3.0, 0.7]) | st.floats(-5, 5), min_size=1, max_size=5))
+    def test_the_closed_forms_are_the_laws_of_noisy_maxima(self, kind: str, scores: list[float]) -> None:
+        """The exponential mechanism is the maximum with Gumbel noise, permute and flip that with exponential noise."""
+        _, chances, law = NOISY_MAXIMA[kind]
+        found = chances(np.array(scores))
+        assert found.sum() == pytest.approx(1.0, abs=1e-12)
+        np.testing.assert_allclose(found, winners(law, np.array(scores)), rtol=1e-9)
+
+    @pytest.mark.parametrize("noise", [0.5, 1.7, 9.0])
+    @every_noisy_max
+    def test_no_outcome_moves_by_more_than_its_pure_epsilon(self, kind: str, noise: float) -> None:
+        """Over neighbouring scores of 2, 3 and 4 candidates; the bound is attained, so 2/3 of it would be passed."""
+        mechanism, chances, _ = NOISY_MAXIMA[kind]
+        event, count = mechanism(NoisePerSensitivity(noise)).events
+        assert count == 1
+        worst = max(float(np.abs(log_ratios(chances, noise, candidates)).max()) for candidates in (2, 3, 4))
+        assert worst <= event.pure_epsilon() * (1 + 1e-9)
+        assert worst > 0.99 * event.pure_epsilon()
+
+    @pytest.mark.parametrize("noise", [0.5, 1.7, 9.0])
+    @every_noisy_max
+    def test_only_gumbel_noise_has_a_range_of_its_pure_epsilon(self, kind: str, noise: float) -> None:
+        """All log-ratios of a pair lie in an interval of length 2 / noise: so billed, and true of no other noise."""
+        mechanism, chances, _ = NOISY_MAXIMA[kind]
+        event = mechanism(NoisePerSensitivity(noise)).events[0]
+        spread = max(float(np.ptp(log_ratios(chances, noise, candidates), axis=1).max()) for candidates in (2, 3))
+        assert (spread <= 2 / noise * (1 + 1e-9)) is (kind == "gumbel")
+        assert spread > 0.99 * 2 / noise
+        assert isinstance(event, BoundedRangeEvent if kind == "gumbel" else PureEvent)
+        assert event.epsilon == 2 / noise
+
+    @every_noisy_max
+    def test_columns_are_chosen_apart(self, kind: str) -> None:
+        """Gaps of a hundred scales: each column's best, with a draw of its own."""
+        exact = np.array([[0.0, 99.0, 0.0], [99.0, 0.0, 0.0], [1.0, 1.0, 99.0]])
+        mechanism = NOISY_MAXIMA[kind][0]
+        np.testing.assert_array_equal(release(mechanism(NoisePerSensitivity(NOISE), 3), exact, 0), [1, 0, 2])
+        ties = release(mechanism(NoisePerSensitivity(NOISE), 200), np.zeros((4, 200)), 0)
+        assert set(ties) == {0, 1, 2, 3}
+
+    @every_noisy_max
+    def test_without_noise_the_choice_is_exact(self, kind: str) -> None:
+        exact = np.array([[0.1, 5.0], [0.3, 4.0], [0.2, -1.0]])
+        mechanism = NOISY_MAXIMA[kind][0](columns=2).scaled(0.0)
+        np.testing.assert_array_equal(mechanism.release(exact, Sensitivity(), keyed_generator(0), None), [1, 0])
+        assert mechanism.events[0].pure_epsilon() == math.inf
+
+    @every_noisy_max
+    def test_another_number_of_columns_than_billed_raises(self, kind: str) -> None:
+        """Before anything is drawn, for arrays and for scores on demand."""
+        mechanism = NOISY_MAXIMA[kind][0]
+        with pytest.raises(ValueError, match="holds 1 columns but the query has 2"):
+            release(mechanism(), np.zeros((3, 2)), 0)
+        for columns in (2, 3):
+            scores = OnDemand()
+            with pytest.raises(ValueError, match=f"holds {columns} columns but the query has 1"):
+                mechanism(columns=columns).release(scores, SENSITIVITY, keyed_generator(0), None)
+            assert scores.asked == []
+
+    @pytest.mark.parametrize("smallest", [0.0, 5e-324])
+    @every_noisy_max
+    def test_noise_that_is_asked_for_never_underflows_to_none(self, kind: str, smallest: float) -> None:
+        mechanism = NOISY_MAXIMA[kind][0](NoisePerSensitivity(0.5), 100)
+        chosen = mechanism.release(np.zeros((2, 100)), Sensitivity(linf=smallest), keyed_generator(0), None)
+        assert set(chosen) == {0, 1}
+
+    @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (2 / 3, False)])
+    @every_noisy_max
+    def test_the_best_two_are_closer_than_h_with_probability_at_most_h_over_scale(
+        self, kind: str, factor: float, holds: bool
+    ) -> None:
+        """What `rounding` rests on, however many candidates; with 2/3 of the bound ties are too close too often.
+
+        Of 18 binomial tests none rejects, with a false alarm in 18 ALPHA of all seeds; or one does.
+        """
+        draws, rng, scale = 50_000, keyed_generator(7), 0.3
+        ladders = [np.zeros(2), np.zeros(60), np.linspace(0, 1, 60), np.r_[0.0, np.full(9, -0.3)], self.SCORES]
+        ladders.append(np.array([0.0, 1e-3, 5.0, 5.0]))
+        rejected = False
+        for scores in ladders:
+            noise = NOISY_MAXIMA[kind][0]()._draw((draws, len(scores)), rng)
+            best = np.partition(scores + scale * noise, len(scores) - 2, axis=1)[:, -2:]
+            gaps = np.abs(best[:, 1] - best[:, 0])
+            for h in (0.01, 0.05, 0.2):
+                closer = int((gaps < h * scale).sum())
+                rejected |= bool(binom.sf(closer - 1, draws, factor * h) < ALPHA)
+        assert rejected is not holds
+
+    @every_noisy_max
+    def test_the_slack_of_finite_precision(self, kind: str) -> None:
+        """Finite, none without noise, more for larger scores, less noise, more candidates and more columns."""
+        mechanism = NOISY_MAXIMA[kind][0](NoisePerSensitivity(NOISE))
+
+        def slack(size: float = 1.0, candidates: int = 1000, factor: float = 1.0, columns: int = 1) -> float:
+            one = type(mechanism)(mechanism.noise.times(factor), columns)
+            return one.rounding((candidates, columns), size, SENSITIVITY, None)
+
+        assert 0 < slack() < 1e-10
+        assert slack(size=1e9) > 1e5 * slack()
+        assert slack(size=1e9, factor=0.5) == pytest.approx(2 * slack(size=1e9), rel=1e-3)
+        assert slack() < slack(factor=0.1) < math.inf
+        assert slack() < slack(candidates=1_000_000) < 1e-9
+        assert slack(columns=7) == pytest.approx(7 * slack())
+        assert slack(factor=0.0) == 0.0
+
+    @pytest.mark.parametrize("candidates", [1, 10, 10_000, 10_000_000])
+    @pytest.mark.parametrize("size", [0.0, 50.0, 1e6])
+    @every_noisy_max
+    def test_the_slack_covers_what_the_proofs_count(self, kind: str, size: float, candidates: int) -> None:
+        """docs/proofs: noisy_max.md, lemmas 7 and 8; for Gumbel noise also scores_on_demand.md, lemma 4.
+
+        In units of 2^-53: errors of scores and of noise, the resolution of the draws, sums of weights; not much more.
+        """
+        ratio, root = size / self.SCALE, math.sqrt(candidates)
+        counted = 12 * ratio + 12 * math.log(candidates + 1) + 440 + 2.04 * candidates
+        if kind == "gumbel":
+            on_demand = 30 * ratio + 11_000 + 2 * root + 64 + 260 * (3 * (2.5 * root + 200) + 1)
+            counted = max(counted, on_demand)
+        stated = NOISY_MAXIMA[kind][0](NoisePerSensitivity(NOISE)).rounding((candidates, 1), size, SENSITIVITY, None)
+        assert counted < stated * 2.0**53 < 20 * counted
+
+
+class OnDemand:
+    """Scores on demand that write down what they are asked."""
+
+    shape = (5, 1)
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    def draw(self, scale: float, generator: np.random.Generator) -> int:
+        self.asked.append(scale)
+        return 3
+
+
+class TestScoresOnDemand:
+    @pytest.mark.parametrize("noise", [NOISE, 0.0])
+    def test_gumbel_noise_passes_its_scale_on(self, noise: float) -> None:
+        scores = OnDemand()
+        chosen = GumbelMax(NoisePerSensitivity(noise)).release(scores, SENSITIVITY, keyed_generator(0), None)
+        np.testing.assert_array_equal(chosen, [3])
+        assert scores.asked == [noise * SENSITIVITY.linf]
+
+    @pytest.mark.parametrize("noise", [NOISE, 0.0])
+    @pytest.mark.parametrize("mechanism", [LaplaceMax, PermuteAndFlip])
+    def test_other_noise_refuses(self, mechanism: type[NoisyMax], noise: float) -> None:
+        scores = OnDemand()
+        with pytest.raises(TypeError, match="for Gumbel noise only"):
+            mechanism(NoisePerSensitivity(noise)).release(scores, SENSITIVITY, keyed_generator(0), None)
+        assert scores.asked == []
+
+    def test_without_a_sensitivity_nothing_is_drawn(self) -> None:
+        scores = OnDemand()
+        with pytest.raises(ValueError, match="states no sensitivity"):
+            GumbelMax().release(scores, Sensitivity(l1=1.0, l2=1.0), keyed_generator(0), None)
+        assert scores.asked == []
+
+
 class TestFinitePrecision:
     @given(st.floats(1e-300, 1e300))
     def test_the_grid_is_a_power_of_two_between_an_eighth_and_a_quarter(self, scale: float) -> None:
@@ -241,8 +508,15 @@ class TestFinitePrecision:
 
     @pytest.mark.parametrize(
         ("mechanism", "enough"),
-        [(Gaussian(), Sensitivity(l2=1.0)), (Laplace(), Sensitivity(l1=1.0)), (TopK(), Sensitivity(linf=1.0))],
-        ids=["gaussian", "laplace", "top-k"],
+        [
+            (Gaussian(), Sensitivity(l2=1.0)),
+            (Laplace(), Sensitivity(l1=1.0)),
+            (TopK(), Sensitivity(linf=1.0)),
+            (GumbelMax(), Sensitivity(linf=1.0)),
+            (LaplaceMax(), Sensitivity(linf=1.0)),
+            (PermuteAndFlip(), Sensitivity(linf=1.0)),
+        ],
+        ids=lambda value: type(value).__name__ if isinstance(value, Mechanism) else "",
     )
     def test_a_query_without_sensitivity_in_the_norm_needed_is_not_answered(
         self, mechanism: Mechanism, enough: Sensitivity
@@ -304,6 +578,13 @@ class TestHardThreshold:
         (Laplace(NoisePerSensitivity(2.0)), (LaplaceEvent(NoisePerSensitivity(2.0)), 1)),
         (TopK(NoisePerSensitivity(2.0)), (BoundedRangeEvent(1.0), 1)),
         (TopK(NoisePerSensitivity(0.0)), (BoundedRangeEvent(math.inf), 1)),
+        (GumbelMax(NoisePerSensitivity(2.0)), (BoundedRangeEvent(1.0), 1)),
+        (GumbelMax(NoisePerSensitivity(2.0), 3), (BoundedRangeEvent(1.0), 3)),
+        (GumbelMax(NoisePerSensitivity(0.0)), (BoundedRangeEvent(math.inf), 1)),
+        (LaplaceMax(NoisePerSensitivity(2.0)), (PureEvent(1.0), 1)),
+        (LaplaceMax(NoisePerSensitivity(2.0), 3), (PureEvent(1.0), 3)),
+        (PermuteAndFlip(NoisePerSensitivity(4.0), 2), (PureEvent(0.5), 2)),
+        (PermuteAndFlip(NoisePerSensitivity(0.0)), (PureEvent(math.inf), 1)),
         (Exact(), (ExposedEvent(), 1)),
     ],
 )

@@ -18,19 +18,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tulle.bounds import GRID, Bounds
+from tulle.following import FollowedScores, Kind, can_follow, scores_of
 from tulle.losses import Huber, Logistic, Loss, Norm, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tulle.mechanisms import HardThreshold
 from tulle.public import PublicFacts
 from tulle.queries import (
     ClippedGradient,
+    CoordinateGradient,
+    CoordinateScores,
     Curvature,
     CurvatureAlongGradient,
+    Engine,
     Magnitudes,
     QuantileScores,
     Query,
     Step,
+    VertexScores,
 )
 from tulle.rows import Rows
+from tulle.sets import Polytope
+from tulle.walk import Walk
 
 ROUNDING = 1 + 1e-9
 LABEL = 2.0
@@ -51,6 +58,7 @@ BOUNDS = {
     "linf": Bounds(row_linf=0.5, label=LABEL),
     "both": Bounds(row_l2=1.0, row_linf=0.75, label=LABEL),
     "normalised": Bounds(row_l2=1.25, normalise=True, label=LABEL),
+    "any label": Bounds(row_l2=1.5),
 }
 
 # At the bound, far beyond it, empty, and where squares overflow or underflow.
@@ -62,7 +70,7 @@ def targets_of(loss: Loss) -> st.SearchStrategy[float]:
         return st.integers(0, loss.n_outputs - 1).map(float)
     if loss.kind == "classification":
         return st.sampled_from([-1.0, 1.0])
-    extreme = st.sampled_from([0.0, LABEL, -LABEL, 1e300, -1e300, 5e-324]) | st.floats(-3, 3)
+    extreme = st.sampled_from([0.0, LABEL, -LABEL, 1e300, -1e300, 5e-324, math.inf, math.nan]) | st.floats(-3, 3)
     return extreme.map(abs) if isinstance(loss, Poisson) else extreme
 
 
@@ -123,9 +131,17 @@ def gradients(draw: st.DrawFn, public: PublicFacts, a: float, norm: Norm, on_sup
     return ClippedGradient(weights, clip, norm, a, support, draw(st.sampled_from([0.1, 0.6, 2.0])))
 
 
-def moved(query: Query, first: Rows, second: Rows, public: PublicFacts) -> np.ndarray:
+def answer(query: Query, rows: Rows, public: PublicFacts) -> np.ndarray:
+    """The exact answer; of scores on demand all of them, by the sums from which they are drawn."""
     with np.errstate(all="ignore"):
-        return query.evaluate(first, public) - query.evaluate(second, public)
+        exact = query.evaluate(rows, public)
+    if isinstance(exact, FollowedScores):
+        return scores_of(exact._follower.sums() * exact._reach, exact._kind)[:, None]
+    return np.asarray(exact)
+
+
+def moved(query: Query, first: Rows, second: Rows, public: PublicFacts) -> np.ndarray:
+    return answer(query, first, public) - answer(query, second, public)
 
 
 def assert_within(query: Query, first: Rows, second: Rows, public: PublicFacts) -> None:
@@ -155,7 +171,7 @@ class TestNoNeighbourMovesFurther:
         query = data.draw(gradients(public, a, norm, on_support))
         assert_within(query, first, second, public)
         for rows in (first, second):
-            size = np.linalg.norm(query.evaluate(rows, public))
+            size = np.linalg.norm(answer(query, rows, public))
             assert size <= query.size(public) * ROUNDING
 
     @given(data=st.data(), size=st.sampled_from([0.01, 1.0, 30.0]), penalty=st.sampled_from([0.0, 0.5]))
@@ -177,6 +193,119 @@ class TestNoNeighbourMovesFurther:
         assert_within(Curvature(data.draw(weights_of(public)), a, bound), first, second, public)
 
 
+# --- along a walk ---
+
+SCORES: tuple[Kind, ...] = ("vertices", "simplex", "magnitudes")
+ENGINES: dict[str, tuple[Engine, str]] = {
+    "plain dense": ("plain", "dense"),
+    "plain csr": ("plain", "csr"),
+    "incremental": ("incremental", "csr"),
+}
+WALKED = [
+    (loss, engine) for loss in LOSSES for engine in ENGINES if engine != "incremental" or can_follow(LOSSES[loss])
+]
+every_engine = pytest.mark.parametrize(("loss", "engine"), WALKED)
+
+
+@st.composite
+def walks(draw: st.DrawFn, public: PublicFacts) -> Walk:
+    """From zero or from anywhere, a few moves on."""
+    outputs = public.loss.n_outputs
+    start = draw(weights_of(public) | st.just(np.zeros((public.n_parameters, outputs))))
+    walk = Walk(start)
+    for _ in range(draw(st.integers(0, 3))):
+        a_move(draw, walk)
+    return walk
+
+
+def a_move(draw: st.DrawFn, walk: Walk) -> None:
+    parameters, outputs = walk.unscaled.shape
+    shrink = draw(st.sampled_from([1.0, 1.0, 1 / 3, 0.9, 1e-3]))
+    coordinates = draw(st.lists(st.integers(0, parameters - 1), min_size=outputs, max_size=outputs))
+    amount = st.sampled_from([0.0, 1.0, -20.0, 1e-9]) | st.floats(-3, 3)
+    walk.move(shrink, np.array(coordinates), np.array(draw(st.lists(amount, min_size=outputs, max_size=outputs))))
+
+
+@st.composite
+def settings_along(draw: st.DrawFn, public: PublicFacts, a: float, engine: str) -> dict[str, Any]:
+    """What queries along a walk have in common."""
+    unit = st.sampled_from([1.0, 0.2, 3.0, 1e-3])
+    units = draw(st.none() | st.lists(unit, min_size=public.n_parameters, max_size=public.n_parameters))
+    return {
+        "walk": draw(walks(public)),
+        "clip": draw(st.sampled_from([0.01, 0.3, 0.5, 1.0, 10.0])),
+        "intercept_value": a,
+        "units": None if units is None else np.array(units),
+        "engine": ENGINES[engine][0],
+    }
+
+
+def assert_bounded(query: Query, rows: Rows, public: PublicFacts) -> None:
+    found = answer(query, rows, public)
+    assert np.abs(found).max() <= query.largest(public) * ROUNDING
+    assert np.linalg.norm(found) <= query.size(public) * ROUNDING
+
+
+def is_followed(query: Query, rows: Rows, public: PublicFacts) -> bool:
+    with np.errstate(all="ignore"):
+        return isinstance(query.evaluate(rows, public), FollowedScores)
+
+
+@every_engine
+class TestNoNeighbourMovesFurtherAlongAWalk:
+    """Asked before and after a move, as a method does: what is kept of the first answer must not spoil the second."""
+
+    @pytest.mark.parametrize("kind", SCORES)
+    @given(data=st.data(), reach=st.sampled_from([0.1, 1.0, 50.0]))
+    @settings(max_examples=25)
+    def test_coordinate_scores(self, loss: str, engine: str, kind: Kind, data: st.DataObject, reach: float) -> None:
+        first, second, public, a = data.draw(neighbours(LOSSES[loss], ENGINES[engine][1]))
+        query = CoordinateScores(**data.draw(settings_along(public, a, engine)), kind=kind, reach=reach)
+        for _ in range(2):
+            assert is_followed(query, first, public) is (engine == "incremental")
+            assert_within(query, first, second, public)
+            for rows in (first, second):
+                assert_bounded(query, rows, public)
+            a_move(data.draw, query.walk)
+
+    @given(data=st.data())
+    @settings(max_examples=30)
+    def test_coordinate_gradient(self, loss: str, engine: str, data: st.DataObject) -> None:
+        first, second, public, a = data.draw(neighbours(LOSSES[loss], ENGINES[engine][1]))
+        outputs = public.loss.n_outputs
+        j = data.draw(st.lists(st.integers(0, public.n_parameters - 1), min_size=outputs, max_size=outputs))
+        query = CoordinateGradient(**data.draw(settings_along(public, a, engine)), coordinates=np.array(j))
+        for _ in range(2):
+            assert_within(query, first, second, public)
+            declared = query.sensitivity(public)
+            assert declared.linf <= declared.l2 <= declared.l1 < math.inf
+            for rows in (first, second):
+                assert_bounded(query, rows, public)
+            a_move(data.draw, query.walk)
+
+
+@st.composite
+def polytopes(draw: st.DrawFn, parameters: int) -> Polytope:
+    vertex = st.lists(st.sampled_from([0.0, 1.0, -2.0, 0.01]), min_size=parameters, max_size=parameters)
+    vertices = np.array(draw(st.lists(vertex, min_size=1, max_size=5)))
+    vertices[0, 0] = 1.0  # not all of them at the origin
+    return Polytope(vertices=draw(st.sampled_from([np.array, sp.csr_array, sp.csc_array]))(vertices))
+
+
+@every_storage
+@every_loss
+@given(data=st.data())
+@settings(max_examples=40)
+def test_no_neighbour_moves_vertex_scores_further(loss: str, storage: str, data: st.DataObject) -> None:
+    """Of dense and of sparse vertices, not all on the polytope's radius."""
+    first, second, public, a = data.draw(neighbours(LOSSES[loss], storage))
+    polytope = data.draw(polytopes(public.n_parameters))
+    query = VertexScores(data.draw(gradients(public, a, "linf", False)), polytope)
+    assert_within(query, first, second, public)
+    for rows in (first, second):
+        assert_bounded(query, rows, public)
+
+
 @every_storage
 @pytest.mark.parametrize("of", ["row_l2", "row_linf", "label"])
 @given(data=st.data(), quantile=st.floats(0.05, 0.95), clip=st.booleans())
@@ -191,7 +320,9 @@ def test_no_neighbour_moves_quantile_scores_further(
 # --- worst cases: the sensitivity is no larger than it need be ---
 
 
-def worst_pair(loss: Loss, unit: int, a: float, flip_label: bool, n: int = 8) -> tuple[Rows, Rows, PublicFacts]:
+def worst_pair(
+    loss: Loss, unit: int, a: float, flip_label: bool, n: int = 8, storage: str = "dense"
+) -> tuple[Rows, Rows, PublicFacts]:
     """All rows at the bound on the first feature; one unit's rows are replaced by their mirror image."""
     known = Bounds(row_l2=1.5, label=LABEL).known(3)
     X = np.tile([1.5, 0.0, 0.0], (n, 1))
@@ -201,7 +332,7 @@ def worst_pair(loss: Loss, unit: int, a: float, flip_label: bool, n: int = 8) ->
         y2[:unit] = 0.0 if loss.n_outputs > 1 or isinstance(loss, Poisson) else -y2[:unit]
     else:
         X2[:unit] *= -1
-    pair = [Rows(M, t) for M, t in ((X, y), (X2, y2))]
+    pair = [Rows(STORAGES[storage](M), t) for M, t in ((X, y), (X2, y2))]
     for rows in pair:
         known.clip(rows, loss)
     facts = PublicFacts(n, 3, 1, loss, None, 1.5, 1.5, LABEL, a > 0, unit)
@@ -251,6 +382,33 @@ class TestWorstCases:
         if a > public.row_linf:
             pytest.skip("the largest entry of a row is then the intercept's, which is not scored")
         assert 0.99 < attained(Magnitudes(step), first, second, public, "linf") <= ROUNDING
+
+    def test_vertex_scores(self, loss: str, a: float, flip_label: bool, unit: int) -> None:
+        first, second, public = worst_pair(LOSSES[loss], unit, a, flip_label)
+        weights = np.zeros((public.n_parameters, public.loss.n_outputs))
+        vertices = np.vstack([0.5 * np.eye(public.n_parameters), -3.0 * np.eye(public.n_parameters)])
+        for kind in (np.array, sp.csr_array):
+            query = VertexScores(ClippedGradient(weights, 0.4, "linf", a), Polytope(vertices=kind(vertices)))
+            assert 0.99 < attained(query, first, second, public, "linf") <= ROUNDING
+
+    @pytest.mark.parametrize("in_units", [False, True])
+    @pytest.mark.parametrize("engine", ENGINES)
+    def test_along_a_walk(self, loss: str, a: float, flip_label: bool, unit: int, engine: str, in_units: bool) -> None:
+        """Scores of all kinds, and a coordinate's gradient in all norms."""
+        if (loss, engine) not in WALKED:
+            pytest.skip("followed losses have one output and are of tulle's own")
+        first, second, public = worst_pair(LOSSES[loss], unit, a, flip_label, storage=ENGINES[engine][1])
+        units = np.array([0.5, 2.0, 1.0, 0.9])[: public.n_parameters] if in_units else None
+        common: dict[str, Any] = {"clip": 0.3, "intercept_value": a, "units": units, "engine": ENGINES[engine][0]}
+        walk = Walk(np.zeros((public.n_parameters, public.loss.n_outputs)))
+        for kind in SCORES:
+            scores = CoordinateScores(walk, **common, kind=kind, reach=7.0)
+            assert 0.99 < attained(scores, first, second, public, "linf") <= ROUNDING
+        sizes = np.array([1.5, 0, 0, a])[: public.n_parameters] / (1.0 if units is None else units)
+        longest = np.full(public.loss.n_outputs, sizes.argmax())
+        gradient = CoordinateGradient(walk, **common, coordinates=longest)
+        for norm in ("l1", "l2", "linf"):
+            assert 0.99 < attained(gradient, first, second, public, norm) <= ROUNDING
 
 
 @every_storage
@@ -354,7 +512,197 @@ class TestTightening:
         assert query.sensitivity(public).l2 == pytest.approx(2 * 0.1 * 2.0 / 10)
 
 
+class TestTheLevelAlongAWalk:
+    """What contributions are clipped to: what the public weights allow, rounded up to a grid of 2^(1/16)."""
+
+    def facts(self, loss: Loss, a: float, as_published: bool = False) -> PublicFacts:
+        return PublicFacts(10, 3, 1, loss, None, 2.0, 0.75, LABEL, a > 0, as_published=as_published)
+
+    @every_loss
+    @given(data=st.data(), clip=st.sampled_from([0.05, 0.6, 3.0, 1e3]), a=st.sampled_from([0.0, 0.3, 1.0]))
+    def test_is_at_most_a_sixteenth_of_an_octave_above_the_slope_bound(
+        self, loss: str, data: st.DataObject, clip: float, a: float
+    ) -> None:
+        """And it is the level that `ClippedGradient` has, where that is not rounded."""
+        public = self.facts(LOSSES[loss], a)
+        walk = data.draw(walks(public))
+        level = CoordinateScores(walk, clip, a).level(public)
+        exact = ClippedGradient(walk.weights, clip, "linf", a).level(public)
+        entry = max(0.75, a)
+        assert exact * (1 - 1e-6) <= level <= clip * entry
+        assert level <= exact * 2 ** (1 / 16) * (1 + 1e-6)
+
+    def test_is_the_same_while_the_bound_moves_little(self) -> None:
+        """Whoever follows the walk starts afresh when it changes: in 40 small moves, a few times."""
+        public, walk = self.facts(Logistic(), 0.0), Walk(np.zeros((3, 1)))
+        levels = []
+        for _ in range(40):
+            levels.append(CoordinateScores(walk, 10.0).level(public))
+            walk.move(1.0, np.array([0]), np.array([0.05]))
+        assert levels == sorted(levels)
+        assert 5 < len(set(levels)) < 14
+        steps = 16 * np.log2(np.array(levels) / 0.75)
+        np.testing.assert_allclose(steps, np.round(steps), atol=1e-9)
+        assert levels[0] == pytest.approx(0.5 * 0.75)
+
+    @every_loss
+    @given(data=st.data(), clip=st.sampled_from([0.05, 3.0]), a=st.sampled_from([0.0, 1.0]))
+    @settings(max_examples=20)
+    def test_as_published_it_is_clip_times_entry_bound(
+        self, loss: str, data: st.DataObject, clip: float, a: float
+    ) -> None:
+        public = self.facts(LOSSES[loss], a, as_published=True)
+        walk, entry = data.draw(walks(public)), max(0.75, a)
+        scores, gradient = CoordinateScores(walk, clip, a, reach=5.0), CoordinateGradient(walk, clip, a)
+        assert scores.level(public) == gradient.level(public) == clip * entry
+        assert scores.sensitivity(public).linf == pytest.approx(5 * 2 * clip * entry / 10)
+        assert gradient.sensitivity(public).l2 == pytest.approx(2 * clip * entry / 10)
+        vertices = VertexScores(ClippedGradient(walk.weights, clip, "linf", a), Polytope(vertices=5 * np.eye(3)))
+        assert vertices.sensitivity(public).linf == pytest.approx(5 * 2 * clip * entry / 10)
+
+    def test_a_loss_that_lies_is_clipped_to_its_word(self) -> None:
+        """At most 2^(1/16) above it; and nothing gets through where the word is negative."""
+        for said, most in ((0.1, 0.1 * 2 ** (1 / 16)), (-1.0, 0.0)):
+
+            class Liar(Squared):
+                def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
+                    return said  # noqa: B023
+
+            public = replace(self.facts(Liar(), 0.0), n_rows=1)
+            query = CoordinateScores(Walk(np.zeros((3, 1))), 5.0)
+            found = answer(query, Rows(np.full((1, 3), 0.75), np.full(1, LABEL)), public)
+            assert np.abs(found).max() <= query.largest(public) * ROUNDING <= most * 0.75 * ROUNDING
+            assert bool(np.any(found)) is (said > 0)
+
+
 # --- answers ---
+
+
+def by_hand(
+    X: np.ndarray, y: np.ndarray, loss: Loss, weights: np.ndarray, a: float, units: np.ndarray, level: float
+) -> np.ndarray:
+    """The mean over rows of slope × row / unit, slopes cut so that no entry of a row passes the level."""
+    full = np.hstack([X, np.full((len(X), 1), a)]) if a else X
+    in_units = full / units
+    sizes = np.abs(in_units).max(axis=1)
+    cap = np.where(sizes > 0, level / np.where(sizes > 0, sizes, 1.0), np.inf)[:, None]
+    slopes = np.clip(loss.slope(full @ weights, y), -cap, cap)
+    return np.asarray(in_units.T @ slopes / len(X))
+
+
+def with_long_indices(X: np.ndarray) -> Any:
+    """As files with more than 2^31 entries are read."""
+    columns = sp.csc_array(X)
+    columns.indices, columns.indptr = columns.indices.astype(np.int64), columns.indptr.astype(np.int64)
+    return columns
+
+
+WALKED_STORAGES: dict[str, Callable[[np.ndarray], Any]] = {
+    **STORAGES,
+    "csc": sp.csc_array,
+    "csc 64": with_long_indices,
+}
+
+
+@pytest.mark.parametrize("clip", [0.2, 100.0])
+@pytest.mark.parametrize("a", [0.0, 0.5])
+@pytest.mark.parametrize("in_units", [False, True])
+@every_loss
+def test_answers_along_a_walk(loss: str, in_units: bool, a: float, clip: float) -> None:
+    """Every storage and engine gives what the formula says, at every point of the walk."""
+    rng = np.random.default_rng(0)
+    n, d, f = 20, 4, LOSSES[loss]
+    X = rng.uniform(-1, 1, size=(n, d)) * (rng.random((n, d)) < 0.7)
+    X[3] = 0.0
+    y = rng.integers(0, 3, n).astype(float) if f.n_outputs > 1 else np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    y = np.abs(y) if isinstance(f, Poisson) else y
+    public = PublicFacts(n, d, 2, f, None, 2.0, 1.0, 1.0, a > 0)
+    units = rng.uniform(0.3, 3.0, public.n_parameters) if in_units else None
+    places: list[tuple[str, Engine]] = [("dense", "plain"), ("csr", "plain"), ("csc", "plain")]
+    places += [("csr", "incremental"), ("csc", "incremental"), ("dense", "incremental"), ("csr", "auto")]
+    places += [("csc 64", "plain"), ("csc 64", "incremental")]
+    everywhere = [(Rows(WALKED_STORAGES[storage](X), y), engine) for storage, engine in places]
+    walk = Walk(rng.normal(size=(public.n_parameters, f.n_outputs)))
+    for t in range(4):
+        if t:
+            moved_to = rng.integers(0, public.n_parameters, f.n_outputs)
+            walk.move([1.0, 0.5, 0.9][t - 1], moved_to, rng.normal(size=f.n_outputs))
+        level = CoordinateScores(walk, clip, a, units).level(public)
+        g = by_hand(X, y, f, walk.weights, a, np.ones(public.n_parameters) if units is None else units, level)
+        expected = {"vertices": 3 * np.vstack([-g, g]), "simplex": -3 * g, "magnitudes": 3 * np.abs(g)}
+        j = rng.integers(0, public.n_parameters, f.n_outputs)
+        entry = g[j, np.arange(f.n_outputs)] * (1.0 if units is None else units[j])
+        for rows, engine in everywhere:
+            for kind in SCORES:
+                query = CoordinateScores(walk, clip, a, units, engine=engine, kind=kind, reach=3.0)
+                np.testing.assert_allclose(answer(query, rows, public), expected[kind], atol=1e-12)
+            one = CoordinateGradient(walk, clip, a, units, engine=engine, coordinates=j)
+            np.testing.assert_allclose(answer(one, rows, public), entry[None, :], atol=1e-12)
+
+
+@every_storage
+@pytest.mark.parametrize("kind", [np.array, sp.csr_array, sp.csc_array])
+def test_vertex_scores_are_minus_the_slope_towards_each_vertex(kind: Callable[[np.ndarray], Any], storage: str) -> None:
+    rng = np.random.default_rng(0)
+    X, y, vertices = rng.uniform(-1, 1, (9, 3)), rng.normal(size=9), rng.normal(size=(5, 3))
+    public = PublicFacts(9, 3, 1, Squared(), None, 2.0, 1.0, 10.0, False)
+    gradient, rows = ClippedGradient(np.ones((3, 1)), 100.0, "linf"), Rows(STORAGES[storage](X), y)
+    found = VertexScores(gradient, Polytope(vertices=kind(vertices))).evaluate(rows, public)
+    np.testing.assert_allclose(found, -vertices @ X.T @ (X.sum(axis=1) - y)[:, None] / 9, atol=1e-12)
+
+
+def test_vertices_of_a_gradient_clipped_in_another_norm_have_no_sensitivity() -> None:
+    public = PublicFacts(9, 3, 1, Squared(), None, 2.0, 1.0, 10.0, False)
+    query = VertexScores(ClippedGradient(np.ones((3, 1)), 1.0, "l2"), Polytope(vertices=np.eye(3)))
+    declared = query.sensitivity(public)
+    assert declared.l1 == declared.l2 == declared.linf == math.inf
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 1e300])
+@pytest.mark.parametrize("engine", ["plain", "incremental"])
+def test_stored_zeros_of_an_empty_row_count_as_nothing(engine: Engine, bad: float) -> None:
+    """Without a bound on labels: 0 × inf is not a number, and one record would spoil every score."""
+    X, y = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]), np.array([bad, 1.0, 0.0, 1.0])
+    stored = sp.csr_array((X.ravel(), np.tile([0, 1], 4), np.arange(0, 9, 2)), shape=X.shape)
+    assert stored.nnz == X.size
+    public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, math.inf, False)
+    query = CoordinateScores(Walk(np.full((2, 1), 0.25)), 0.5, engine=engine)
+    without = answer(query, Rows(stored, np.r_[0.0, y[1:]]), public)
+    np.testing.assert_array_equal(answer(query, Rows(stored, y), public), without)
+    assert np.all(without != 0)
+
+
+def test_queries_of_one_walk_that_differ_have_answers_of_their_own() -> None:
+    """Units, constant column and loss: none is taken from what was kept of the query before."""
+    X, y = np.array([[1.0, 0.5], [0.0, -1.0], [0.5, 0.0]]), np.array([1.0, -1.0, 1.0])
+    walk = Walk(np.full((3, 1), 0.25))
+    rows = Rows(sp.csr_array(X), y)
+    for loss in (Squared(), Logistic(), Squared()):
+        public = PublicFacts(3, 2, 1, loss, None, 2.0, 1.0, 1.0, True)
+        for a, units in ((0.5, np.ones(3)), (0.5, None), (0.25, None), (0.5, np.array([0.5, 2.0, 3.0]))):
+            query = CoordinateScores(walk, 0.4, a, units, engine="incremental")
+            assert is_followed(query, rows, public)
+            plain = answer(replace(query, engine="plain"), Rows(X, y), public)
+            np.testing.assert_allclose(answer(query, rows, public), plain, atol=1e-13)
+
+
+def test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed() -> None:
+    """Sparse rows, one output, a loss that the kernels know, margins whose squares have a sum; "auto": enough work."""
+    X, y = sp.csr_array(np.eye(3)), np.ones(3)
+    public = PublicFacts(3, 3, 1, Squared(), None, 1.0, 1.0, 1.0, False)
+
+    def followed(matrix: Any = X, loss: Loss = public.loss, start: float = 0.0, **settings: Any) -> bool:
+        walk = Walk(np.full((3, loss.n_outputs), start))
+        return is_followed(CoordinateScores(walk, 1.0, **settings), Rows(matrix, y), replace(public, loss=loss))
+
+    assert followed(engine="incremental")
+    assert followed(engine="auto", planned=10**10)
+    assert not followed(engine="auto", planned=1000)
+    assert not followed(engine="plain", planned=10**10)
+    for planned in (1000, 10**10):  # what is stored in the rows decides nothing
+        assert followed(sp.csr_array((3, 3)), engine="auto", planned=planned) is followed(planned=planned)
+    for other in ({"matrix": np.eye(3)}, {"loss": Softmax(3)}, {"loss": Poisson()}, {"start": 1e100}):
+        assert not followed(**other, engine="incremental")
 
 
 @every_storage
@@ -415,12 +763,25 @@ def test_the_size_of_a_step_bounds_it(penalty: float) -> None:
     """Also where step × penalty passes 2 and the shrunken weights are longer than the weights."""
     public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, 1.0, False)
     step = Step(ClippedGradient(np.array([[3.0], [-1.0]]), 0.5), 1.0, penalty)
-    answer = step.evaluate(Rows(np.full((4, 2), 0.5), np.ones(4)), public)
-    assert np.linalg.norm(answer) <= step.size(public) * ROUNDING
+    found = step.evaluate(Rows(np.full((4, 2), 0.5), np.ones(4)), public)
+    assert np.linalg.norm(found) <= step.size(public) * ROUNDING
+
+
+KINDS_OF_QUERY = ("gradient", "support", "quantile", "curvature", "vertex", *SCORES, "followed", "coordinate")
+
+
+def along(kind: str, weights: np.ndarray, a: float) -> Query:
+    """Queries along a walk that has arrived at some weights, and its like with vertices."""
+    if kind == "vertex":
+        return VertexScores(ClippedGradient(weights, 0.5, "linf", a), Polytope(vertices=2 * np.eye(len(weights))))
+    if kind == "coordinate":
+        return CoordinateGradient(Walk(weights), 0.5, a, coordinates=np.array([1]))
+    score: Kind = next((one for one in SCORES if one == kind), "vertices")
+    return CoordinateScores(Walk(weights), 0.5, a, engine="incremental" if kind == "followed" else "plain", kind=score)
 
 
 @every_storage
-@pytest.mark.parametrize("kind", ["gradient", "support", "quantile", "curvature"])
+@pytest.mark.parametrize("kind", KINDS_OF_QUERY)
 def test_surplus_rows_count_as_nothing(storage: str, kind: str) -> None:
     """What stands in an inactive row cannot be told from the answer."""
     public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, 1.0, False)
@@ -430,20 +791,20 @@ def test_surplus_rows_count_as_nothing(storage: str, kind: str) -> None:
         "support": ClippedGradient(np.ones((2, 1)), 0.5, "l2", 0.0, support, 0.5),
         "quantile": QuantileScores(GRID, 0.5, "row_l2"),
         "curvature": Curvature(np.ones((2, 1))),
-    }[kind]
+    }.get(kind) or along(kind, np.ones((2, 1)), 0.0)
     active = np.array([True, True, False, False])
     answers = []
     for surplus in (0.0, 0.7, 1e6):
         X = np.vstack([np.full((2, 2), 0.5), np.full((2, 2), surplus)])
         rows = Rows(STORAGES[storage](X), np.r_[0.2, 0.3, surplus, surplus], active)
-        answers.append(query.evaluate(rows, public))
+        answers.append(answer(query, rows, public))
     np.testing.assert_array_equal(answers[0], answers[1])
     np.testing.assert_array_equal(answers[0], answers[2])
 
 
 @every_storage
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("kind", ["gradient", "support", "quantile", "curvature"])
+@pytest.mark.parametrize("kind", KINDS_OF_QUERY)
 def test_a_label_that_is_not_finite_moves_an_answer_no_further_than_another(
     storage: str, bad: float, kind: str
 ) -> None:
@@ -464,7 +825,7 @@ def test_a_label_that_is_not_finite_moves_an_answer_no_further_than_another(
         "support": ClippedGradient(weights, 0.5, "l2", 0.3, support, 0.5),
         "quantile": QuantileScores(GRID, 0.5, "label"),
         "curvature": Curvature(weights, 0.3),
-    }[kind]
+    }.get(kind) or along(kind, weights, 0.3)
     assert_within(query, first, second, public)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle import rows as rows_module
-from tulle.rows import Rows
+from tulle.rows import Rows, SparseBlock
+from tulle.walk import Walk
 
 N, D, K = 23, 9, 2
 
@@ -111,6 +112,9 @@ def test_all_storages_agree(
     np.testing.assert_allclose(collect(rows, lambda b: b.norms("linf")), np.abs(expected).max(axis=1), **near)
     norms_on = collect(rows, lambda b: b.norms_on(features))
     np.testing.assert_allclose(norms_on, np.linalg.norm(expected[:, features], axis=1), **near)
+    units = rng.uniform(0.1, 5.0, D)
+    norms_in = collect(rows, lambda b: b.norms_in(units))
+    np.testing.assert_allclose(norms_in, np.abs(expected / units).max(axis=1), **near)
 
 
 @every_storage
@@ -227,6 +231,180 @@ class TestMarginsCache:
         np.testing.assert_allclose(contents(rows), clipped(X, 0.5, None, False), atol=1e-12)
         rows.clip_rows(0.6)
         np.testing.assert_allclose(contents(rows), clipped(X, 0.5, 0.6, False), atol=1e-12)
+
+
+def a_walk(outputs: int, intercept: bool, start: bool = True) -> Walk:
+    rng = np.random.default_rng(5)
+    return Walk(rng.normal(size=(D + intercept, outputs)) * start)
+
+
+def some_moves(walk: Walk, seed: int, count: int = 1) -> None:
+    """To any coordinate, an empty column and the constant one included."""
+    rng, (parameters, outputs) = np.random.default_rng(seed), walk.unscaled.shape
+    for _ in range(count):
+        walk.move(rng.choice([1.0, 0.5, 0.9]), rng.integers(0, parameters, outputs), rng.normal(size=outputs))
+
+
+def margins_along(rows: Rows, walk: Walk, a: float = 0.0) -> np.ndarray:
+    return collect(rows, lambda block: block.margins_along(walk, a).copy())
+
+
+class TestMarginsAlong:
+    @every_storage
+    @pytest.mark.parametrize(("entry", "row", "normalise"), CLIPPINGS)
+    @pytest.mark.parametrize(("outputs", "a"), [(1, 0.0), (K, 0.3)])
+    def test_are_the_margins_of_the_present_weights(
+        self,
+        X: np.ndarray,
+        storage: str,
+        entry: float | None,
+        row: float | None,
+        normalise: bool,
+        outputs: int,
+        a: float,
+    ) -> None:
+        """After every move, and after several at once; all coordinates are moved, the constant column's too."""
+        rows, expected = make(X, storage), clipped(X, entry, row, normalise)
+        if entry is not None:
+            rows.clip_entries(entry)
+        if row is not None:
+            rows.clip_rows(row, normalise=normalise)
+        walk = a_walk(outputs, a > 0)
+        full = np.hstack([expected, np.full((N, 1), a)]) if a else expected
+        for seed, count in enumerate([0, *[1] * 25, 0, 7]):
+            some_moves(walk, seed, count)
+            np.testing.assert_allclose(margins_along(rows, walk, a), full @ walk.weights, rtol=1e-11, atol=1e-11)
+        assert len(set(np.concatenate([move.coordinates for move in walk.moves]))) == len(walk.unscaled)
+
+    @every_storage
+    def test_another_walk_starts_afresh(self, X: np.ndarray, storage: str) -> None:
+        """Also one that starts where the first did and has made as many moves, and the first one once more."""
+        rows, first = make(X, storage), a_walk(1, False)
+        second = Walk(first.start)
+        for seed, walk in enumerate([first, second, first, first, second]):
+            some_moves(walk, seed, 2)
+            np.testing.assert_allclose(margins_along(rows, walk), X @ walk.weights, atol=1e-12)
+
+    @every_storage
+    def test_another_intercept_starts_afresh(self, X: np.ndarray, storage: str) -> None:
+        rows, walk = make(X, storage), a_walk(1, True)
+        for seed, a in enumerate([0.5, 0.25, 0.5]):
+            some_moves(walk, seed, 3)
+            np.testing.assert_allclose(
+                margins_along(rows, walk, a), X @ walk.weights[:D] + a * walk.weights[D], atol=1e-12
+            )
+
+    @every_storage
+    def test_clipping_is_noticed(self, X: np.ndarray, storage: str) -> None:
+        rows, walk = make(X, storage), a_walk(1, False)
+        some_moves(walk, 0, 3)
+        margins_along(rows, walk)
+        rows.clip_entries(0.5)
+        np.testing.assert_allclose(margins_along(rows, walk), clipped(X, 0.5, None, False) @ walk.weights, atol=1e-12)
+        some_moves(walk, 1, 3)
+        rows.clip_rows(0.6)
+        np.testing.assert_allclose(margins_along(rows, walk), clipped(X, 0.5, 0.6, False) @ walk.weights, atol=1e-12)
+
+    @every_storage
+    def test_rows_are_multiplied_with_the_start_alone(
+        self, X: np.ndarray, storage: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Afterwards only moved columns are read."""
+        rows, walk, products = make(X, storage), a_walk(1, False), []
+        kind = type(rows.blocks[0])
+        product = kind._product
+        monkeypatch.setattr(kind, "_product", lambda self, w: products.append(w) or product(self, w))
+        for seed in range(5):
+            margins_along(rows, walk)
+            some_moves(walk, seed)
+        assert len(products) == len(rows.blocks)
+
+    @every_storage
+    def test_margins_at_other_weights_are_not_disturbed(self, X: np.ndarray, storage: str) -> None:
+        """The two memories of a block are apart: the start's margins are asked for before, between and after."""
+        rows, walk = make(X, storage), a_walk(1, False)
+        for seed in range(3):
+            at_start = collect(rows, lambda block: block.margins(walk.start, 0.0).copy())
+            np.testing.assert_allclose(at_start, X @ walk.start, atol=1e-12)
+            np.testing.assert_allclose(margins_along(rows, walk), X @ walk.weights, atol=1e-12)
+            some_moves(walk, seed)
+
+    @every_storage
+    def test_an_empty_column_moves_nothing(self, X: np.ndarray, storage: str) -> None:
+        rows, walk = make(X, storage), a_walk(1, False)
+        before = margins_along(rows, walk)
+        walk.move(1.0, np.array([6]), np.array([1e6]))
+        np.testing.assert_array_equal(margins_along(rows, walk), before)
+
+
+@every_storage
+def test_norms_in_units_are_those_of_rows_as_they_now_are(X: np.ndarray, storage: str) -> None:
+    """Not remembered for other units, nor from before a clip."""
+    rows = make(X, storage)
+    for units in (np.ones(D), np.arange(1.0, D + 1), np.full(D, 0.25)):
+        found = collect(rows, lambda block: block.norms_in(units))  # noqa: B023
+        np.testing.assert_allclose(found, np.abs(X / units).max(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(collect(rows, lambda block: block.norms_in(np.ones(D)))[4], 0.0)
+    rows.clip_rows(0.6)
+    expected = np.abs(clipped(X, None, 0.6, False) / units).max(axis=1)
+    np.testing.assert_allclose(collect(rows, lambda block: block.norms_in(units)), expected, rtol=1e-12)
+
+
+class TestKept:
+    def test_is_made_once_for_a_key(self, X: np.ndarray) -> None:
+        rows, key, made = make(X), (object(), 0.5), []
+        for _ in range(3):
+            assert rows.kept_for(key, lambda: made.append(1) or "what was made") == "what was made"
+        assert len(made) == 1
+
+    def test_only_the_last_is_kept(self, X: np.ndarray) -> None:
+        """Keys are told apart by the identity of their parts, not equality: walks that look the same are not."""
+        rows, made = make(X), []
+        first, second, units = [1], [1], np.ones(2)
+        keys = [(first, None), (second, None), (first, None), (first, units), (first, units.copy())]
+        for key in keys:
+            assert rows.kept_for(key, lambda: made.append(key) or len(made)) == len(made)  # noqa: B023
+        assert len(made) == len(keys)
+
+    @pytest.mark.parametrize("storage", ["float64", "csr"])
+    @pytest.mark.parametrize(
+        "clip",
+        [
+            lambda rows: rows.clip_entries(1e9),
+            lambda rows: rows.clip_rows(1e9),
+            lambda rows: rows.clip_targets(-1e9, 1e9),
+        ],
+        ids=["entries", "rows", "targets"],
+    )
+    def test_every_clip_forgets(self, X: np.ndarray, storage: str, clip: Callable[[Rows], None]) -> None:
+        """Even one that changes nothing."""
+        rows, key = make(X, storage), (object(),)
+        assert rows.kept_for(key, lambda: "before") == "before"
+        clip(rows)
+        assert rows.kept_for(key, lambda: "after") == "after"
+
+
+@pytest.mark.parametrize("storage", [name for name in STORAGES if name.startswith("cs")])
+@pytest.mark.parametrize(("entry", "row", "normalise"), CLIPPINGS)
+def test_columns_in_place_are_the_rows_as_they_now_are(
+    X: np.ndarray, storage: str, entry: float | None, row: float | None, normalise: bool
+) -> None:
+    """Entries times the factor of their row; entries are not copied, and row numbers of 32 bits are unsigned."""
+    rows = make(X, storage)
+    if entry is not None:
+        rows.clip_entries(entry)
+    if row is not None:
+        rows.clip_rows(row, normalise=normalise)
+    (block,) = rows.blocks
+    assert isinstance(block, SparseBlock)
+    starts, lines, entries, factors = block.columns_in_place()
+    assert block.n_entries == len(entries) == len(lines) == starts[-1] == np.count_nonzero(X)
+    assert starts.dtype == np.int64
+    assert (lines.dtype.kind == "u") is (block._csc.indices.dtype.itemsize == 4)
+    assert entries is block._csc.data
+    found = np.zeros((N, D))
+    found[lines, np.repeat(np.arange(D), np.diff(starts))] = entries * factors[lines]
+    np.testing.assert_allclose(found, clipped(X, entry, row, normalise), rtol=1e-12, atol=1e-15)
 
 
 @every_storage

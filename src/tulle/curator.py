@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tulle.mechanisms import HardThreshold
+from tulle.mechanisms import HardThreshold, NoisyMax
 from tulle.privacy import Bill, Plan
 from tulle.public import PublicFacts
 from tulle.queries import Query
@@ -70,10 +70,11 @@ class Curator:
         sensitivity = query.sensitivity(self._public).times(summation_slack(self._public.n_rows))
         with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
             exact = query.evaluate(self._rows, self._public)
-            if isinstance(exact, np.ndarray):  # an objective guards itself
+            if isinstance(exact, np.ndarray):  # objectives and scores on demand guard themselves
                 exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             answer = release.mechanism.release(exact, sensitivity, self._generator, then)
-        self.rounding += release.mechanism.rounding(exact.shape, query.size(self._public), sensitivity, then)
+        size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
+        self.rounding += release.mechanism.rounding(exact.shape, size(self._public), sensitivity, then)
         if self._witness is not None:
             self._witness(name, answer)
         return answer

@@ -27,6 +27,7 @@ from tulle.events import (
     GaussianEvent,
     LaplaceEvent,
     ObjectivePerturbationEvent,
+    PureEvent,
 )
 from tulle.events import NoisePerSensitivity as Noise
 
@@ -161,7 +162,7 @@ class Mechanism(ABC):
     ) -> float:
         """Upper bound on the total variation distance to the ideal mechanism, from public quantities alone.
 
-        `size` bounds the ℓ2 norm of the exact answer.
+        `size` bounds the ℓ2 norm of the exact answer; for `NoisyMax`, where it is the smaller one, its largest entry.
         """
         return 0.0
 
@@ -261,6 +262,16 @@ class Laplace(_AdditiveNoise):
         return generator.standard_exponential(shape) - generator.standard_exponential(shape)
 
 
+def _gumbel(shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+    """Gumbel noise of scale 1, -log(Exponential), for mechanisms that *maximise* score + noise."""
+    return -np.log(generator.standard_exponential(shape))
+
+
+def _choice_range(noise: Noise) -> float:
+    """What one choice costs: scores may move up and down, so that a score and its rival part by two sensitivities."""
+    return math.inf if noise.value == 0 else 2.0 / noise.value
+
+
 @dataclass(frozen=True)
 class TopK(Mechanism):
     """The k coordinates of each column with the largest score + Gumbel noise, scale = noise × ℓ∞ sensitivity.
@@ -286,8 +297,7 @@ class TopK(Mechanism):
 
     @property
     def events(self) -> tuple[Event, int]:
-        span = math.inf if self.noise.value == 0 else 2.0 / self.noise.value
-        return BoundedRangeEvent(span), self.k * self.columns
+        return BoundedRangeEvent(_choice_range(self.noise)), self.k * self.columns
 
     def release(
         self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
@@ -295,8 +305,7 @@ class TopK(Mechanism):
         if exact.shape[1] != self.columns:
             raise ValueError(f"the plan holds {self.columns} columns but the query has {exact.shape[1]}")
         scale = self._scale(sensitivity.linf)
-        # The mechanism *maximises*: scores + Gumbel, and Gumbel = -log(Exponential).
-        noisy = exact - scale * np.log(generator.standard_exponential(exact.shape)) if scale else exact
+        noisy = exact + scale * _gumbel(exact.shape, generator) if scale else exact
         chosen = np.zeros(exact.shape, dtype=bool)
         for column in range(exact.shape[1]):
             chosen[largest(noisy[:, column], self.k), column] = True
@@ -309,6 +318,118 @@ class TopK(Mechanism):
         total = math.prod(shape)
         # The density of a Gumbel law is at most 1 / (e scale).
         return _expected_error(total, size, scale, total) / scale if scale else 0.0
+
+
+class ScoresOnDemand(Protocol):
+    """Scores of candidates that are looked up one at a time, from which an exponential mechanism is drawn."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(candidates, 1)."""
+        ...
+
+    def draw(self, scale: float, generator: np.random.Generator) -> int:
+        """A candidate with probability proportional to exp(score / scale); the best one for scale 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoisyMax(Mechanism):
+    """The candidate of each column with the largest score + noise, scale = noise × ℓ∞ sensitivity.
+
+    Answers with an index for each column, never with a noisy score. Proof: docs/proofs/noisy_max.md.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    columns : int
+        The number of columns that the query will have.
+    """
+
+    columns: int = 1
+
+    @abstractmethod
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        """Noise of scale 1."""
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        return PureEvent(_choice_range(self.noise)), self.columns
+
+    def release(
+        self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> npt.NDArray[np.intp]:
+        if exact.shape[1] != self.columns:
+            raise ValueError(f"the plan holds {self.columns} columns but the query has {exact.shape[1]}")
+        scale = self._scale(sensitivity.linf)
+        if not isinstance(exact, np.ndarray):
+            return self._on_demand(exact, scale, generator)
+        noisy = exact + scale * self._draw(exact.shape, generator) if scale else exact
+        return np.argmax(noisy, axis=0)
+
+    def _on_demand(self, scores: ScoresOnDemand, scale: float, generator: np.random.Generator) -> npt.NDArray[np.intp]:
+        raise TypeError(f"{self.label}: scores on demand are for Gumbel noise only")
+
+    def rounding(
+        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
+    ) -> float:
+        """Here `size` bounds the largest score alone (docs/proofs/noisy_max.md, lemma 6)."""
+        scale = self._scale(sensitivity.linf)
+        if scale == 0:
+            return 0.0
+        # The hazard rates of all three laws are at most 1 / scale, so the best two are seldom close, however many
+        # candidates there are; numpy's draws themselves have a resolution of 2^-53.
+        return self.columns * 2.0**-48 * (4.0 * size / scale + math.log(shape[0] + 1.0) + 64.0 + shape[0] / 15.0)
+
+
+@dataclass(frozen=True)
+class GumbelMax(NoisyMax):
+    """Noisy max with Gumbel noise: the exponential mechanism. Bounded range makes many uses cheap."""
+
+    @property
+    def label(self) -> str:
+        return "noisy max (Gumbel)"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        return BoundedRangeEvent(_choice_range(self.noise)), self.columns
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        return _gumbel(shape, generator)
+
+    def _on_demand(self, scores: ScoresOnDemand, scale: float, generator: np.random.Generator) -> npt.NDArray[np.intp]:
+        return np.array([scores.draw(scale, generator)])
+
+    def rounding(
+        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
+    ) -> float:
+        """Covers both ways to draw it (for scores on demand: docs/proofs/scores_on_demand.md, lemma 4)."""
+        sums = 2.0**-47 * (32.0 * math.sqrt(shape[0]) + 3000.0) if self.noise.value else 0.0
+        return super().rounding(shape, size, sensitivity, then) + self.columns * sums
+
+
+@dataclass(frozen=True)
+class LaplaceMax(NoisyMax):
+    """Noisy max with Laplace noise, as the private Frank-Wolfe paper has it."""
+
+    @property
+    def label(self) -> str:
+        return "noisy max (Laplace)"
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        return generator.standard_exponential(shape) - generator.standard_exponential(shape)
+
+
+@dataclass(frozen=True)
+class PermuteAndFlip(NoisyMax):
+    """Permute and flip (McKenna and Sheldon 2020): noisy max with exponential noise has its law (Ding et al. 2021)."""
+
+    @property
+    def label(self) -> str:
+        return "permute and flip"
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        return generator.standard_exponential(shape)
 
 
 class Objective(Protocol):

@@ -12,24 +12,32 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.events import FloatArray
+from tulle.following import FollowedScores, Follower, Kind, can_follow, scores_of
 from tulle.losses import Loss, Norm, OneVsRest, certified_convex, of_one_output
 from tulle.mechanisms import HardThreshold, ObjectivePerturbation, ObjectiveSensitivity, Sensitivity
 from tulle.minimise import PART_ROWS, Part, PenalisedSum
 from tulle.public import PublicFacts
-from tulle.rows import Block, Rows
+from tulle.rows import Block, Rows, SparseBlock
+from tulle.sets import Polytope
+from tulle.walk import Walk
 
 Mask = npt.NDArray[np.bool_]
+Engine = Literal["auto", "incremental", "plain"]
 
 # Squares of shorter rows underflow, and a row that looks empty would not be scaled down.
 _LEAST_BOUND = 1e-140
+
+# Entries that reading all rows for every question would read, at 75 a row: below, compiling the loops that follow a
+# walk, or loading them, takes about as long.
+_WORTH_FOLLOWING = 2e9
 
 # Below every score, and finite: sums with noise stay numbers.
 _PASSED_OVER = -1e200
@@ -44,9 +52,24 @@ class Query(ABC):
     @abstractmethod
     def size(self, public: PublicFacts) -> float: ...
 
+    def largest(self, public: PublicFacts) -> float:
+        """Bounds the largest entry of the exact answer, from public quantities."""
+        return self.size(public)
+
     @abstractmethod
     def evaluate(self, rows: Rows, public: PublicFacts) -> Any:
-        """The exact answer: an array, or an objective for objective perturbation."""
+        """The exact answer: an array, an objective for objective perturbation, or scores on demand for a noisy max."""
+
+
+def mean_moves(level: float, public: PublicFacts) -> float:
+    """How far a mean over n rows, each contributing a vector of norm at most `level`, moves when a unit is replaced."""
+    return 2.0 * level * public.rows_per_unit / public.n_rows
+
+
+def counted(slopes: FloatArray, block: Block) -> FloatArray:
+    """The slopes of the rows that count. Behind the estimator's checks a record whose slope is not finite counts as
+    nothing rather than raise."""
+    return np.where(np.isfinite(slopes) & block.active[:, None], slopes, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +122,7 @@ class ClippedGradient(Query):
         return slope * (row if self.support_row_bound is None else self.support_row_bound)
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
-        moved = 2.0 * self.level(public) * public.rows_per_unit / public.n_rows
+        moved = mean_moves(self.level(public), public)
         return Sensitivity(l2=moved) if self.norm == "l2" else Sensitivity(linf=moved)
 
     def size(self, public: PublicFacts) -> float:
@@ -114,8 +137,7 @@ class ClippedGradient(Query):
 
     def _contribution(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
         slopes = public.loss.slope(block.margins(self.weights, self.intercept_value), block.targets)
-        # Behind the estimator's checks a record whose slope is not finite counts as nothing rather than raise.
-        slopes = np.where(np.isfinite(slopes) & block.active[:, None], slopes, 0.0)
+        slopes = counted(slopes, block)
         norms = self._contribution_norms(block, slopes)
         with np.errstate(divide="ignore", invalid="ignore"):
             # Written so that a norm which is not a number counts as nothing, never as unclipped.
@@ -202,6 +224,211 @@ class Magnitudes(Query):
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         scores = np.abs(self.step.evaluate(rows, public)[: public.n_features])
         return scores if self.passed_over is None else np.where(self.passed_over, _PASSED_OVER, scores)
+
+
+@dataclass(frozen=True, eq=False)
+class VertexScores(Query):
+    """Minus the slope of the loss towards each vertex of a polytope: scores for a selection.
+
+    By Hölder's inequality |<v, g> - <v, g'>| <= |v|_1 |g - g'|_inf, and the polytope's radius is the largest |v|_1.
+
+    Parameters
+    ----------
+    gradient : ClippedGradient
+        Clipped in ℓ∞.
+    polytope : Polytope
+        Its vertices are public.
+    """
+
+    gradient: ClippedGradient
+    polytope: Polytope
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        # Scores are sums over parameters, and their rounding is beyond what the curator adds for sums over rows.
+        rounding = 1.0 + 2.0**-52 * public.n_parameters * (public.n_rows + 2.0)
+        return Sensitivity(linf=rounding * self.polytope.radius * self.gradient.sensitivity(public).linf)
+
+    def largest(self, public: PublicFacts) -> float:
+        return self.polytope.radius * self.gradient.level(public)
+
+    def size(self, public: PublicFacts) -> float:
+        return self.largest(public) * math.sqrt(self.polytope.vertices.shape[0] * self.gradient.weights.shape[1])
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        return np.asarray(self.polytope.vertices @ -self.gradient.evaluate(rows, public))
+
+
+@dataclass(frozen=True, eq=False)
+class _AlongWalk(Query):
+    """Sums over rows of slope × entry at the present weights of a walk, each row's contribution clipped in ℓ∞.
+
+    Parameters
+    ----------
+    walk : Walk
+        Where the slopes are taken; already public.
+    clip : float
+        In (0, inf]. The slope at which a row at its entry bound is clipped.
+    intercept_value : float, default=0.0
+        Entry of the constant column, the walk's last coordinate; 0 for none.
+    units : array of shape (parameters,) or None, default=None
+        Public; coordinate j is measured in units[j]: what is clipped is the largest |slope × entry| / unit of a row.
+    engine : {"auto", "incremental", "plain"}, default="auto"
+        How the same sums are found: by following the walk (sparse rows, one output, tulle's own losses) or by reading
+        all rows anew. "auto" follows where that saves more than compiling costs. The answers have the same law.
+    planned : int, default=1
+        How often the walk will be asked about, for "auto".
+    """
+
+    walk: Walk
+    clip: float
+    intercept_value: float = 0.0
+    units: FloatArray | None = None
+    engine: Engine = "auto"
+    planned: int = 1
+
+    def level(self, public: PublicFacts) -> float:
+        """C: what one row adds to a slope sum, in units; rows are clipped to it.
+
+        As in `ClippedGradient` it shrinks to what the public weights allow, here in steps of 2^(1/16): whoever follows
+        the walk starts afresh when it changes.
+        """
+        slope, entry = self.clip, public.entry_bound(self.intercept_value)
+        if not public.as_published:
+            one, two = self.walk.norms()
+            row = public.row_bound(self.intercept_value)
+            margins = min((row * two) if two else 0.0, (entry * one) if one else 0.0)
+            bound = max(0.0, public.loss.slope_bound(margins, public.label, "linf"))
+            if 0 < bound < self.clip:
+                bound = 2.0 ** (math.ceil(16 * math.log2(bound)) / 16)
+            slope = min(slope, bound)
+        return slope * entry
+
+    def _follower(self, rows: Rows, public: PublicFacts) -> Follower | None:
+        block, level = rows.blocks[0], self.level(public)
+        if self.engine == "plain" or len(rows.blocks) > 1 or not isinstance(block, SparseBlock):
+            return None
+        margins = self.walk.norms()[0] * public.entry_bound(self.intercept_value)
+        # Squares of margins over the walk's scale, and scores over the level, must be numbers.
+        moderate = margins < 1e100 and self.walk.scale > 1e-50 and 1e-200 < level < 1e100
+        if public.loss.n_outputs > 1 or not can_follow(public.loss) or not moderate:
+            return None
+        # By public figures: whether kernels are compiled can be seen, and how many entries rows hold is nobody's
+        # business.
+        if self.engine == "auto" and self.planned * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING:
+            return None
+        key = (self.walk, self.intercept_value, self.units, public)
+        follower: Follower = rows.kept_for(
+            key, lambda: Follower(block, self.walk, public.loss, self.intercept_value, self.units)
+        )
+        follower.catch_up(level)
+        return follower
+
+    def _sums(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        """All slope sums in units, of shape (parameters, outputs), by reading all rows."""
+        cut = self.level(public)
+        total = rows.reduce(lambda block: self._contribution(block, cut, public))
+        return total if self.units is None else total / self.units[:, None]
+
+    def _contribution(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
+        slopes = self._clipped_slopes(block, level, public)
+        total = block.gather(slopes)
+        if self.intercept_value:
+            total = np.vstack([total, self.intercept_value * slopes.sum(axis=0)])
+        return total
+
+    def _clipped_slopes(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
+        a = self.intercept_value
+        slopes = public.loss.slope(block.margins_along(self.walk, a), block.targets)
+        slopes = counted(slopes, block)
+        if self.units is None:
+            sizes = np.maximum(block.norms("linf"), a)
+        else:
+            sizes = np.maximum(block.norms_in(self.units[: public.n_features]), a / self.units[-1])
+        with np.errstate(divide="ignore"):
+            cap = np.where(sizes > 0, level / sizes, math.inf)[:, None] * (1 - 2.0**-50)
+        return np.clip(slopes, -cap, cap)
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateScores(_AlongWalk):
+    """Scores of the coordinates, or of the two vertices ±e_j of each, at the present weights of a walk.
+
+    With g_j the mean over rows of clipped slope × entry / unit: reach × |g_j| ("magnitudes"), -reach × g_j ("simplex"),
+    or for "vertices" first -reach × g_j for all +e_j and then +reach × g_j for all -e_j. Replacing a row moves every
+    g_j by at most 2 C / n, so every score by at most reach × 2 C / n.
+
+    Parameters
+    ----------
+    kind : {"vertices", "simplex", "magnitudes"}, default="vertices"
+    reach : float, default=1.0
+        In (0, inf): the radius of the ball or simplex.
+    """
+
+    kind: Kind = "vertices"
+    reach: float = 1.0
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        return Sensitivity(linf=self.reach * mean_moves(self.level(public), public))
+
+    def largest(self, public: PublicFacts) -> float:
+        return self.reach * self.level(public)
+
+    def size(self, public: PublicFacts) -> float:
+        return self.largest(public) * math.sqrt(2 * self.walk.unscaled.size)
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> Any:
+        follower = self._follower(rows, public)
+        if follower is not None:
+            return FollowedScores(follower, self.kind, self.reach / public.n_rows, public.n_parameters)
+        return scores_of(self._sums(rows, public) * (self.reach / public.n_rows), self.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateGradient(_AlongWalk):
+    """One entry of the mean clipped gradient for each output, at the present weights of a walk; shape (1, outputs).
+
+    Contributions are clipped as in `CoordinateScores`: to C units[j]. Replacing a row moves each entry by at most
+    2 C units[j] / n.
+
+    Parameters
+    ----------
+    coordinates : int array of shape (outputs,), default=()
+        Already public.
+    """
+
+    coordinates: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(1, dtype=np.intp))
+
+    def _units(self) -> FloatArray:
+        return np.ones(len(self.coordinates)) if self.units is None else self.units[self.coordinates]
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        moved = mean_moves(self.level(public), public)
+        units = self._units()
+        return Sensitivity(
+            l1=moved * float(units.sum()),
+            l2=moved * float(np.sqrt((units**2).sum())),
+            linf=moved * float(units.max()),
+        )
+
+    def size(self, public: PublicFacts) -> float:
+        return self.level(public) * float(np.sqrt((self._units() ** 2).sum()))
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        follower = self._follower(rows, public)
+        if follower is not None:
+            return np.array([[follower.sum_of(int(self.coordinates[0])) * self._units()[0] / public.n_rows]])
+        level = self.level(public)
+        return rows.reduce(lambda block: self._entries(block, level, public)) / public.n_rows
+
+    def _entries(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
+        slopes = self._clipped_slopes(block, level, public)
+        entries = np.zeros((1, slopes.shape[1]))
+        for output, coordinate in enumerate(self.coordinates):
+            if coordinate == public.n_features:
+                entries[0, output] = self.intercept_value * float(slopes[:, output].sum())
+            else:
+                entries[0, output] = block.gather_on(slopes[:, output], np.array([coordinate]))[0]
+        return entries
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from tulle.events import FloatArray
 from tulle.losses import Norm
+from tulle.walk import Walk
 
 _DENSE_BLOCK_BYTES = 1 << 25
 _SPARSE_PART_ENTRIES = 1 << 16
@@ -34,6 +35,7 @@ class Block(ABC):
         self._scale: FloatArray | None = None
         self._known_norms: dict[Norm, FloatArray] = {}
         self._last_margins: tuple[FloatArray, float, FloatArray] | None = None
+        self._walked: tuple[Walk, float, int, FloatArray] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -52,6 +54,10 @@ class Block(ABC):
         """The norm of each row of X."""
 
     @abstractmethod
+    def _norms_in(self, units: FloatArray) -> FloatArray:
+        """The largest |entry| / unit of each row of X."""
+
+    @abstractmethod
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         """The squared ℓ2 norm of each row of X restricted to some features."""
 
@@ -62,6 +68,10 @@ class Block(ABC):
     @abstractmethod
     def _columns(self, features: npt.NDArray[np.intp]) -> Any:
         """X restricted to some features, CSR or dense."""
+
+    @abstractmethod
+    def _add_column(self, to: FloatArray, feature: int, amount: float) -> None:
+        """Adds amount × a column of the rows as they now are."""
 
     @abstractmethod
     def _clip_entries(self, bound: float) -> None: ...
@@ -75,7 +85,7 @@ class Block(ABC):
         self._forget()
 
     def _forget(self) -> None:
-        self._known_norms, self._last_margins = {}, None
+        self._known_norms, self._last_margins, self._walked = {}, None, None
 
     def clip_rows(self, bound: float, entry_bound: float, normalise: bool) -> None:
         """Scale rows longer than `bound` down to it.
@@ -101,6 +111,10 @@ class Block(ABC):
             self._known_norms[norm] = self._rescaled(self._norms(norm))
         return self._known_norms[norm]
 
+    def norms_in(self, units: FloatArray) -> FloatArray:
+        """The largest |entry| / unit of each row, with a unit for each feature."""
+        return self._rescaled(self._norms_in(units))
+
     def _rescaled(self, norms: FloatArray) -> FloatArray:
         return norms if self._scale is None else np.where(self._scale > 0, norms * self._scale, 0.0)
 
@@ -120,6 +134,21 @@ class Block(ABC):
         if intercept_value:
             margins = margins + intercept_value * weights[-1]
         self._last_margins = (weights.copy(), intercept_value, margins)
+        return margins
+
+    def margins_along(self, walk: Walk, intercept_value: float) -> FloatArray:
+        """The margins at a walk's present weights, from those at the last question: only moved columns are read."""
+        if self._walked is None or self._walked[0] is not walk or self._walked[1] != intercept_value:
+            self._walked = (walk, intercept_value, 0, self.margins(walk.start, intercept_value).copy())
+        _, _, done, margins = self._walked
+        for move in walk.moves[done:]:
+            margins *= move.shrink
+            for output, (coordinate, amount) in enumerate(zip(move.coordinates, move.amounts)):
+                if coordinate == self._n_features():
+                    margins[:, output] += amount * intercept_value
+                else:
+                    self._add_column(margins[:, output], int(coordinate), float(amount))
+        self._walked = (walk, intercept_value, len(walk.moves), margins)
         return margins
 
     def columns(self, features: npt.NDArray[np.intp]) -> Any:
@@ -171,6 +200,18 @@ class SparseBlock(Block):
     def _n_features(self) -> int:
         return int(self._csc.shape[1])
 
+    @property
+    def n_entries(self) -> int:
+        return int(self._csc.nnz)
+
+    def columns_in_place(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], FloatArray, FloatArray]:
+        """Where each column starts, row numbers, entries (not copied) and the factor of each row."""
+        rows = self._csc.indices
+        # Unsigned, so that compiled loops need not look for negative numbers; of 64 bits numba would make floats.
+        rows = rows.view(np.uint32) if rows.dtype.itemsize == 4 else rows
+        scale = np.ones(self.n_rows) if self._scale is None else self._scale
+        return self._csc.indptr.astype(np.int64), rows, self._csc.data, scale
+
     def _column_parts(self, features: npt.NDArray[np.intp]) -> Iterator[tuple[npt.NDArray[np.intp], Any]]:
         """X restricted to some features, in parts of few entries: popular columns together can be half of the data."""
         counts = np.diff(self._csc.indptr)[features]
@@ -212,11 +253,24 @@ class SparseBlock(Block):
                 np.maximum.at(norms, rows, np.abs(entries))
         return np.sqrt(norms) if norm == "l2" else norms
 
+    def _norms_in(self, units: FloatArray) -> FloatArray:
+        norms = np.zeros(self.n_rows)
+        for part in self._entry_parts():
+            positions = np.arange(part.start, min(part.stop, self._csc.nnz))
+            features = np.searchsorted(self._csc.indptr, positions, side="right") - 1
+            np.maximum.at(norms, self._csc.indices[part], np.abs(self._csc.data[part]) / units[features])
+        return norms
+
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         squares = np.zeros(self.n_rows)
         for _, columns in self._column_parts(features):
             squares += np.bincount(columns.indices, columns.data**2, minlength=self.n_rows)
         return squares
+
+    def _add_column(self, to: FloatArray, feature: int, amount: float) -> None:
+        place = slice(self._csc.indptr[feature], self._csc.indptr[feature + 1])
+        rows, entries = self._csc.indices[place], self._csc.data[place]
+        to[rows] += amount * (entries if self._scale is None else entries * self._scale[rows])
 
     def _clip_entries(self, bound: float) -> None:
         data = self._csc.data
@@ -270,9 +324,16 @@ class DenseBlock(Block):
             return np.sqrt(np.einsum("ij,ij->i", entries, entries))
         return np.asarray(np.abs(entries).max(axis=1, initial=0.0))
 
+    def _norms_in(self, units: FloatArray) -> FloatArray:
+        return np.asarray((np.abs(self._entries(self._rows)) / units).max(axis=1, initial=0.0))
+
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         columns = self._columns(features)
         return np.asarray(np.einsum("ij,ij->i", columns, columns))
+
+    def _add_column(self, to: FloatArray, feature: int, amount: float) -> None:
+        column = self._entries(self._rows[:, feature])
+        to += amount * (column if self._scale is None else column * self._scale)
 
     def _clip_entries(self, bound: float) -> None:
         if max(self._rows.max(initial=0.0), -self._rows.min(initial=0.0)) > bound:
@@ -294,6 +355,7 @@ class Rows:
     def __init__(self, matrix: Any, targets: FloatArray, active: npt.NDArray[np.bool_] | None = None) -> None:
         active = np.ones(len(targets), dtype=bool) if active is None else active
         self.blocks: list[Block]
+        self._kept: tuple[tuple[Any, ...], Any] | None = None
         if sp.issparse(matrix):
             self.blocks = [SparseBlock(matrix, targets, active)]
         else:
@@ -308,14 +370,24 @@ class Rows:
             total = total + contribution(block)
         return total
 
+    def kept_for(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What was made for the very same objects, such as a walk that is followed; only the last one is kept."""
+        known = self._kept is not None and all(one is other for one, other in zip(self._kept[0], key, strict=True))
+        if self._kept is None or not known:
+            self._kept = (key, make())
+        return self._kept[1]
+
     def clip_entries(self, bound: float) -> None:
+        self._kept = None
         for block in self.blocks:
             block.clip_entries(bound)
 
     def clip_rows(self, bound: float, entry_bound: float = np.inf, normalise: bool = False) -> None:
+        self._kept = None
         for block in self.blocks:
             block.clip_rows(bound, entry_bound, normalise)
 
     def clip_targets(self, low: float, high: float) -> None:
+        self._kept = None
         for block in self.blocks:
             block.targets = np.clip(block.targets, low, high)
