@@ -38,6 +38,7 @@ docs: .venv/extra-docs
 pictures: .venv/extra-docs
 	OMP_NUM_THREADS=2 $(BIN)/python docs/pictures/draw.py
 	$(BIN)/python docs/pictures/compare.py
+	$(BIN)/python docs/pictures/lasso.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

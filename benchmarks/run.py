@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import calibration
 import fit_against_liblinear
+import frank_wolfe
 import import_time
 import noise
 
-BENCHMARKS = (import_time, calibration, noise, fit_against_liblinear)
+BENCHMARKS = (import_time, calibration, noise, fit_against_liblinear, frank_wolfe)
 
 
 def main() -> None:

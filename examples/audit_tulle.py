@@ -14,7 +14,7 @@ from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.audit import AuditResult, audit_mechanism, audit_model
 from tulle.events import NoisePerSensitivity
 from tulle.mechanisms import Gaussian
-from tulle.methods import HardThresholding, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine
 from tulle.privacy import gaussian_mu
 
 OUTPUT = Path(__file__).resolve().parent.parent / "build"
@@ -50,6 +50,13 @@ def audits() -> Iterator[tuple[str, AuditResult]]:
             f"screen-refine-{name}",
             audit_model(classifier, n_features=n_features, runs=40_000, pilot_runs=4_000, n_jobs=2, seed=0),
         )
+    # One choice between the two vertices of one feature; one step of coordinate descent, a choice and a value.
+    steps = {"frank-wolfe": FrankWolfe(1.0, n_iter=1, noise="selection"), "coordinate-descent": CoordinateDescent(1)}
+    for name, one_step in steps.items():
+        model = SparseRegressor(
+            1.0, DELTA, n_nonzero=1, bounds=Bounds(row_linf=1.0, label=1.0), method=one_step, fit_intercept=False
+        )
+        yield name, audit_model(model, n_features=1, runs=40_000, pilot_runs=4_000, n_jobs=2, seed=0)
     yield "dpsl-kt-as-published", audit_dpsl_kt.audit()
 
 

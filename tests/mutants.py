@@ -72,7 +72,9 @@ _LEDGER, _CURATOR, _EVENTS = "tests/test_ledger.py::", "tests/test_curator.py::"
 _ESTIMATORS, _NEW = "tests/test_estimators.py::", "tests/test_caught_by_mutants.py::"
 _TRIALS, _SCORES, _TUNING = "tests/test_trials.py::", "tests/test_scores.py::", "tests/test_tuning.py::"
 _OBJECTIVE, _SOLVER = "tests/test_objective_perturbation.py::", "tests/test_minimise.py::"
-_SCREEN = "tests/test_screen_refine.py::"
+_SCREEN, _SETS, _ROWS = "tests/test_screen_refine.py::", "tests/test_sets.py::", "tests/test_rows.py::"
+_BOUNDARY, _FOLLOWING = "tests/test_trust_boundary.py::", "tests/test_following.py::"
+_DESCENT = "tests/test_coordinate_descent.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- sensitivities of queries ---
@@ -80,16 +82,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "gradient sensitivity C/n, not 2 C/n",
         "the hard-thresholding papers take sqrt(2) C/n or C/n; replacing a row moves the mean by 2 C/n",
         "queries.py",
-        "moved = 2.0 * self.level(public) * public.rows_per_unit / public.n_rows",
-        "moved = self.level(public) * public.rows_per_unit / public.n_rows",
+        "return 2.0 * level * public.rows_per_unit / public.n_rows",
+        "return level * public.rows_per_unit / public.n_rows",
         (_QUERIES + "TestWorstCases::test_clipped_gradient[l2-logistic-0.0-True-1]",),
     ),
     Mutant(
         "a person's rows counted as one in the gradient",
         "example-level noise sold as user-level privacy, the usual slip with several records per person",
         "queries.py",
-        "moved = 2.0 * self.level(public) * public.rows_per_unit / public.n_rows",
-        "moved = 2.0 * self.level(public) / public.n_rows",
+        "return 2.0 * level * public.rows_per_unit / public.n_rows",
+        "return 2.0 * level / public.n_rows",
         (_QUERIES + "TestWorstCases::test_clipped_gradient[l2-logistic-0.0-True-3]",),
     ),
     Mutant(
@@ -284,16 +286,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "arg-min of score plus Gumbel",
         "Gumbel noise is not symmetric: Frank-Wolfe minimises, and score + Gumbel is then another law",
         "mechanisms.py",
-        "noisy = exact - scale * np.log(",
-        "noisy = exact + scale * np.log(",
+        "noisy = exact + scale * _gumbel(exact.shape",
+        "noisy = exact - scale * _gumbel(exact.shape",
         (_MECHANISMS + "TestTopK::test_noisy_max_is_the_exponential_mechanism[1.0-True-0]",),
     ),
     Mutant(
         "selection noise under the root",
         "peeling with sqrt(s log(1/δ) / ε) for the scale sqrt(s log(1/δ)) / ε",
         "mechanisms.py",
-        "        # The mechanism *maximises*",
-        "        scale = math.sqrt(scale)\n        # The mechanism *maximises*",
+        "noisy = exact + scale * _gumbel(exact.shape, generator) if scale else exact",
+        "noisy = exact + math.sqrt(scale) * _gumbel(exact.shape, generator) if scale else exact",
         (_MECHANISMS + "TestTopK::test_noisy_max_is_the_exponential_mechanism[1.0-True-0]",),
     ),
     # --- the bill ---
@@ -301,24 +303,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "range of a choice 1 / noise, not 2 / noise",
         "Talwar, Thakurta, Zhang 2015: noisy min billed at Δ/scale; all other scores can move the other way",
         "mechanisms.py",
-        "2.0 / self.noise.value",
-        "1.0 / self.noise.value",
+        "2.0 / noise.value",
+        "1.0 / noise.value",
         (_MECHANISMS + "test_the_bill_of_one_release",),
     ),
     Mutant(
         "top k billed as one choice",
         "Lee and Clifton 2014 (Lyu, Su, Li 2017, algorithm 4): noise that does not grow with the number of choices",
         "mechanisms.py",
-        "BoundedRangeEvent(span), self.k * self.columns",
-        "BoundedRangeEvent(span), self.columns",
+        "self.k * self.columns",
+        "self.columns",
         (_MECHANISMS + "TestTopK::test_every_choice_is_on_the_bill",),
     ),
     Mutant(
         "classes billed as if they had different rows",
         "one-vs-rest taken for parallel composition; every class reads every row",
         "mechanisms.py",
-        "BoundedRangeEvent(span), self.k * self.columns",
-        "BoundedRangeEvent(span), self.k",
+        "self.k * self.columns",
+        "self.k",
         (_MECHANISMS + "TestTopK::test_every_choice_is_on_the_bill",),
     ),
     Mutant(
@@ -538,8 +540,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a choice of several without noise",
         "top-k taken from the exact scores, noise on the values alone: the support leaves as it is",
         "mechanisms.py",
-        "np.log(generator.standard_exponential(exact.shape)) if scale else exact",
-        "np.log(generator.standard_exponential(exact.shape)) if scale and self.k == 1 else exact",
+        "_gumbel(exact.shape, generator) if scale else exact",
+        "_gumbel(exact.shape, generator) if scale and self.k == 1 else exact",
         (_SCREEN + "test_what_is_chosen_on_empty_rows_is_left_to_chance",),
     ),
     Mutant(
@@ -1023,13 +1025,321 @@ MUTANTS: tuple[Mutant, ...] = (
         '    threshold: float = 1.0\n    one_sided = True\n    kind = "regression"\n',
         (_OBJECTIVE + "TestLosses::test_one_sided_where_no_slope_has_the_targets_sign",),
     ),
+    # --- choices of one candidate ---
+    Mutant(
+        "noisy max with the noise turned round",
+        "score - Gumbel: a minimum taken as the maximum of minus the noisy scores",
+        "mechanisms.py",
+        "noisy = exact + scale * self._draw(exact.shape, generator) if scale else exact",
+        "noisy = exact - scale * self._draw(exact.shape, generator) if scale else exact",
+        (_MECHANISMS + "TestNoisyMax::test_law[gumbel-1.0-True-0]",),
+    ),
+    Mutant(
+        "Laplace noise of deviation 1 for a choice",
+        "libraries that ask for the standard deviation, given the scale: short by sqrt(2)",
+        "mechanisms.py",
+        """return "noisy max (Laplace)"
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        return generator""",
+        """return "noisy max (Laplace)"
+
+    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
+        return math.sqrt(0.5) * generator.laplace(size=shape)
+        return generator""",
+        (_MECHANISMS + "TestNoisyMax::test_law[laplace-1.0-True-0]",),
+    ),
+    Mutant(
+        "permute and flip without the factor of two",
+        "coins of exp(epsilon score / sensitivity), where scores that move both ways need exp(epsilon score / 2 ...)",
+        "mechanisms.py",
+        "return generator.standard_exponential(shape)\n",
+        "return 0.5 * generator.standard_exponential(shape)\n",
+        (_MECHANISMS + "TestNoisyMax::test_law[permute and flip-1.0-True-0]",),
+    ),
+    Mutant(
+        "a choice for every class billed as one",
+        "one release of k arg-maxes taken for one arg-max; each of them reads all rows",
+        "mechanisms.py",
+        "return BoundedRangeEvent(_choice_range(self.noise)), self.columns",
+        "return BoundedRangeEvent(_choice_range(self.noise)), 1",
+        (_MECHANISMS + "test_the_bill_of_one_release",),
+    ),
+    Mutant(
+        "Laplace choices billed as exponential mechanisms",
+        "bounded range holds for Gumbel noise alone (Durfee and Rogers 2019); other noisy maxima cost twice as much",
+        "mechanisms.py",
+        "return PureEvent(_choice_range(self.noise)), self.columns",
+        "return BoundedRangeEvent(_choice_range(self.noise)), self.columns",
+        (_MECHANISMS + "TestNoisyMax::test_only_gumbel_noise_has_a_range_of_its_pure_epsilon[laplace-9.0]",),
+    ),
+    Mutant(
+        "permute and flip billed as if scores only grew",
+        "noisy max costs 1 / noise for counts, all of which move one way; slopes move both ways",
+        "mechanisms.py",
+        "return PureEvent(_choice_range(self.noise)), self.columns",
+        "return PureEvent(_choice_range(self.noise) / 2), self.columns",
+        (_MECHANISMS + "TestNoisyMax::test_no_outcome_moves_by_more_than_its_pure_epsilon[permute and flip-9.0]",),
+    ),
+    Mutant(
+        "scores on demand drawn with noise per sensitivity",
+        "the noise multiplier handed on as the scale: right for sensitivity 1 only",
+        "mechanisms.py",
+        "return np.array([scores.draw(scale, generator)])",
+        "return np.array([scores.draw(self.noise.value, generator)])",
+        (_MECHANISMS + "TestScoresOnDemand::test_gumbel_noise_passes_its_scale_on",),
+    ),
+    Mutant(
+        "the resolution of draws not counted",
+        "a slack of finite precision that does not grow with the number of candidates",
+        "mechanisms.py",
+        "math.log(shape[0] + 1.0) + 64.0 + shape[0] / 15.0)",
+        "math.log(shape[0] + 1.0) + 64.0)",
+        (_MECHANISMS + "TestNoisyMax::test_the_slack_covers_what_the_proofs_count[laplace-0.0-10000000]",),
+    ),
+    # --- pure releases ---
+    Mutant(
+        "any pure release at an exponential mechanism's price",
+        "epsilon²/8 zCDP (Cesar and Rogers 2021) taken for all (epsilon, 0)-DP releases, which have epsilon²/2",
+        "events.py",
+        "return np.minimum(exact * (1 + 1e-13), self.epsilon)",
+        "return np.minimum(exact * (1 + 1e-13), orders * self.epsilon**2 / 8)",
+        (_EVENTS + "TestPure::test_renyi_is_that_of_randomised_response[2.0-1.0]",),
+    ),
+    Mutant(
+        "randomised responses for the library that forgets their number",
+        "dp-accounting 0.6, PLD: a self-composed RandomizedResponseDpEvent is billed once",
+        "events.py",
+        ', 2) if library == "rdp" else None',
+        ", 2)",
+        (_EVENTS + "test_what_the_pld_accountant_lacks_is_said_and_not_guessed",),
+    ),
+    Mutant(
+        "the last of several equal releases is billed",
+        "a dictionary by epsilon that is written over, not added to",
+        "privacy.py",
+        "uses[event.pure_epsilon()] += count",
+        "uses[event.pure_epsilon()] = count",
+        (_PRIVACY + "TestOptimalComposition::test_equal_epsilons_are_one_kind_whatever_the_mechanism",),
+    ),
+    Mutant(
+        "T - 1 choices on the bill",
+        "Talwar, Thakurta, Zhang 2015: the loop of Algorithm 2 runs to T - 1, the code's to T",
+        "privacy.py",
+        "for epsilon, count in _pure_uses(composition).items():",
+        "for epsilon, count in ((e, uses - (uses > 1)) for e, uses in _pure_uses(composition).items()):",
+        (_PRIVACY + "TestVectors::test_one_selection_fewer_is_another_table",),
+    ),
+    Mutant(
+        "chances that err are taken at their word",
+        "composition by logarithms of factorials, their rounding not kept off delta",
+        "privacy.py",
+        "room = delta * (1 - 4e-15 * (100 + size))",
+        "room = delta",
+        (_PRIVACY + "TestOptimalComposition::test_rounding_goes_up",),
+    ),
+    # --- scores of vertices and coordinates ---
+    Mutant(
+        "vertex scores with the sensitivity of the gradient",
+        "Frank-Wolfe code that is calibrated for the gradient's entries and scores |v| times as much",
+        "queries.py",
+        "linf=rounding * self.polytope.radius * self.gradient",
+        "linf=rounding * self.gradient",
+        (_QUERIES + "TestWorstCases::test_vertex_scores[squared-0.0-True-1]",),
+    ),
+    Mutant(
+        "Euclidean lengths of vertices in Hölder's inequality",
+        "<v, g> bounded by |v|_2 times the largest entry of g; it takes |v|_1, up to sqrt(d) more",
+        "queries.py",
+        "linf=rounding * self.polytope.radius * self.gradient",
+        'linf=rounding * self.polytope.longest(public.n_parameters, "l2") * self.gradient',
+        (_NEW + "test_a_vertex_of_many_features_moves_by_its_l1_norm",),
+    ),
+    Mutant(
+        "the radius of an average vertex",
+        "a sensitivity that holds for most candidates: the others are told apart too well",
+        "sets.py",
+        "abs(points).sum(axis=1).max()",
+        "abs(points).sum(axis=1).mean()",
+        (_QUERIES + "TestWorstCases::test_vertex_scores[squared-0.0-True-1]",),
+    ),
+    Mutant(
+        "|-128| is -128 in a byte",
+        "sparse vertices of one-byte integers keep their type, and their radius with it",
+        "sets.py",
+        "sp.csr_array(self.vertices, dtype=float, copy=True)",
+        "sp.csr_array(self.vertices, copy=True)",
+        (_SETS + "test_the_radius_of_a_polytope_of_small_numbers[csr-int8]",),
+    ),
+    Mutant(
+        "vertices that the caller can still change",
+        "np.asarray keeps the caller's memory: scores of vertices that grow pass the radius taken before",
+        "sets.py",
+        """else np.array(self.vertices, dtype=float)
+        entries: Any = points.data if sparse else points
+        entries.flags.writeable = False
+""",
+        """else np.asarray(self.vertices, dtype=float)
+        entries: Any = points.data if sparse else points
+""",
+        (_SETS + "test_a_polytope_keeps_its_own_vertices[dense]",),
+    ),
+    Mutant(
+        "coordinate scores without their radius",
+        "noise for entries of the gradient, scores of the vertices of a ball of radius c",
+        "queries.py",
+        "linf=self.reach * mean_moves(",
+        "linf=mean_moves(",
+        (_QUERIES + "TestWorstCases::test_along_a_walk[plain dense-False-squared-0.0-True-1]",),
+    ),
+    Mutant(
+        "slopes along a walk go unclipped",
+        "Frank-Wolfe papers assume a Lipschitz loss; code takes the constant and clips nothing",
+        "queries.py",
+        "return np.clip(slopes, -cap, cap)",
+        "return slopes",
+        (_QUERIES + "TestWorstCases::test_along_a_walk[plain dense-False-squared-0.0-True-1]",),
+    ),
+    Mutant(
+        "the clip stays while the level shrinks",
+        "a bound that a loss of the user's own states, relied on and not enforced",
+        "queries.py",
+        "cut = self.level(public)",
+        "cut = self.clip * public.entry_bound(self.intercept_value)",
+        (_QUERIES + "TestTheLevelAlongAWalk::test_a_loss_that_lies_is_clipped_to_its_word",),
+    ),
+    Mutant(
+        "rows clipped before they are put in units",
+        "scores divided by feature scales after the clip: a small scale lifts a row above it",
+        "queries.py",
+        "sizes = np.maximum(block.norms_in(self.units[: public.n_features]), a / self.units[-1])",
+        'sizes = np.maximum(block.norms("linf"), a)',
+        (_QUERIES + "TestWorstCases::test_along_a_walk[plain dense-True-squared-0.0-True-1]",),
+    ),
+    Mutant(
+        "the intercept outside the size of a row",
+        "the constant column is a candidate like all others, and was left out of the largest entry",
+        "queries.py",
+        'sizes = np.maximum(block.norms("linf"), a)',
+        'sizes = block.norms("linf")',
+        (_QUERIES + "TestWorstCases::test_along_a_walk[plain dense-False-squared-4.0-True-1]",),
+    ),
+    Mutant(
+        "a coordinate's slope with the sensitivity of its score",
+        "DP-GCD: the choice is made in units of sqrt(M_j), the value is not, and both take one sensitivity",
+        "queries.py",
+        "return np.ones(len(self.coordinates)) if self.units is None else self.units[self.coordinates]",
+        "return np.ones(len(self.coordinates))",
+        (_DESCENT + "test_the_sensitivity_of_a_value_is_in_the_units_of_its_feature[1]",),
+    ),
+    Mutant(
+        "outputs of a step counted once",
+        "one coordinate for each class moves in a step; the vector of their slopes is longer than one of them",
+        "queries.py",
+        "l2=moved * float(np.sqrt((units**2).sum())),",
+        "l2=moved * float(units.max()),",
+        (_QUERIES + "TestWorstCases::test_along_a_walk[plain dense-False-one vs rest-0.0-False-1]",),
+    ),
+    Mutant(
+        "an engine chosen by the number of entries",
+        "running time and a line on stderr that tell how many entries the private rows hold",
+        "queries.py",
+        "self.planned * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING",
+        "self.planned * block.n_entries < _WORTH_FOLLOWING",
+        (_QUERIES + "test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed",),
+    ),
+    Mutant(
+        "row sizes in units from before rows were scaled",
+        "normalised rows with the norms of the rows that came in: short rows pass the clip",
+        "rows.py",
+        "return self._rescaled(self._norms_in(units))",
+        "return self._norms_in(units)",
+        (_ROWS + "test_norms_in_units_are_those_of_rows_as_they_now_are[one block-float64]",),
+    ),
+    Mutant(
+        "what was kept of a walk serves other units",
+        "a cache keyed by the walk alone: rows are clipped in the units of the query before",
+        "rows.py",
+        "all(one is other for one, other in zip(self._kept[0], key, strict=True))",
+        "self._kept[0][0] is key[0]",
+        (_ROWS + "TestKept::test_only_the_last_is_kept[one block]",),
+    ),
+    # --- Frank-Wolfe ---
+    Mutant(
+        "the step of Frank-Wolfe by a look at the labels",
+        "line search, short steps and stopping rules on the private loss: reads that are on no bill",
+        "methods/frank_wolfe.py",
+        "walk, radius = Walk(start), settings.feasible.radius",
+        "walk, radius = Walk(start), settings.feasible.radius\n"
+        '        rows = getattr(getattr(ask, "__self__", None), "_rows", None)\n'
+        "        radius = min(radius, float(abs(rows.blocks[0].targets).max())) if rows is not None else radius",
+        (_BOUNDARY + "test_no_method_reaches_for_rows[frank_wolfe.py]",),
+    ),
+    Mutant(
+        "a path of radii planned as its longest fit",
+        "a regularisation path or grid search at the price of one model",
+        "methods/frank_wolfe.py",
+        "count=sum(plan.count for plan in plans)",
+        "count=max(plan.count for plan in plans)",
+        (_BOUNDARY + "test_a_path_of_radii_asks_what_its_plan_says[private-Squared-selection]",),
+    ),
+    # --- scores on demand ---
+    Mutant(
+        "rows that do not count are followed",
+        "padding and surplus rows of a person skipped by one engine and not by the other",
+        "following.py",
+        "np.where(self._active, cap * (1 - 2.0**-50), 0.0)",
+        "cap * (1 - 2.0**-50)",
+        (_QUERIES + "test_surplus_rows_count_as_nothing[followed-csr]",),
+    ),
+    Mutant(
+        "a draw on demand twice as sharp",
+        "exp(epsilon score / sensitivity) in a sampler of its own, exp(epsilon score / 2 ...) on the bill",
+        "following.py",
+        "self._reach / scale, generator)",
+        "2 * self._reach / scale, generator)",
+        (_FOLLOWING + "test_private_walks_have_one_law_whatever_the_engine[incremental]",),
+    ),
+    Mutant(
+        "drift charged against remembered slopes",
+        "a stale slope that a move brings back to where it was remembered: nothing is charged, and a bound is too low",
+        "kernels.py",
+        "changed = abs(slope - _slope(data, i, scale * before))",
+        "changed = abs(slope - path.slopes[i])",
+        (_FOLLOWING + "test_a_bound_from_a_sum_of_its_own_outlives_stale_slopes",),
+    ),
+    Mutant(
+        "a block's bound forgets drift in length",
+        "one of three running sums left out: candidates that have grown are proposed too seldom",
+        "kernels.py",
+        "\n        + weights.longest[b] * (path.drift[2] - weights.stamp[b, 2])",
+        "",
+        (_FOLLOWING + "test_draws_have_the_law_of_the_exponential_mechanism[squared hinge-simplex-concentrated]",),
+    ),
+    Mutant(
+        "taken by the bound of long ago",
+        "rejection sampling whose acceptance does not know by how much the proposal was loosened",
+        "kernels.py",
+        "weights.log[k] + loosened if uniforms",
+        "weights.log[k] if uniforms",
+        (_FOLLOWING + "test_draws_have_the_law_of_the_exponential_mechanism[squared-vertices-in between]",),
+    ),
+    Mutant(
+        "a vertex's sign certain too early",
+        "the error of a remembered sum taken off where it must be put on: near ties always fall one way",
+        "kernels.py",
+        "if side < _plus(g + error, draw.sharpness):",
+        "if side < _plus(g - error, draw.sharpness):",
+        (_FOLLOWING + "test_draws_have_the_law_of_the_exponential_mechanism[squared-vertices-in between]",),
+    ),
 )
 
 
 def patched_copy(mutant: Mutant | None, folder: Path) -> Path:
     """A copy of the package in `folder`, with the bug planted (None: as it is)."""
     copy = folder / "tulle"
-    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    # Compiled kernels come along; numba compiles anew where kernels.py itself is patched.
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("*.pyc", "*.pyc.*", "*.tmp.*"))
     if mutant is not None:
         path = copy / mutant.file
         text = path.read_text(encoding="utf-8")

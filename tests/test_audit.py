@@ -37,7 +37,7 @@ from tulle.bounds import KnownBounds
 from tulle.events import NoisePerSensitivity
 from tulle.losses import Huber, Logistic, Loss, Softmax, Squared
 from tulle.mechanisms import Gaussian, Laplace, Mechanism, TopK
-from tulle.methods import HardThresholding, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine
 from tulle.privacy import calibrate, gaussian_mu
 from tulle.randomness import keyed_generator
 
@@ -348,6 +348,33 @@ def test_hard_thresholding_keeps_its_promise_and_the_audit_is_awake(noise: str, 
     pairs = [one for one in worst_case_pairs(Squared(), bounds.known(n_features), 6, n_features) if pair in one.name]
     result = audit_model(model, n_features=n_features, runs=10_000, pilot_runs=400, pairs=pairs, seed=0)
     assert 0.05 < result.epsilon <= 1.0
+
+
+ONE_STEP = {
+    "vertex": FrankWolfe(1.0, n_iter=1, noise="selection"),
+    "select": CoordinateDescent(1, noise="selection", selection_share=0.02),
+    "gradient": CoordinateDescent(1, noise="gaussian"),
+}
+
+
+def one_step_model(method: Any) -> SparseRegressor:
+    return SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=False)
+
+
+@pytest.mark.parametrize("method", ONE_STEP.values(), ids=ONE_STEP)
+def test_the_l1_family_keeps_its_promise_and_the_audit_is_awake(method: Any) -> None:
+    """One step on one feature: a choice between two vertices, a value after a choice that leaves none, a gradient."""
+    result = audit_model(one_step_model(method), n_features=1, runs=8_000, pilot_runs=400, seed=0)
+    assert 0.05 < result.epsilon <= 1.0
+
+
+@pytest.mark.parametrize("method", ONE_STEP.values(), ids=ONE_STEP)
+def test_a_step_of_the_l1_family_with_too_little_noise_is_found(monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
+    """A fifth of the noise, the bill as before."""
+    monkeypatch.setattr(
+        tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget))
+    )
+    assert audit_model(one_step_model(method), n_features=1, runs=2_000, pilot_runs=200, seed=0).refuted
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from sklearn.exceptions import NotFittedError
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Poisson, Squared
-from tulle.methods import HardThresholding, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine
 from tulle.privacy import PrivacyWarning
+from tulle.sets import Box, CappedL1Ball, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
 
 N, D = 60, 5
 RNG = np.random.default_rng(0)
@@ -326,8 +327,8 @@ def test_bounds_of_another_type(cls: Any, bounds: Any) -> None:
         (
             {"method": "magic"},
             ValueError,
-            "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding'], or "
-            "pass an object",
+            "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding', "
+            "'frank_wolfe', 'coordinate_descent'], or pass an object",
         ),
         (
             {"method": 3},
@@ -414,6 +415,191 @@ def test_parameters_of_hard_thresholding(cls: Any, name: str, value: Any, messag
     wanted = f"HardThresholding({name}=...) {message}, got {value!r}"
     with pytest.raises(ValueError, match=re.escape(wanted)):
         cls(method=HardThresholding(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        *(("n_iter", value, "must be an integer >= 1") for value in (0, -1, 2.5, "many")),
+        *(("radius", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "wide", True)),
+        *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("noise", value, "must be one of ('auto', 'selection', 'gaussian')") for value in ("laplace", None)),
+        *(("selection", value, "must be one of ('gumbel', 'laplace', 'permute_and_flip')") for value in ("max", None)),
+        ("engine", "fast", "must be one of ('auto', 'incremental', 'plain')"),
+    ],
+    ids=str,
+)
+def test_parameters_of_frank_wolfe(cls: Any, epsilon: Any, name: str, value: Any, message: str) -> None:
+    """Each parameter of the method, with its name, its range and the value in the message."""
+    wanted = f"FrankWolfe({name}=...) {message}, got {value!r}"
+    with pytest.raises(ValueError, match=re.escape(wanted)):
+        cls(epsilon, method=FrankWolfe(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"feasible": 3.0}, TypeError, "FrankWolfe(feasible=...) must be an object of tulle.sets, got 3.0"),
+        ({"feasible": L1Ball}, TypeError, "FrankWolfe(feasible=...) must be an object of tulle.sets"),
+        ({"feasible": L1Ball(1.0), "radius": 1.0}, ValueError, "`feasible` has a radius of its own"),
+        *(
+            ({"feasible": feasible, "noise": "selection"}, ValueError, "has no vertices to choose among; use noise=")
+            for feasible in (L2Ball(1.0), LqBall(1.0), Box(1.0), CappedL1Ball(1.0, 2), KSupportBall(1.0, 2))
+        ),
+        (
+            {"feasible": Polytope(vertices=np.eye(D))},
+            ValueError,
+            "the polytope's vertices have 5 entries, but the model has 6 parameters (5 features and the constant "
+            "column); fit_intercept=False leaves the constant column out",
+        ),
+        ({"feasible": Polytope(vertices=np.eye(9)), "noise": "gaussian"}, ValueError, "vertices have 9 entries"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_sets_that_frank_wolfe_cannot_use(cls: Any, epsilon: Any, parameters: Any, error: Any, message: str) -> None:
+    """Things that are no sets, two radii, sets without vertices, polytopes in another space."""
+    with pytest.raises(error, match=re.escape(message)):
+        cls(epsilon, method=FrankWolfe(**parameters), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        *(("n_iter", value, "must be an integer >= 1") for value in (0, -1, 2.5, "many")),
+        *(("block", value, "must be an integer >= 1") for value in (0, -1, 2.5, "all")),
+        *(("step", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "long")),
+        *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("last_clip", value, "must lie in (0, 1]") for value in (0, 1.5, np.nan)),
+        *(("noise", value, "must be one of ('auto', 'selection', 'gaussian')") for value in ("laplace", None)),
+        *(("selection_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, None)),
+        ("engine", "fast", "must be one of ('auto', 'incremental', 'plain')"),
+    ],
+    ids=str,
+)
+def test_parameters_of_coordinate_descent(cls: Any, epsilon: Any, name: str, value: Any, message: str) -> None:
+    """Each parameter of the method, with its name, its range and the value in the message."""
+    wanted = f"CoordinateDescent({name}=...) {message}, got {value!r}"
+    with pytest.raises(ValueError, match=re.escape(wanted)):
+        cls(epsilon, method=CoordinateDescent(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize(
+    "scale",
+    [
+        np.ones(D - 1),
+        np.ones((1, D)),
+        2.0,
+        np.zeros(D),
+        -np.ones(D),
+        *np.array([[np.inf], [np.nan], [1e200]]) * np.ones(D),
+    ],
+)
+def test_scales_of_features(cls: Any, scale: Any) -> None:
+    """One positive number for each feature, whose squares are numbers too."""
+    with pytest.raises(ValueError, match=r"must hold a number within \[1e-100, 1e100\] for each of the 5 features"):
+        cls(method=CoordinateDescent(feature_scale=scale), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+STEPWISE = [
+    FrankWolfe(n_iter=6, noise="selection"),
+    FrankWolfe(n_iter=6, noise="gaussian"),
+    FrankWolfe(n_iter=6, noise="selection", selection="permute_and_flip", feasible=Simplex(1.0)),
+    FrankWolfe(n_iter=6, noise="selection", feasible=Polytope(vertices=np.eye(D + 1))),
+    CoordinateDescent(n_iter=6, noise="selection"),
+    CoordinateDescent(n_iter=6, noise="gaussian"),
+    CoordinateDescent(n_iter=6, noise="selection", feature_scale=np.arange(1.0, D + 1)),
+]
+stepwise = pytest.mark.parametrize("method", STEPWISE, ids=lambda m: f"{type(m).__name__}-{m.noise}")
+
+
+@both
+@stepwise
+@pytest.mark.usefixtures("no_noise")
+def test_the_methods_of_many_steps_refuse_what_others_refuse(cls: Any, method: Any) -> None:
+    """NaN, inf, wrong shapes, one class, one row, epsilon <= 0, delta = 1: before noise is drawn."""
+    y = LABELS[cls]
+    for rows, labels, budget, message in (
+        (with_entry(X, np.nan), y, (1.0, 1e-5), "Input X contains NaN"),
+        (sp.csr_array(with_entry(X, np.inf)), y, (1.0, 1e-5), "Input X contains infinity"),
+        (X, with_entry(y, np.nan), (1.0, 1e-5), "Input y contains NaN"),
+        (X[:, 0], y, (1.0, 1e-5), "Expected 2D array"),
+        (X[:-1], y, (1.0, 1e-5), "inconsistent numbers of samples"),
+        (X[:1], y[:1], (1.0, 1e-5), "minimum of 2 is required"),
+        (X, y, (0.0, 1e-5), "epsilon must be a finite number > 0"),
+        (X, y, (-1.0, 1e-5), "epsilon must be a finite number > 0"),
+        (X, y, (1.0, 1.0), r"delta must lie in \[0, 1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cls(*budget, method=method, bounds=BOUNDS).fit(rows, labels)
+    if cls is SparseClassifier:
+        with pytest.raises(ValueError, match="at least two classes"):
+            cls(method=method, bounds=BOUNDS).fit(X, np.ones(N))
+
+
+@both
+@stepwise
+def test_the_methods_of_many_steps_warn_of_a_large_delta(cls: Any, method: Any) -> None:
+    """delta >= 1/n."""
+    with pytest.warns(PrivacyWarning, match=r"delta = 0.5 is not below 1 / \(number of rows\)"):
+        cls(1.0, 0.5, method=method, bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@stepwise
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize("bounds", [BOUNDS, Bounds(normalise=True), None], ids=["declared", "normalise", "none"])
+def test_the_methods_of_many_steps_take_empty_rows_and_constant_columns(
+    cls: Any, method: Any, convert: Any, epsilon: float | None, bounds: Any
+) -> None:
+    """Rows of zeros, columns of zeros and of one value, and nothing but zeros, give finite weights."""
+    rows = X.copy()
+    rows[:10] = 0.0
+    rows[:, 1] = 0.0
+    rows[10:, 2] = 3.0
+    for some in (rows, np.zeros((N, D))):
+        model = cls(epsilon, n_nonzero=3, method=method, bounds=bounds).fit(convert(some), LABELS[cls])
+        assert np.all(np.isfinite(model.coef_))
+        assert np.all(np.isfinite(model.intercept_))
+
+
+@both
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize("size", [1e-300, 1e100, 1e300])
+@pytest.mark.parametrize("make", [L1Ball, Simplex, L2Ball, LqBall, Box, CappedL1Ball, KSupportBall, None])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:.*no better than guessing:UserWarning")
+def test_absurd_radii_are_refused_or_give_finite_weights(
+    cls: Any, epsilon: float | None, size: float, make: Any, generators: list[Any]
+) -> None:
+    """An error comes before noise is drawn, or else the model is finite and its promise holds."""
+    try:
+        parameters = {"radius": size} if make is None else {"feasible": make(size)}
+        model = cls(epsilon, method=FrankWolfe(n_iter=5, **parameters), bounds=BOUNDS).fit(X, LABELS[cls])
+    except ValueError:
+        assert generators == []
+        return
+    assert np.all(np.isfinite(model.coef_))
+    assert np.all(np.isfinite(model.intercept_))
+    assert epsilon is None or 0.99 < model.privacy_.epsilon <= 1
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("method", [FrankWolfe(noise="gaussian"), CoordinateDescent(noise="selection")], ids=str)
+def test_delta_0_needs_choices_alone(method: Any) -> None:
+    """Gaussian noise on gradients or on the values that are moved by is never purely private."""
+    with pytest.raises(ValueError, match=r"no amount of noise on .* with delta = 0 use pure mechanisms only"):
+        SparseRegressor(1.0, 0.0, method=method, bounds=BOUNDS).fit(X, LABELS[SparseRegressor])
 
 
 @pytest.mark.usefixtures("no_noise")

@@ -14,8 +14,9 @@ from tulle.mechanisms import Gaussian, Laplace
 from tulle.methods import HardThresholding
 from tulle.privacy import Plan, Release, epsilon
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient
+from tulle.queries import ClippedGradient, VertexScores
 from tulle.rows import Rows
+from tulle.sets import Polytope
 
 
 def test_a_row_among_many_surplus_rows_pulls_no_harder() -> None:
@@ -53,6 +54,14 @@ def test_a_slope_whose_square_overflows_is_clipped(on_support: bool) -> None:
     with np.errstate(all="ignore"):
         answers = [query.evaluate(Rows(X, y), public) for y in (np.zeros(5), np.eye(5)[0])]
     assert np.linalg.norm(answers[0] - answers[1]) <= query.sensitivity(public).l2 * (1 + 1e-9)
+
+
+def test_a_vertex_of_many_features_moves_by_its_l1_norm() -> None:
+    """A row of ones at a vertex of four ones: the score moves four times as far as an entry of the gradient."""
+    public = PublicFacts(5, 4, 1, Squared(), None, 2.0, 1.0, 2.0, False)
+    query = VertexScores(ClippedGradient(np.zeros((4, 1)), 0.5, "linf"), Polytope(vertices=np.ones((1, 4))))
+    answers = [query.evaluate(Rows(np.ones((5, 4)), y * np.eye(5)[0]), public) for y in (2.0, -2.0)]
+    assert np.abs(answers[0] - answers[1]).max() == pytest.approx(query.sensitivity(public).linf)
 
 
 def test_one_extreme_row_does_not_set_the_bounds() -> None:

@@ -26,7 +26,7 @@ from sklearn.preprocessing import FunctionTransformer
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Loss, OneVsRest, Squared, SquaredHinge, resolve_loss
-from tulle.methods import HardThresholding, ScreenRefine, TwoStage
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, TwoStage
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient
 from tulle.rows import Rows
@@ -85,7 +85,19 @@ def test_the_signature_of_bounds_starts_as_in_the_issue() -> None:
     assert {"normalise", "rows_per_person"} <= set(parameters)
 
 
-@pytest.mark.parametrize("cls", [SparseClassifier, SparseRegressor, HardThresholding, ScreenRefine, TwoStage, Bounds])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        SparseClassifier,
+        SparseRegressor,
+        HardThresholding,
+        ScreenRefine,
+        TwoStage,
+        FrankWolfe,
+        CoordinateDescent,
+        Bounds,
+    ],
+)
 def test_the_docstring_lists_every_parameter(cls: type) -> None:
     """Each parameter has a line "name : type, default=..." with its real default."""
     text = inspect.getdoc(cls) or ""
@@ -115,6 +127,9 @@ def test_the_docstring_lists_every_fitted_attribute(cls: Any) -> None:
         "tulle.privacy",
         "tulle.methods.hard_thresholding",
         "tulle.methods.screen_refine",
+        "tulle.methods.frank_wolfe",
+        "tulle.methods.coordinate_descent",
+        "tulle.paths",
         "tulle.audit",
     ],
 )
@@ -360,8 +375,16 @@ def test_a_pickled_model_holds_no_rows() -> None:
 
 @both
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
-@pytest.mark.parametrize("method", [HardThresholding, ScreenRefine])
-def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any, method: Any) -> None:
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (HardThresholding, "hard thresholding"),
+        (ScreenRefine, "screen and refine"),
+        (FrankWolfe, "private Frank-Wolfe"),
+        (CoordinateDescent, "greedy coordinate descent"),
+    ],
+)
+def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any, method: Any, name: str) -> None:
     """Asked, proved, the bill, the unit, bounds, who saw what: in attributes, in print, in JSON."""
     model = fitted(cls, epsilon=2.0, delta=1e-6, method=method(noise=noise))
     report = model.privacy_
@@ -371,7 +394,7 @@ def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any
     assert report.calibration == "rigorous"
     assert "one row" in report.unit
     assert f"{N}, is public" in report.unit
-    assert ("hard thresholding" if method is HardThresholding else "screen and refine") in report.method
+    assert name in report.method
     assert all(line.count >= 1 and line.noise_per_sensitivity > 0 for line in report.bill)
     assert all(0 < line.epsilon_alone < report.epsilon or len(report.bill) == 1 for line in report.bill)
     assert 0 < report.floating_point_slack < 1e-6
@@ -564,12 +587,13 @@ def test_normalised_rows_still_obey_the_entry_bound_that_the_report_states() -> 
 
 @both
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
-def test_surplus_rows_of_a_person_do_not_matter(cls: Any, noise: Any) -> None:
+@pytest.mark.parametrize("method", [HardThresholding, FrankWolfe, CoordinateDescent])
+def test_surplus_rows_of_a_person_do_not_matter(cls: Any, noise: Any, method: Any) -> None:
     """A person's rows beyond rows_per_person can hold anything: the same seed gives the same model."""
     people = np.repeat(np.arange(N // 4), 4)
     surplus = np.arange(N) % 4 >= 2
     bounds = replace(BOUNDS, rows_per_person=2)
-    model = cls(5.0, n_nonzero=4, method=HardThresholding(noise=noise), bounds=bounds, random_state=0)
+    model = cls(5.0, n_nonzero=4, method=method(noise=noise), bounds=bounds, random_state=0)
     labels = labels_for(cls)
     other_rows, other_labels = X.copy(), labels.copy()
     other_rows[surplus] = 100 * RNG.standard_normal((surplus.sum(), D))
@@ -697,7 +721,7 @@ def guessing_is_expected(model: Any, shape: tuple[int, int]) -> bool:
 
 
 @both
-@pytest.mark.parametrize("method", ["auto", "screen_refine", "hard_thresholding"])
+@pytest.mark.parametrize("method", ["auto", "screen_refine", "hard_thresholding", "frank_wolfe", "coordinate_descent"])
 @pytest.mark.parametrize("bounds", [Bounds(normalise=True, label=1.0), Bounds(row_l2=90.0, label=1.0)], ids=str)
 def test_a_fit_that_can_only_guess_warns_before_it_spends(
     monkeypatch: pytest.MonkeyPatch, cls: Any, method: Any, bounds: Bounds

@@ -45,6 +45,38 @@ def test_a_private_fit_loads_no_accountant_library() -> None:
     assert loaded.isdisjoint({"dp_accounting", "matplotlib", "torch", "dask", "flwr"})
 
 
+def test_no_room_loads_the_compiler() -> None:
+    """The loops that follow a walk are compiled where they pay, and numba is loaded then."""
+    loaded = loaded_by("import tulle.methods, tulle.paths, tulle.sets, tulle.walk, tulle.following, tulle.queries")
+    assert loaded.isdisjoint({"numba", "llvmlite"})
+
+
+@pytest.mark.parametrize("rows", ["np.eye(20)", "sp.csr_array(np.eye(20))"], ids=["dense", "csr"])
+def test_small_fits_load_no_compiler(rows: str) -> None:
+    """Default fits and paths of few rows, dense and sparse, private and not, read their rows plainly."""
+    loaded = loaded_by(
+        "import numpy as np\nimport scipy.sparse as sp\nfrom tulle import Bounds, SparseClassifier\n"
+        "from tulle.paths import lasso_path\n"
+        f"bounds, rows = Bounds(row_linf=1.0, label=20.0), {rows}\n"
+        "for epsilon in (1.0, None):\n"
+        "    for method in ('frank_wolfe', 'coordinate_descent'):\n"
+        "        SparseClassifier(epsilon, method=method, bounds=bounds).fit(rows, np.arange(20) % 2)\n"
+        "    lasso_path(rows, np.arange(20.0), [1.0, 2.0], epsilon, bounds=bounds)"
+    )
+    assert loaded.isdisjoint({"numba", "llvmlite", "dp_accounting", "matplotlib"})
+
+
+def test_following_a_walk_loads_it() -> None:
+    """engine="incremental" on sparse rows does: the tests above can fail."""
+    loaded = loaded_by(
+        "import numpy as np\nimport scipy.sparse as sp\nfrom tulle import Bounds, SparseClassifier\n"
+        "from tulle.methods import FrankWolfe\n"
+        "method = FrankWolfe(n_iter=2, noise='selection', engine='incremental')\n"
+        "SparseClassifier(method=method, bounds=Bounds(row_linf=1.0)).fit(sp.csr_array(np.eye(20)), np.arange(20) % 2)"
+    )
+    assert "numba" in loaded
+
+
 def test_the_front_door_lists_its_names_and_refuses_others() -> None:
     """`dir(tulle)` is the front door, each name resolves, and an unknown one is an AttributeError that names it."""
     import tulle

@@ -25,7 +25,7 @@ from tulle.bounds import GRID
 from tulle.curator import Curator
 from tulle.losses import Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tulle.mechanisms import ObjectivePerturbation
-from tulle.methods import Auto, HardThresholding, ScreenRefine, TwoStage
+from tulle.methods import Auto, CoordinateDescent, HardThresholding, ScreenRefine, TwoStage
 from tulle.methods.geometry import budget_mu
 from tulle.methods.screen_refine import Settings
 from tulle.privacy import PrivacyWarning, Release, calibrate, compose, epsilon
@@ -1055,8 +1055,13 @@ DENSE = {"row_l2": 10.0, "row_linf": 1.0, "n_nonzero": 2}
         pytest.param({"as_published": True}, HardThresholding, id="published"),
         pytest.param(DENSE, ScreenRefine, id="dense-classification"),
         pytest.param({**DENSE, "loss": Squared()}, HardThresholding, id="dense-regression"),
-        pytest.param({**DENSE, "loss": Squared(), "n_rows": 40}, ScreenRefine, id="dense-regression-few-rows"),
+        pytest.param({**DENSE, "loss": Squared(), "n_rows": 40}, CoordinateDescent, id="dense-regression-few-rows"),
         pytest.param({**DENSE, "loss": Huber(), "n_nonzero": 90}, ScreenRefine, id="dense-regression-many-weights"),
+        pytest.param(
+            {"row_l2": 10.0, "row_linf": 0.2, "loss": Huber(), "n_nonzero": 50, "n_rows": 1000},
+            CoordinateDescent,
+            id="dense-regression-many-weights-small-entries",
+        ),
     ],
 )
 def test_auto_chooses_by_public_facts(change: dict[str, Any], chosen: type) -> None:
@@ -1065,8 +1070,12 @@ def test_auto_chooses_by_public_facts(change: dict[str, Any], chosen: type) -> N
     method = Auto().choose(public)
     assert type(method) is chosen
     assert Auto().describe(public) == method.describe(public)
-    name = "hard thresholding (DP-IGHT)" if chosen is HardThresholding else "screen and refine"
-    assert Auto().describe(public).startswith(name)
+    names = {
+        HardThresholding: "hard thresholding (DP-IGHT)",
+        ScreenRefine: "screen and refine",
+        CoordinateDescent: "greedy coordinate descent",
+    }
+    assert Auto().describe(public).startswith(names[chosen])
     releases = method.releases(public)
     assert Auto().releases(public) == releases
     assert Auto().n_iterations(public) == method.n_iterations(public)

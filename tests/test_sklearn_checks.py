@@ -9,12 +9,22 @@ import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
-from tulle.methods import ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, ScreenRefine
+from tulle.sets import L2Ball
 
 # The checks use features of a few units and labels of a few hundred at most; whatever lies outside is clipped.
 BOUNDS = Bounds(row_l2=10.0, row_linf=5.0, label=100.0)
 
 METHODS: list[Any] = [ScreenRefine(noise="gaussian"), ScreenRefine(noise="selection"), "two_stage"]
+
+# These take any loss, softmax included; few steps, since the checks fit hundreds of models.
+STEPWISE: list[Any] = [
+    FrankWolfe(n_iter=5, noise="selection"),
+    FrankWolfe(n_iter=5, noise="gaussian", feasible=L2Ball(2.0)),
+    CoordinateDescent(n_iter=5, noise="selection"),
+    CoordinateDescent(n_iter=5, noise="gaussian"),
+]
+EXACT: list[Any] = [FrankWolfe(n_iter=40), CoordinateDescent(n_iter=40)]
 
 ESTIMATORS = [
     SparseClassifier(),
@@ -30,6 +40,12 @@ ESTIMATORS = [
     # three classes.
     *(SparseClassifier(method=method, loss="squared_hinge", bounds=BOUNDS) for method in METHODS),
     *(SparseRegressor(method=method, bounds=BOUNDS) for method in METHODS),
+    *(SparseClassifier(method=method, bounds=BOUNDS) for method in STEPWISE),
+    *(SparseRegressor(method=method, bounds=BOUNDS) for method in STEPWISE),
+    SparseClassifier(method="frank_wolfe"),
+    SparseRegressor(method="coordinate_descent"),
+    *(SparseClassifier(epsilon=None, method=method) for method in EXACT),
+    *(SparseRegressor(epsilon=None, method=method) for method in EXACT),
     PrivateSearch(SparseClassifier(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
     PrivateSearch(SparseRegressor(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
 ]

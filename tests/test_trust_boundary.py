@@ -13,19 +13,24 @@ import pytest
 
 import tulle
 from tulle.losses import Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
-from tulle.mechanisms import TopK
+from tulle.mechanisms import NoisyMax, TopK
 from tulle.methods import METHODS
+from tulle.methods.frank_wolfe import RadiusPath
 from tulle.privacy import Budget, Release, calibrate
 from tulle.public import PublicFacts
 from tulle.queries import (
     ClippedGradient,
+    CoordinateGradient,
+    CoordinateScores,
     Curvature,
     CurvatureAlongGradient,
     Minimiser,
     Query,
     SecondMoments,
     Step,
+    VertexScores,
 )
+from tulle.sets import Box, CappedL1Ball, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
 
 SOURCE = Path(tulle.__file__).parent
 METHOD_FILES = sorted((SOURCE / "methods").glob("*.py"))
@@ -43,6 +48,9 @@ TRUSTED = {
     "randomness",
     "public",
     "kernels",
+    "following",
+    "walk",
+    "sets",
     "minimise",
 }
 
@@ -71,10 +79,21 @@ class EmptyCurator:
             for column in range(outputs):
                 chosen[self._generator.choice(self._public.n_features, mechanism.k, replace=False), column] = True
             return chosen
+        if isinstance(mechanism, NoisyMax):
+            assert mechanism.columns == outputs
+            return self._generator.integers(0, self._candidates(query), outputs)
         answer = self._generator.standard_normal(self._shape(query))
         return answer if then is None else then(answer)
 
+    def _candidates(self, query: Query) -> int:
+        if isinstance(query, VertexScores):
+            return int(query.polytope.vertices.shape[0])
+        assert isinstance(query, CoordinateScores), f"how many candidates has {query}?"
+        return self._public.n_parameters * (2 if query.kind == "vertices" else 1)
+
     def _shape(self, query: Query) -> tuple[int, ...]:
+        if isinstance(query, CoordinateGradient):
+            return 1, len(query.coordinates)
         if isinstance(query, (Step, ClippedGradient)):
             return self._public.n_parameters, self._public.loss.n_outputs
         if isinstance(query, Minimiser):
@@ -101,15 +120,24 @@ def facts(loss: Loss, budget: Budget | None, fit_intercept: bool) -> PublicFacts
 
 
 def parameters_of(name: str) -> list[dict[str, Any]]:
-    """Each method as it comes, with each kind of noise that it has, in several rounds, and by second moments."""
+    """Each method as it comes, with each kind of noise that it has, in several rounds, and on each kind of set."""
     own = METHODS[name]().get_params()  # type: ignore[attr-defined]
     some = [{}, *({"noise": noise} for noise in ("gaussian", "selection") if "noise" in own)]
     if "rounds" in own:
         some += [{"noise": noise, "rounds": 2} for noise in ("gaussian", "selection")]
         some += [{"refinement": "statistics"}, {"refinement": "statistics", "rounds": 2}]
+    if "feasible" in own:
+        some += [{"noise": "selection", "selection": choice} for choice in ("laplace", "permute_and_flip")]
+        some += [{"noise": "selection", "feasible": one} for one in (L1Ball(2.0), Simplex(2.0))]
+        some += [{"noise": "gaussian", "feasible": one} for one in SETS]
+        some += [{"noise": "selection", "radius": 0.5}, {"noise": "gaussian", "radius": 0.5, "averaging": False}]
+    if "feature_scale" in own:
+        some += [{"noise": noise, "feature_scale": range(1, 31)} for noise in ("gaussian", "selection")]
+        some += [{"noise": "gaussian", "block": 2}, {"noise": "selection", "selection_share": 0.3, "engine": "plain"}]
     return some
 
 
+SETS = (L1Ball(2.0), Simplex(2.0), CappedL1Ball(2.0, 3), L2Ball(2.0), LqBall(2.0), Box(2.0), KSupportBall(2.0, 3))
 CASES = [(name, parameters) for name in METHODS for parameters in parameters_of(name)]
 LOSSES = [Squared(), Poisson(), Logistic(), Softmax(3), OneVsRest(SquaredHinge(), 3)]
 
@@ -151,6 +179,38 @@ def test_a_method_runs_against_a_curator_without_rows(
     assert fit_intercept or np.all(weights[-1] == 0)
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_vertices_of_a_polytope_are_chosen_without_rows(noise: Any, loss: Loss, fit_intercept: bool) -> None:
+    """A polytope of the user's own, whose vertices have an entry for the constant column."""
+    public = facts(loss, Budget(1.0, 1e-5), fit_intercept)
+    vertices = np.random.default_rng(1).normal(size=(8, public.n_parameters))
+    method: Any = METHODS["frank_wolfe"](feasible=Polytope(vertices=vertices), noise=noise)
+    curator = EmptyCurator(method.releases(public), public)
+    weights = method.run(curator.ask, public)
+    assert weights.shape == (31, loss.n_outputs)
+    assert np.all(np.isfinite(weights))
+    assert {query for _, query, _ in curator.questions} == {VertexScores if noise == "selection" else ClippedGradient}
+    assert len(curator.questions) == method.releases(public)[0].count
+
+
+@pytest.mark.parametrize("noise", ["auto", "gaussian", "selection"])
+@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), None], ids=["private", "exact"])
+def test_a_path_of_radii_asks_what_its_plan_says(noise: Any, loss: Loss, budget: Budget | None) -> None:
+    """All radii under one name, one column of weights for each of them."""
+    public = facts(loss, budget, True)
+    method = RadiusPath((2.0, 0.5, 1.0), n_iter=6, noise=noise)
+    (release,) = method.releases(public)
+    curator = EmptyCurator((release,), public)
+    weights = method.run(curator.ask, public)
+    assert weights.shape == (31, 3)
+    assert Counter(asked for asked, _, _ in curator.questions) == {release.name: 18} == {release.name: release.count}
+    assert method.n_iterations(public) == method.n_passes(public) == 18
+    assert np.all(np.abs(weights[:-1]).sum(axis=0) <= np.array([0.5, 1.0, 2.0]) * (1 + 1e-9))
+
+
 @pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
 def test_a_method_knows_nothing_but_answers(name: str, parameters: dict[str, Any]) -> None:
     """The same answers give the same weights: a second run against the same random answers repeats the first."""
@@ -185,6 +245,10 @@ FORBIDDEN_MODULES = {
     "tulle.datasets",
     "tulle.fitting",
     "tulle.minimise",
+    "tulle.following",
+    "tulle.kernels",
+    "tulle.paths",
+    "numba",
     "ctypes",
     "gc",
     "importlib",
@@ -333,6 +397,10 @@ def test_run_calls_it_ask(path: Path) -> None:
         "def run(self, ask, public): return other.run(ask)",
         "def run(self, ask, public): return other.run(public, ask)",
         "from tulle.minimise import PenalisedSum",
+        "from tulle.following import Follower",
+        "from tulle import kernels",
+        "import tulle.kernels",
+        "def run(self, ask, public): go = self._part; return go(ask)\n\ndef _part(self, ask): return ask('a', 1)",
         "from tulle.fitting import run_fit",
         "def run(self, ask, public): return objective.minimise(public)",
         "def run(self, ask, public): return query.evaluate(None, public)",
@@ -374,9 +442,9 @@ def test_the_search_for_evaluations_finds_them() -> None:
     """It finds the curator's own call, and a planted one."""
     assert len(evaluations((SOURCE / "curator.py").read_text(encoding="utf-8"))) == 1
     assert evaluations("x = 1\ny = query.evaluate(rows, public)") == [2]
-    assert {"__init__", "estimators", "report", "hard_thresholding", "screen_refine", "auto"} <= {
-        path.stem for path in UNTRUSTED_FILES
-    }
+    untrusted = {path.stem for path in UNTRUSTED_FILES}
+    assert {"__init__", "estimators", "report", "hard_thresholding", "screen_refine", "auto", "paths"} <= untrusted
+    assert {"frank_wolfe", "coordinate_descent", "geometry"} <= untrusted
 
 
 def test_exact_answers_without_a_sensitivity_are_never_sold() -> None:

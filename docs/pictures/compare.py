@@ -38,7 +38,15 @@ from tulle.events import FloatArray
 from tulle.methods import METHODS, ScreenRefine
 
 VIOLET = "#7d4fb0"
-COLOURS = {"auto": BLUE, "screen_refine": GREEN, "hard_thresholding": ORANGE, "two_stage": VIOLET}
+RED, TEAL = "#c0392b", "#1f9aa0"
+COLOURS = {
+    "auto": BLUE,
+    "screen_refine": GREEN,
+    "hard_thresholding": ORANGE,
+    "two_stage": VIOLET,
+    "frank_wolfe": RED,
+    "coordinate_descent": TEAL,
+}
 # "auto" is a broad band behind the line of the method that it takes.
 LINES: dict[str, dict[str, Any]] = {
     method: {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.5} for method, colour in COLOURS.items()
@@ -196,7 +204,7 @@ def _null(name: str) -> float:
 
 
 _PLAIN = {"linewidth": 2, "alpha": 1.0, "markersize": 5, "zorder": 3}
-_COMPARED = ("auto", "hard_thresholding", "two_stage")
+_COMPARED = ("auto", "hard_thresholding", "two_stage", "frank_wolfe", "coordinate_descent")
 
 
 def real(seeds: int = 5) -> None:

@@ -46,6 +46,35 @@ def dpsl_kt_figure2(n: int, d: int, s: int, *, logistic: bool = False, seed: int
     return _with_targets(rng.uniform(-1, 1, (n, d)), s, logistic, rng)
 
 
+class SparseProblem(NamedTuple):
+    """Sparse rows and targets drawn from a known sparse model."""
+
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+
+
+def lasso_domain(
+    n: int, d: int, s: int = 5, *, density: float = 0.1, noise: float = 0.05, seed: int = 0
+) -> SparseProblem:
+    """Data from the domain of the private LASSO: entries and targets in [-1, 1], weights in the unit ℓ1-ball.
+
+    Each entry is ±1 with probability `density`, else 0; `s` weights of ±1/s; targets with Gaussian noise, cut at ±1.
+    """
+    rng = np.random.default_rng(seed)
+    counts = rng.binomial(d, density, n)
+    # Columns may repeat within a row; they are then counted once.
+    columns = rng.integers(0, d, int(counts.sum()))
+    signs = rng.choice([-1.0, 1.0], len(columns))
+    X = sp.csr_array((signs, columns, np.r_[0, np.cumsum(counts)]), shape=(n, d))
+    X.sum_duplicates()
+    np.clip(X.data, -1.0, 1.0, out=X.data)
+    weights = np.zeros(d)
+    weights[rng.choice(d, s, replace=False)] = rng.choice([-1.0, 1.0], s) / s
+    y = np.clip(X @ weights + rng.normal(0, noise, n), -1.0, 1.0)
+    return SparseProblem(X, y, weights)
+
+
 def _with_targets(X: FloatArray, s: int, logistic: bool, rng: np.random.Generator) -> LinearProblem:
     n, d = X.shape
     weights = np.zeros(d)

@@ -38,9 +38,9 @@ _PARAMETERS = """
     n_nonzero : int or None, default=None
         Non-zero weights (per class where there are more than two), at least 1. None: what the method says, for "auto"
         n / (2 log d), or n mu / 60 on dense features of equal size, with mu the budget's Gaussian parameter.
-    method : {{"auto", "screen_refine", "hard_thresholding", "two_stage"}} or object, default="auto"
-        The algorithm; "auto" chooses from public quantities alone. An object of `tulle.methods` carries its own
-        parameters.
+    method : str or object, default="auto"
+        The algorithm: "auto" chooses from public quantities alone, "screen_refine", "hard_thresholding", "frank_wolfe",
+        "coordinate_descent" or "two_stage"; an object of `tulle.methods` carries its own parameters.
     loss : str or `tulle.losses.Loss`, default="{loss}"
         {losses}
     bounds : Bounds or None, default=None
@@ -143,7 +143,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
         request = self._request(loss, X.shape[0])
         plans = possible_plans(request, X.shape)
-        progress = _Progress(self, max(sum(release.count for release in plan) for plan in plans))
+        progress = _Progress(self, {sum(release.count for release in plan) for plan in plans})
         self._keep(run_fit(request, X, targets, groups, progress.advance))
         progress.finish()
 
@@ -422,12 +422,14 @@ _document(
 class _Progress:
     """Tells scikit-learn's callbacks, and standard error if asked to, how many of the planned answers were given."""
 
-    def __init__(self, estimator: Any, total: int) -> None:
+    def __init__(self, estimator: Any, totals: set[int]) -> None:
         self._estimator = estimator
-        self._total = total
+        self._total = max(totals)
         self._done = 0
         self._start = time.monotonic()
-        self._context = estimator._init_callback_context(task_name="fit", max_subtasks=total)
+        # How often a method asks can depend on estimated bounds; then callbacks are not told beforehand.
+        known = self._total if len(totals) == 1 else None
+        self._context = estimator._init_callback_context(task_name="fit", max_subtasks=known)
         self._context.call_on_fit_task_begin(estimator=estimator)
         self._task: Any = None
 

@@ -102,6 +102,7 @@ class FitRequest:
             fit_intercept=self.fit_intercept,
             rows_per_unit=self.bounds.rows_per_person,
             as_published=self.calibration == "published",
+            estimated=bool(self.wanted),
         )
         return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
 

@@ -27,6 +27,9 @@ class PublicFacts:
         Whether the model has a constant column besides the features.
     rows_per_unit : int
         How many rows one unit of privacy (a row, a person) has at most.
+    estimated : bool
+        Whether bounds were estimated privately. What a method then asks may depend on them only in ways that
+        `tulle.fitting.possible_publics` foresees: it is billed before they are known.
     as_published : bool
         Whether to run the algorithm with the noise that its paper prints: sensitivities then do not shrink with the
         public weights, and nothing is asked that the paper does not ask.
@@ -43,6 +46,7 @@ class PublicFacts:
     fit_intercept: bool
     rows_per_unit: int = 1
     as_published: bool = False
+    estimated: bool = False
 
     @classmethod
     def without_model(cls, n_rows: int, n_features: int, rows_per_unit: int) -> PublicFacts:

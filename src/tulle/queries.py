@@ -414,6 +414,8 @@ class CoordinateGradient(_AlongWalk):
         return self.level(public) * float(np.sqrt((self._units() ** 2).sum()))
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        if not np.all((self.coordinates >= 0) & (self.coordinates < public.n_parameters)):
+            raise ValueError(f"a model of {public.n_parameters} parameters has no coordinates {self.coordinates}")
         follower = self._follower(rows, public)
         if follower is not None:
             return np.array([[follower.sum_of(int(self.coordinates[0])) * self._units()[0] / public.n_rows]])

@@ -7,13 +7,25 @@ from typing import Protocol
 from tulle.curator import Ask
 from tulle.events import FloatArray
 from tulle.methods.auto import Auto
+from tulle.methods.coordinate_descent import CoordinateDescent
+from tulle.methods.frank_wolfe import FrankWolfe
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.screen_refine import ScreenRefine
 from tulle.methods.two_stage import TwoStage
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 
-__all__ = ["METHODS", "Auto", "HardThresholding", "Method", "ScreenRefine", "TwoStage", "resolve_method"]
+__all__ = [
+    "METHODS",
+    "Auto",
+    "CoordinateDescent",
+    "FrankWolfe",
+    "HardThresholding",
+    "Method",
+    "ScreenRefine",
+    "TwoStage",
+    "resolve_method",
+]
 
 
 class Method(Protocol):
@@ -61,6 +73,8 @@ METHODS: dict[str, type[Method]] = {
     "screen_refine": ScreenRefine,
     "two_stage": TwoStage,
     "hard_thresholding": HardThresholding,
+    "frank_wolfe": FrankWolfe,
+    "coordinate_descent": CoordinateDescent,
 }
 
 

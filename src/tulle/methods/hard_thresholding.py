@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Exact, Gaussian, HardThreshold, TopK
-from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
+from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise, tellable_weights
 from tulle.privacy import Budget, Release, is_number
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient, Magnitudes, Step
@@ -144,9 +144,7 @@ class HardThresholding(BaseEstimator):
         return ("row_l2",) if self.noise == "gaussian" else ("row_l2", "row_linf")
 
     def default_nonzero(self, public: PublicFacts) -> int:
-        """n min(mu, 1) / (2 log d): about as many weights as the rows can tell apart at this budget."""
-        few = public.n_rows * min(budget_mu(public.budget), 1.0) / (2 * math.log(max(public.n_features, 2)))
-        return int(min(max(few, 1), public.n_features))
+        return tellable_weights(public, budget_mu(public.budget))
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self.settings(public)
