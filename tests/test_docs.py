@@ -7,6 +7,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tulle.losses import Logistic, Squared
@@ -136,6 +137,25 @@ def test_auto_is_within_a_tenth_of_the_best_on_the_papers_settings() -> None:
     worst = max(found["auto"] / min(found.values()) for found in private.values())
     stated = float(re.search(r"within (\d+) % of the best", (ROOT / "docs/choosing.md").read_text())[1])  # type: ignore[index]
     assert worst <= 1 + stated / 100 <= 1.1
+
+
+def test_excess_risk_falls_as_the_theorem_says() -> None:
+    """The slopes in the picture of docs/frank_wolfe.md are at least as steep as -2/3, and many features cost little."""
+    rows = figures("excess_risk")
+    risks = {(int(row["d"]), int(row["n"])): float(row["excess_risk"]) for row in rows if row["n"] != "slope"}
+    assert len(risks) >= 12
+    for d in (100, 10_000):
+        sizes = sorted(n for many, n in risks if many == d)
+        late = sizes[len(sizes) // 2 :]
+        slope = np.polyfit(np.log(late), np.log([risks[d, n] for n in late]), 1)[0]
+        (stated,) = (float(row["excess_risk"]) for row in rows if row["n"] == "slope" and int(row["d"]) == d)
+        assert slope == pytest.approx(stated)
+        assert slope <= -2 / 3
+    ratios = [risks[10_000, n] / risks[100, n] for n in (8_000, 16_000, 32_000, 64_000)]
+    least, most = re.search(
+        r"factor of ([\d.]+) to ([\d.]+) from n", (ROOT / "docs/frank_wolfe.md").read_text()
+    ).groups()  # type: ignore[union-attr]
+    assert float(least) - 0.1 < min(ratios) <= max(ratios) < float(most) + 0.1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

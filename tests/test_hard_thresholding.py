@@ -1,77 +1,42 @@
-"""Hard thresholding: the plan it keeps, the method it is without noise, and the papers' noise with its true epsilon."""
+"""Hard thresholding: the plan it keeps, the method it is without noise, and the papers' noise with its true epsilon.
+
+How its defaults scale is in test_stepwise_methods.py.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy.typing import NDArray
-from scipy.special import expit
+from fits import (
+    BUT_POISSON,
+    SLOPES,
+    Array,
+    RecordingCurator,
+    estimator_for,
+    signed,
+    the_examples_of_the_rule,
+    to_digits,
+)
 from sklearn.base import clone
 
-import tulle.fitting
 from tulle import Bounds, Budget, SparseClassifier, SparseRegressor
-from tulle.curator import Curator
 from tulle.datasets import dp_ight_figure1
 from tulle.losses import Logistic, Loss, Squared
 from tulle.methods import HardThresholding
 from tulle.methods.hard_thresholding import Settings
 from tulle.privacy import PrivacyWarning
-from tulle.public import PublicFacts
 
-Array = NDArray[np.float64]
-
-
-def problem(kind: str, n: int = 120, d: int = 12, seed: int = 0) -> tuple[Array, Array]:
-    """Dense rows with entries in (-1, 1); targets that depend on three features and an offset."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1, 1, (n, d))
-    margins = X[:, 0] - 2 * X[:, 3] + 0.5 * X[:, 7] + 0.3 + 0.1 * rng.standard_normal(n)
-    return X, (margins > 0).astype(float) if kind == "classification" else margins
-
-
-def facts(**changes: Any) -> PublicFacts:
-    """Public facts of a private fit of 1000 rows and 100 features."""
-    base = PublicFacts(
-        n_rows=1000,
-        n_features=100,
-        n_nonzero=5,
-        loss=Logistic(),
-        budget=Budget(1.0, 1e-5),
-        row_l2=1.0,
-        row_linf=1.0,
-        label=math.inf,
-        fit_intercept=True,
-    )
-    return replace(base, **changes)
-
-
-class RecordingCurator(Curator):
-    """A curator that keeps a list of the names it was asked for, and of the public facts of each fit."""
-
-    asked: list[str]
-    facts: list[PublicFacts]
-
-    def __init__(self, rows: Any, public: PublicFacts, *others: Any) -> None:
-        super().__init__(rows, public, *others)
-        self.facts.append(public)
-
-    def ask(self, name: str, *query: Any, **then: Any) -> Any:
-        self.asked.append(name)
-        return super().ask(name, *query, **then)
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> type[RecordingCurator]:
-    """The curator that fits use during the test."""
-    RecordingCurator.asked, RecordingCurator.facts = [], []
-    monkeypatch.setattr(tulle.fitting, "Curator", RecordingCurator)
-    return RecordingCurator
+recorder = fits.recorder
+problem = partial(fits.problem, n=120, n_classes=None)
+facts = partial(fits.facts, n_nonzero=5, row_l2=1.0)
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -89,7 +54,7 @@ def test_what_is_asked_equals_the_plan(
     method = HardThresholding(n_iter=n_iter, noise=noise, step=step)
     model = SparseClassifier(epsilon, n_nonzero=3, method=method, bounds=Bounds(row_l2=2.0), random_state=0).fit(X, y)
     planned = {release.name: release.count for release in method.releases(recorder.facts[-1])}
-    assert Counter(recorder.asked) == planned
+    assert Counter(asked.name for asked in recorder.asked) == planned
     assert {line.release: line.count for line in model.privacy_.bill} == planned
     names = {"step"} if noise == "gaussian" else {"select", "values"}
     assert set(planned) == names | ({"curvature"} if step is None else set())
@@ -111,13 +76,6 @@ def test_the_proved_epsilon_is_just_below_the_budget(noise: Any, n_classes: int,
 
 
 # --- without noise ---------------------------------------------------------------------------------------------------
-
-SLOPES: dict[str, Any] = {
-    "squared": lambda m, y: m - y,
-    "huber": lambda m, y: np.clip(m - y, -1, 1),
-    "logistic": lambda m, y: expit(m) - (y > 0),
-    "squared_hinge": lambda m, y: -y * np.maximum(0, 1 - y * m),
-}
 
 
 def plain_ight(
@@ -145,14 +103,7 @@ def plain_ight(
     return w[:d], constant * w[d]
 
 
-def estimator_for(loss: str) -> tuple[Any, str]:
-    classification = loss in ("logistic", "squared_hinge")
-    return (
-        SparseClassifier if classification else SparseRegressor
-    ), "classification" if classification else "regression"
-
-
-@pytest.mark.parametrize("loss", list(SLOPES))
+@pytest.mark.parametrize("loss", BUT_POISSON)
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("options", [{}, {"penalty": 0.3}, {"ball": 0.7}], ids=["plain", "penalty", "ball"])
@@ -166,34 +117,30 @@ def test_without_noise_it_is_the_non_private_method(
     keep: int,
 ) -> None:
     """epsilon=None is IGHT to 1e-10."""
-    cls, kind = estimator_for(loss)
-    X, y = problem(kind)
+    X, y = problem(loss)
     method = HardThresholding(n_iter=9, step=0.8, noise=noise, **options)
-    model = cls(None, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept).fit(X, y)
+    model = estimator_for(loss)(None, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept).fit(X, y)
     constant = method.settings(recorder.facts[-1]).intercept_value
     assert (constant > 0) == fit_intercept
-    targets = 2 * y - 1 if kind == "classification" else y
-    coef, intercept = plain_ight(X, targets, loss, keep=keep, n_iter=9, step=0.8, constant=constant, **options)
+    coef, intercept = plain_ight(X, signed(loss, y), loss, keep=keep, n_iter=9, step=0.8, constant=constant, **options)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=0, atol=1e-10)
     np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=0, atol=1e-10)
     assert np.count_nonzero(coef) == keep
 
 
-@pytest.mark.parametrize("loss", list(SLOPES))
+@pytest.mark.parametrize("loss", BUT_POISSON)
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("keep", [1, 3])
 def test_without_noise_bounds_that_hold_change_nothing(
     recorder: type[RecordingCurator], loss: str, noise: Any, keep: int
 ) -> None:
     """epsilon=None clips nothing: declared bounds that hold for every row leave IGHT as it is."""
-    cls, kind = estimator_for(loss)
-    X, y = problem(kind)
+    X, y = problem(loss)
     bounds = Bounds(row_l2=1.001 * float(np.linalg.norm(X, axis=1).max()), row_linf=1.0, label=5.0)
     method = HardThresholding(n_iter=9, step=0.8, noise=noise)
-    model = cls(None, n_nonzero=keep, method=method, loss=loss, bounds=bounds).fit(X, y)
+    model = estimator_for(loss)(None, n_nonzero=keep, method=method, loss=loss, bounds=bounds).fit(X, y)
     constant = method.settings(recorder.facts[-1]).intercept_value
-    targets = 2 * y - 1 if kind == "classification" else y
-    coef, intercept = plain_ight(X, targets, loss, keep=keep, n_iter=9, step=0.8, constant=constant)
+    coef, intercept = plain_ight(X, signed(loss, y), loss, keep=keep, n_iter=9, step=0.8, constant=constant)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=0, atol=1e-10)
     np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=0, atol=1e-10)
 
@@ -217,9 +164,8 @@ def test_dense_csr_and_csc_give_the_same_weights(noise: Any, kind: str) -> None:
     """The format of the rows changes nothing, with the same seed and rows that are clipped in both norms."""
     X, y = problem(kind, n=200)
     X[np.abs(X) < 0.5] = 0.0
-    cls = SparseClassifier if kind == "classification" else SparseRegressor
     bounds = Bounds(row_l2=1.5, row_linf=0.8, label=1.0)
-    model = cls(20.0, n_nonzero=3, method=HardThresholding(noise=noise), bounds=bounds, random_state=3)
+    model = estimator_for(kind)(20.0, n_nonzero=3, method=HardThresholding(noise=noise), bounds=bounds, random_state=3)
     dense = clone(model).fit(X, y)
     for convert in (sp.csr_array, sp.csc_array, sp.csr_matrix, np.asfortranarray):
         other = clone(model).fit(convert(X), y)
@@ -317,12 +263,6 @@ TABLE = """
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
 
 
-def to_digits(text: str) -> Any:
-    """The printed number, to the digits that are printed."""
-    places = len(text.partition(".")[2])
-    return pytest.approx(float(text), abs=0.505 * 10.0**-places)
-
-
 def fit_with_noise(epsilon: float, delta: float, calibration: Any, **method: Any) -> SparseClassifier:
     """A small fit; fewer than 1 / delta rows, so that delta itself causes no warning."""
     X, y = problem("classification", n=50)
@@ -402,15 +342,7 @@ def test_no_paper_prints_selection_noise(noise: Any, bounds: Bounds) -> None:
 # --- defaults --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("d", "s", "row_l2", "row_linf", "selection"),
-    [
-        pytest.param(47_236, 500, 1.0, 1.0, False, id="RCV1"),
-        pytest.param(150_360, 200, 1.0, 0.3, False, id="E2006"),
-        pytest.param(1000, 10, math.sqrt(1000 / 3), 1.0, True, id="uniform"),
-        pytest.param(5000, 50, math.sqrt(5000), 1.0, True, id="signs"),
-    ],
-)
+@the_examples_of_the_rule
 def test_auto_noise_follows_the_rule_of_error_scales(
     d: int, s: int, row_l2: float, row_linf: float, selection: bool
 ) -> None:
@@ -434,10 +366,10 @@ def test_auto_noise_is_gaussian_without_privacy() -> None:
 @pytest.mark.parametrize("bounds", [Bounds(row_l2=1.0, label=2.0), Bounds(row_linf=1.0, label=2.0)], ids=["l2", "linf"])
 def test_settings_do_not_look_at_data(kind: str, bounds: Bounds) -> None:
     """Two data sets of one shape, one tiny and one huge, get the same settings, bill and number of steps."""
-    cls = SparseClassifier if kind == "classification" else SparseRegressor
     X, y = problem(kind)
-    small = cls(bounds=bounds, n_nonzero=2).fit(1e-6 * X, y)
-    large = cls(bounds=bounds, n_nonzero=2).fit(1e6 * X[::-1], 1 - y if kind == "classification" else 1e4 * y)
+    model = estimator_for(kind)(bounds=bounds, n_nonzero=2)
+    other = 1 - y if kind == "classification" else 1e4 * y
+    small, large = clone(model).fit(1e-6 * X, y), clone(model).fit(1e6 * X[::-1], other)
     assert small.privacy_.method == large.privacy_.method
     assert small.privacy_.bill == large.privacy_.bill
     assert (small.n_iter_, small.n_passes_) == (large.n_iter_, large.n_passes_)
@@ -462,60 +394,6 @@ def test_what_the_user_sets_is_what_runs(parameter: str, value: float, setting: 
     model = SparseClassifier(method=HardThresholding()).set_params(**{f"method__{parameter}": value})
     assert getattr(model.method.settings(facts()), setting) == value
     assert getattr(HardThresholding().settings(facts()), setting) != value
-
-
-def test_set_params_reaches_the_method_of_an_estimator() -> None:
-    """set_params(method__n_iter=...) changes the fit, and a clone keeps it without sharing the object."""
-    X, y = problem("classification")
-    model = SparseClassifier(method=HardThresholding(n_iter=3), bounds=Bounds(row_l2=2.0))
-    assert model.set_params(method__n_iter=8, method__noise="selection").fit(X, y).n_iter_ == 8
-    copy = clone(model)
-    assert copy.method is not model.method
-    assert copy.method.get_params() == model.method.get_params()
-    assert copy.set_params(method__n_iter=2).fit(X, y).n_iter_ == 2
-    assert model.method.n_iter == 8
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_defaults_scale_with_the_labels(noise: Any, fit_intercept: bool) -> None:
-    """Labels and their bound times 8 give exactly 8 times the weights: every default, and the grid, scales along."""
-    X, y = problem("regression", n=400)
-    one, eight = (
-        SparseRegressor(
-            5.0,
-            n_nonzero=3,
-            method=HardThresholding(noise=noise),
-            bounds=Bounds(row_l2=3.0, row_linf=1.0, label=factor * 2.0),
-            fit_intercept=fit_intercept,
-            random_state=0,
-        ).fit(X, factor * y)
-        for factor in (1, 8)
-    )
-    assert np.count_nonzero(one.coef_) > 0
-    np.testing.assert_array_equal(eight.coef_, 8 * one.coef_)
-    assert eight.intercept_ == 8 * one.intercept_
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
-@pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_defaults_scale_with_the_features(noise: Any, kind: str) -> None:
-    """Features and their bounds times 8 give an eighth of the weights and the same intercept and predictions."""
-    X, y = problem(kind, n=400)
-    cls = SparseClassifier if kind == "classification" else SparseRegressor
-    one, eight = (
-        cls(
-            5.0,
-            n_nonzero=3,
-            method=HardThresholding(noise=noise),
-            bounds=Bounds(row_l2=factor * 3.0, row_linf=factor * 1.0, label=2.0),
-            random_state=0,
-        ).fit(factor * X, y)
-        for factor in (1, 8)
-    )
-    assert np.count_nonzero(one.coef_) > 0
-    np.testing.assert_allclose(8 * eight.coef_, one.coef_, rtol=1e-9)
-    np.testing.assert_allclose(eight.intercept_, one.intercept_, rtol=1e-9)
 
 
 def test_a_label_bound_of_other_units_does_not_change_the_steps() -> None:

@@ -8,13 +8,15 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from fits import SLOPES, Array, RecordingCurator, estimator_for, is_classification, signed
 from scipy.optimize import root
 from scipy.special import expit, logit
 from sklearn.base import clone
@@ -22,92 +24,29 @@ from sklearn.base import clone
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.bounds import GRID
-from tulle.curator import Curator
-from tulle.losses import Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
+from tulle.losses import LOSSES, Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tulle.mechanisms import ObjectivePerturbation
 from tulle.methods import Auto, CoordinateDescent, HardThresholding, ScreenRefine, TwoStage
 from tulle.methods.geometry import budget_mu
 from tulle.methods.screen_refine import Settings
 from tulle.privacy import PrivacyWarning, Release, calibrate, compose, epsilon
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient
 
 # Small data sets at small budgets are what many of these tests are made on; tests/test_estimators.py is about it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
 
-Array = NDArray[np.float64]
 
-CLASSIFICATION = ("logistic", "squared_hinge")
-LOSSES: dict[str, type[Loss]] = {
-    "squared": Squared,
-    "huber": Huber,
-    "poisson": Poisson,
-    "logistic": Logistic,
-    "squared_hinge": SquaredHinge,
-}
+recorder = fits.recorder
+problem = partial(fits.problem, n_classes=None)
+facts = partial(fits.facts, n_nonzero=6, row_l2=1.0, label=2.0)
+
 BOUNDS = Bounds(row_l2=2.5, row_linf=1.0, label=4.0)
-
-
-def problem(loss: str, n: int = 150, d: int = 12, seed: int = 0) -> tuple[Array, Array]:
-    """Dense rows with entries in (-1, 1); targets that depend on three features and an offset."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1, 1, (n, d))
-    margins = X[:, 0] - 2 * X[:, 3] + 0.5 * X[:, 7] + 0.3 + 0.1 * rng.standard_normal(n)
-    if loss in CLASSIFICATION:
-        return X, (margins > 0).astype(float)
-    return X, rng.poisson(np.exp(margins / 2)).astype(float) if loss == "poisson" else margins
-
-
-def estimator_for(loss: str) -> Any:
-    return SparseClassifier if loss in CLASSIFICATION else SparseRegressor
-
-
-def facts(**changes: Any) -> PublicFacts:
-    """Public facts of a private fit of 1000 rows and 100 features."""
-    base = PublicFacts(
-        n_rows=1000,
-        n_features=100,
-        n_nonzero=6,
-        loss=Logistic(),
-        budget=Budget(1.0, 1e-5),
-        row_l2=1.0,
-        row_linf=1.0,
-        label=2.0,
-        fit_intercept=True,
-    )
-    return replace(base, **changes)
-
-
-class RecordingCurator(Curator):
-    """A curator that keeps what it was asked for, and the public facts of each fit."""
-
-    asked: list[tuple[str, Any]]
-    facts: list[PublicFacts]
-
-    def __init__(self, rows: Any, public: PublicFacts, *others: Any) -> None:
-        super().__init__(rows, public, *others)
-        self.facts.append(public)
-
-    def ask(self, name: str, *query: Any, **then: Any) -> Any:
-        kept = query[0]
-        if isinstance(kept, ClippedGradient):  # the method may go on to change its weights in place
-            kept = replace(kept, weights=kept.weights.copy())
-        self.asked.append((name, kept))
-        return super().ask(name, *query, **then)
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> type[RecordingCurator]:
-    """The curator that fits use during the test."""
-    RecordingCurator.asked, RecordingCurator.facts = [], []
-    monkeypatch.setattr(tulle.fitting, "Curator", RecordingCurator)
-    return RecordingCurator
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 CONFIGURATIONS: list[tuple[str, int, dict[str, Any]]] = [
-    *((loss, 2, {"noise": noise}) for loss in LOSSES for noise in ("gaussian", "selection")),
+    *((loss, 2, {"noise": noise}) for loss in SLOPES for noise in ("gaussian", "selection")),
     *(("logistic", 2, {"noise": noise, "rounds": k}) for noise in ("gaussian", "selection") for k in (2, 3)),
     *(("squared_hinge", 3, {"noise": noise, "rounds": k}) for noise in ("gaussian", "selection") for k in (1, 2)),
     *(("squared", 2, {"refinement": "statistics", "noise": noise}) for noise in ("gaussian", "selection")),
@@ -144,7 +83,7 @@ def test_what_is_asked_equals_the_plan(
     public = recorder.facts[-1]
     rounds, outputs = method.settings(public).rounds, public.loss.n_outputs
     planned = {release.name: release.count for release in method.releases(public)}
-    assert Counter(name for name, _ in recorder.asked) == planned
+    assert Counter(asked.name for asked in recorder.asked) == planned
     assert {line.release: line.count for line in model.privacy_.bill} == planned
     assert (model.n_iter_, outputs) == (rounds, n_classes if n_classes > 2 else 1)
     assert parameters.get("rounds") in (None, rounds)
@@ -154,7 +93,7 @@ def test_what_is_asked_equals_the_plan(
         wanted["start"] = 1
     wanted["moments" if "refinement" in parameters else "refine"] = rounds * outputs
     # Without privacy nothing is cut, and nothing rescaled.
-    if budget is not None and parameters.get("rescale_share", loss in CLASSIFICATION or not selection):
+    if budget is not None and parameters.get("rescale_share", is_classification(loss) or not selection):
         wanted |= {"spread": outputs, "rescale": outputs}
     assert planned == wanted
 
@@ -249,13 +188,6 @@ def test_all_rows_of_a_person_count_in_the_refinement(method: ScreenRefine, peop
 
 # --- without noise ---------------------------------------------------------------------------------------------------
 
-SLOPES: dict[str, Any] = {
-    "squared": lambda m, y: m - y,
-    "huber": lambda m, y: np.clip(m - y, -1, 1),
-    "poisson": lambda m, y: np.exp(np.minimum(m, 10)) - y,
-    "logistic": lambda m, y: expit(m) - (y > 0),
-    "squared_hinge": lambda m, y: -y * np.maximum(0, 1 - y * m),
-}
 STARTS: dict[str, Any] = {
     "squared": lambda slope: -slope,
     "huber": lambda slope: -slope,
@@ -323,7 +255,7 @@ def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: Public
     return w, intercept
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("loss", list(SLOPES))
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("rounds", "keep"), [(1, 4), (2, 4), (2, 3)])
@@ -348,7 +280,7 @@ def test_without_privacy_it_is_the_non_private_method(
     run = method.settings(public)
     assert run.rescale is None
     assert (run.clip, run.refine.slope_clip) == (math.inf, math.inf)
-    targets = 2 * y - 1 if loss in CLASSIFICATION else y if bounds is None else np.clip(y, -4, 4)
+    targets = signed(loss, y if bounds is None else np.clip(y, -4, 4))
     coef, intercept = plain_screen_refine(X, targets, loss, keep, public, run)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=1e-5, atol=1e-7)
@@ -364,7 +296,7 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_noise")
-@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("loss", list(SLOPES))
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("rounds", [None, 2])
@@ -382,8 +314,8 @@ def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
     ).fit(X, y)
     public = recorder.facts[-1]
     run = method.settings(public)
-    assert (run.rescale is not None) == (loss in CLASSIFICATION or noise == "gaussian")
-    targets = 2 * y - 1 if loss in CLASSIFICATION else np.clip(y, -4, 4)
+    assert (run.rescale is not None) == (is_classification(loss) or noise == "gaussian")
+    targets = signed(loss, np.clip(y, -4, 4))
     coef, intercept = plain_screen_refine(shortened(X, 2.5), targets, loss, 4, public, run)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=2e-3, atol=2e-5)
     np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=2e-3, atol=2e-5)
@@ -639,7 +571,7 @@ def test_rounds_choose_other_features_each_time(
     assert kept.min() >= n_nonzero - (noise == "gaussian" and budget is not None)
     outputs = len(model.coef_)
     for k in range(outputs):
-        supports = [set(query.features) for name, query in recorder.asked if name == "refine" and query.output == k]
+        supports = [set(query.features) for name, query, _ in recorder.asked if name == "refine" and query.output == k]
         assert len(supports) == model.n_iter_ <= rounds
         assert all(before <= after for before, after in pairwise(supports))
         assert len(supports[-1]) <= n_nonzero
@@ -652,8 +584,8 @@ def test_a_later_round_is_screened_at_the_refined_model(recorder: type[Recording
     X, y = problem("logistic")
     method = ScreenRefine(2, "gaussian", rescale_share=0.0)
     SparseClassifier(5.0, n_nonzero=4, method=method, bounds=BOUNDS, random_state=1).fit(X, y)
-    screens = [query for name, query in recorder.asked if name == "screen"]
-    refined = [query for name, query in recorder.asked if name == "refine"]
+    screens = [query for name, query, _ in recorder.asked if name == "screen"]
+    refined = [query for name, query, _ in recorder.asked if name == "refine"]
     assert np.count_nonzero(screens[0].weights[:-1]) == 0
     np.testing.assert_array_equal(np.flatnonzero(screens[1].weights[:-1, 0]), refined[0].features)
 
