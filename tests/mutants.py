@@ -1304,7 +1304,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "drift charged against remembered slopes",
         "a stale slope that a move brings back to where it was remembered: nothing is charged, and a bound is too low",
         "kernels.py",
-        "changed = abs(slope - _slope(data, i, scale * before))",
+        "changed = min(data.curvature * abs(moved), 2.0 * data.cap[i])",
         "changed = abs(slope - path.slopes[i])",
         (_FOLLOWING + "test_a_bound_from_a_sum_of_its_own_outlives_stale_slopes",),
     ),

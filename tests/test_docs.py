@@ -126,7 +126,7 @@ def test_other_tables_are_the_measured_ones(page: str, first: str, name: str, co
             assert float(figure) == pytest.approx(float(measured[data, float(asked)][column]), abs=5.1e-4), data
 
 
-def test_auto_is_within_a_tenth_of_the_best_on_the_papers_settings() -> None:
+def test_auto_is_close_to_the_best_on_the_papers_settings() -> None:
     """What docs/choosing.md says of the synthetic picture, from its figures."""
     errors = {}
     for row in figures("methods_synthetic"):
@@ -134,9 +134,11 @@ def test_auto_is_within_a_tenth_of_the_best_on_the_papers_settings() -> None:
         errors.setdefault(setting, {})[row["method"]] = float(row["relative_error"])
     private = {setting: found for setting, found in errors.items() if len(found) == len(METHODS)}
     assert len(private) == 40
-    worst = max(found["auto"] / min(found.values()) for found in private.values())
+    behind = [found["auto"] / min(found.values()) for found in private.values()]
+    worst = max(behind)
+    assert sum(one <= 1.04 for one in behind) >= 37
     stated = float(re.search(r"within (\d+) % of the best", (ROOT / "docs/choosing.md").read_text())[1])  # type: ignore[index]
-    assert worst <= 1 + stated / 100 <= 1.1
+    assert worst <= 1 + stated / 100 <= 1.13
 
 
 def test_excess_risk_falls_as_the_theorem_says() -> None:

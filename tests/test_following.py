@@ -169,18 +169,21 @@ def p_value(counts: FloatArray, probabilities: FloatArray) -> float:
 # --- looking at the engine's state without touching it ---
 
 
-def upper_bounds(follower: Follower, sharpness: float) -> FloatArray:
-    """What the engine holds for upper bounds of the present log-weights."""
+def upper_bounds(follower: Follower) -> FloatArray:
+    """What the engine holds for upper bounds of the present log-weights, at the sharpness that it holds them for."""
     weights, drift = follower._weights, follower._path.drift - follower._weights.stamp
     loosened = weights.widest * drift[:, 0] + drift[:, 1] + weights.longest * drift[:, 2]
     bounds = np.empty(len(weights.order))
-    bounds[weights.order] = weights.log + sharpness * np.repeat(loosened, np.diff(weights.first))
+    bounds[weights.order] = weights.log + follower._draw.bounded_at * np.repeat(loosened, np.diff(weights.first))
     return bounds
 
 
 def excess(follower: Follower, sums: FloatArray, kind: Kind, sharpness: float) -> float:
-    """By how much a true log-weight passes its upper bound, at most."""
-    return float((log_weights(sums, kind, sharpness) - upper_bounds(follower, sharpness)).max())
+    """By how much a true log-weight passes its upper bound, at most, at this sharpness or that of the bounds."""
+    sharpest = follower._draw.bounded_at
+    assert sharpness <= sharpest * (1 + 1e-12)
+    weights = np.maximum(log_weights(sums, kind, sharpness), log_weights(sums, kind, sharpest))
+    return float((weights - upper_bounds(follower)).max())
 
 
 def staleness(follower: Follower, sums: FloatArray) -> float:
@@ -511,7 +514,7 @@ def test_draws_have_the_law_of_the_exponential_mechanism(loss: Loss, kind: Kind,
     expected = law(exact, kind, sharpness)
     assert p_value(tally(follower, kind, sharpness, 3000, 11, saved(follower)), expected) > FALSE_ALARM
     assert p_value(tally(follower, kind, sharpness, 3000, 12), expected) > FALSE_ALARM
-    follower._refresh(follower._draw)
+    follower._refreshed(follower._draw.kind, sharpness)
     assert p_value(tally(follower, kind, sharpness, 1000, 13, saved(follower)), expected) > FALSE_ALARM
 
 
@@ -526,7 +529,7 @@ def test_a_wrong_weight_is_seen_in_the_law(kind: Kind) -> None:
     def lower_one_bound() -> None:
         put_back()
         place = follower._weights.place[likely]
-        bound = upper_bounds(follower, 0.5)[likely]
+        bound = upper_bounds(follower)[likely]
         follower._weights.log[place] -= bound - log_weights(exact, kind, 0.5)[likely] + 1.0
         for b in range(len(follower._weights.top)):
             follower._kernels._sum_block(follower._weights, b)
@@ -562,7 +565,7 @@ def test_starting_over_does_not_change_the_law(way: str, kind: Kind, monkeypatch
     if way == "too much work":
         follower._entries = 0
     else:
-        monkeypatch.setattr(following, "_UNIFORMS", 4)
+        monkeypatch.setattr(following, "_UNIFORMS", 6)
         monkeypatch.setattr(following, "_ROUNDS", 3)
     counts = tally(follower, kind, 1.0, 4000, 17, saved(follower))
     wanted = kernels.TOO_MUCH_WORK if way == "too much work" else kernels.MORE_DRAWS

@@ -21,9 +21,12 @@ from tulle.walk import Walk
 
 Kind = Literal["vertices", "simplex", "magnitudes"]
 
-# Four uniforms a candidate; after 8 × 32 candidates all sums are taken anew (what finite precision does grows with
+# Six uniforms a candidate; after 16 × 32 candidates all sums are taken anew (what finite precision does grows with
 # them).
-_UNIFORMS, _ROUNDS = 128, 8
+_UNIFORMS, _ROUNDS = 192, 16
+
+# Where all log-weights are below the one, bounds are made for draws that are sharper by the other.
+_STANDS_OUT, _ROOM = 2.0, 1.4
 
 _LOSSES: dict[type[Loss], int] = {Squared: 0, Huber: 1, Logistic: 2, SquaredHinge: 3}
 _KINDS: dict[Kind, int] = {"vertices": 0, "simplex": 1, "magnitudes": 2}
@@ -68,7 +71,8 @@ class Follower:
         self._kernels = _kernels()
         self._walk = walk
         self._moved = 0
-        self._draw: tuple[int, float] | None = None
+        self._clip = math.nan
+        self._draw: Any = None
         starts, rows, entries, row_scale = block.columns_in_place()
         self._active = block.active
         n_rows, parameters = block.n_rows, len(walk.unscaled)
@@ -128,8 +132,13 @@ class Follower:
             mean=np.zeros(2),
         )
 
-    def catch_up(self, level: float) -> None:
-        """Follow the walk's moves so far, with contributions of rows cut at `level`."""
+    def catch_up(self, level: float, clip: float | None = None) -> None:
+        """Follow the walk's moves so far, with contributions of rows cut at `level`.
+
+        With a `clip`, the level is what it asks for or less, and less only where slopes obey the level by themselves:
+        if the level changes and the clip does not, slopes stay as they are but for rounding.
+        """
+        clip = level if clip is None else clip
         if level != self._data.level:
             with np.errstate(divide="ignore"):
                 cap = np.where(self._data.row_size > 0, level / self._data.row_size, 0.0)
@@ -137,7 +146,10 @@ class Follower:
             # nothing.
             self._data.cap[:] = np.where(self._active, cap * (1 - 2.0**-50), 0.0)
             self._data = self._data._replace(level=level)
-            self._draw = None
+            if clip != self._clip:
+                self._clip, self._draw = clip, None
+            else:
+                self._kernels.charge_rounding(self._path)
         for move in self._walk.moves[self._moved :]:
             self._kernels.advance(
                 self._data, self._path, self._weights, move.shrink, int(move.coordinates[0]), float(move.amounts[0])
@@ -160,9 +172,7 @@ class Follower:
         The score of coordinate j is |g_j| ("magnitudes") or -g_j ("simplex"); for "vertices" each coordinate has two,
         of scores -g_j (sign +1) and +g_j (sign -1).
         """
-        wanted = self._kernels.Draw(_KINDS[kind], sharpness)
-        if self._draw != wanted:
-            self._refresh(wanted)
+        wanted = self._bounds_for(_KINDS[kind], sharpness)
         for k in range(sys.maxsize):
             uniforms = generator.random(_UNIFORMS)
             coordinate, sign = self._kernels.draw_coordinate(
@@ -171,12 +181,40 @@ class Follower:
             if coordinate >= 0:
                 break
             if coordinate == self._kernels.TOO_MUCH_WORK or k % _ROUNDS == _ROUNDS - 1:
-                self._refresh(wanted)
+                wanted = self._refreshed(wanted.kind, sharpness)
         return int(coordinate), float(sign)
 
-    def _refresh(self, wanted: Any) -> None:
-        self._kernels.refresh_all(self._data, self._path, self._weights, wanted)
-        self._draw = wanted
+    def _bounds_for(self, kind: int, sharpness: float) -> Any:
+        """What is drawn, from the bounds that are there if they will do.
+
+        Magnitudes and pairs of vertices weigh more the sharper the draw is, and their log-weights grow no faster than
+        in proportion: bounds for a somewhat sharper draw hold, and for a blunter one can be stretched. On a simplex
+        weights can fall.
+        """
+        known = self._draw
+        if known is None or known.kind != kind:
+            return self._refreshed(kind, sharpness)
+        factor = sharpness / known.bounded_at
+        if factor != 1 and (kind == _KINDS["simplex"] or not 0.4 <= factor <= 1.2):
+            return self._refreshed(kind, sharpness)
+        if factor <= 1:
+            return known._replace(sharpness=sharpness)
+        self._stretch(known, factor)
+        return self._draw._replace(sharpness=sharpness)
+
+    def _refreshed(self, kind: int, sharpness: float) -> Any:
+        self._draw = self._kernels.Draw(kind, sharpness, sharpness)
+        self._kernels.refresh_all(self._data, self._path, self._weights, self._draw)
+        if kind != _KINDS["simplex"]:
+            self._stretch(self._draw, 1.0)
+        return self._draw._replace(sharpness=sharpness)
+
+    def _stretch(self, known: Any, factor: float) -> None:
+        """Bounds for a draw sharper by a factor, and with room for more where no candidate stands out."""
+        factor *= _ROOM if self._weights.top.max() < _STANDS_OUT else 1.0
+        if factor > 1:
+            self._kernels.sharpen(self._weights, factor)
+            self._draw = known._replace(bounded_at=known.bounded_at * factor)
 
 
 class FollowedScores:

@@ -28,6 +28,11 @@ MORE_DRAWS, TOO_MUCH_WORK = -1, -2
 LOGISTIC_SCALE_DRIFT = 0.2240
 
 
+_LOG_2 = math.log(2.0)
+
+# Sums and choices among many are made in chunks of this many.
+_CHUNK = 64
+
 # Drift is charged with this much room for the rounding of long sums.
 _CHARGED = 1.0 + 1e-6
 
@@ -88,6 +93,7 @@ class Draw(NamedTuple):
 
     kind: int
     sharpness: float
+    bounded_at: float  # the sharpness that stored bounds are for: the same, or larger where weights grow with it
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -223,8 +229,8 @@ def advance(data, path, weights, shrink, j, amount):  # type: ignore[no-untyped-
         grown += after * after - before * before
         touched += after * after + before * before
         slope = _slope(data, i, scale * after)
-        # Against the true slope before: the remembered one may be stale, and its drift is charged already.
-        changed = abs(slope - _slope(data, i, scale * before))
+        # What the true slope can have changed by. The remembered one may be stale and is no measure of it.
+        changed = min(data.curvature * abs(moved), 2.0 * data.cap[i])
         path.slopes[i] = slope
         path.scaled[i] = data.row_scale[i] * slope
         most = max(most, changed)
@@ -244,12 +250,24 @@ def advance(data, path, weights, shrink, j, amount):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
+def charge_rounding(path):  # type: ignore[no-untyped-def]
+    """Other caps that no slope reaches but for rounding: a drift of that size."""
+    most = 2.0**-48 * np.abs(path.slopes).max()
+    path.drift[0] += most
+    path.since[0] += most
+
+
+@njit(cache=True, nogil=True)
 def _log_weight(kind, x):  # type: ignore[no-untyped-def]
     if kind == SIMPLEX:
         return -x
     if kind == MAGNITUDES:
         return abs(x)
-    return abs(x) + math.log1p(math.exp(-2 * abs(x)))  # both vertices of a coordinate: exp(x) + exp(-x)
+    # Both vertices of a coordinate: log(exp(x) + exp(-x)), and its series where that is as exact and much faster.
+    if abs(x) < 0.02:
+        square = x * x
+        return _LOG_2 + square * (0.5 - square * (1.0 / 12.0 - square / 45.0))
+    return abs(x) + math.log1p(math.exp(-2 * abs(x)))
 
 
 @njit(cache=True, nogil=True)
@@ -273,16 +291,46 @@ def _error(data, path, weights, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _sum(values, begin, end):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for start in range(begin, end, _CHUNK):
+        part = 0.0
+        for k in range(start, min(start + _CHUNK, end)):
+            part += values[k]
+        total += part
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _pick(values, begin, end, total, first, second):  # type: ignore[no-untyped-def]
+    """An index with probability values / total: a chunk by one uniform, and what it holds by another.
+
+    A uniform has 53 bits, so that every border that it is compared with costs a rounding: few borders, few roundings.
+    """
+    at, start = first * total, begin
+    part = _sum(values, start, min(start + _CHUNK, end))
+    reached = part
+    while reached <= at and start + _CHUNK < end:
+        start += _CHUNK
+        part = _sum(values, start, min(start + _CHUNK, end))
+        reached += part
+    at, k = second * part, start
+    reached = values[k]
+    while reached <= at and k < min(start + _CHUNK, end) - 1:
+        k += 1
+        reached += values[k]
+    return k
+
+
+@njit(cache=True, nogil=True)
 def _sum_block(weights, b):  # type: ignore[no-untyped-def]
     top = -np.inf
     for k in range(weights.first[b], weights.first[b + 1]):
         top = max(top, weights.log[k])
-    total = 0.0
     for k in range(weights.first[b], weights.first[b + 1]):
         weights.relative[k] = math.exp(weights.log[k] - top)
-        total += weights.relative[k]
     weights.top[b] = top
-    weights.total[b] = total
+    weights.total[b] = _sum(weights.relative, weights.first[b], weights.first[b + 1])
 
 
 @njit(cache=True, nogil=True)
@@ -293,9 +341,7 @@ def _set_weight(weights, b, k, log_weight):  # type: ignore[no-untyped-def]
         _sum_block(weights, b)
         return
     weights.relative[k] = math.exp(log_weight - weights.top[b])
-    total = 0.0
-    for m in range(weights.first[b], weights.first[b + 1]):
-        total += weights.relative[m]
+    total = _sum(weights.relative, weights.first[b], weights.first[b + 1])
     weights.total[b] = total
     if total < 1e-9:  # the leader fell: others would vanish beside its former weight
         _sum_block(weights, b)
@@ -312,7 +358,7 @@ def _stamp(path, weights, b):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _loosened(path, weights, draw, b):  # type: ignore[no-untyped-def]
     """By how much the log-weights of a block can have grown since its stamp."""
-    return draw.sharpness * (
+    return draw.bounded_at * (
         weights.widest[b] * (path.drift[0] - weights.stamp[b, 0])
         + (path.drift[1] - weights.stamp[b, 1])
         + weights.longest[b] * (path.drift[2] - weights.stamp[b, 2])
@@ -325,7 +371,7 @@ def _refresh_block(data, path, weights, draw, b):  # type: ignore[no-untyped-def
     for k in range(weights.first[b], weights.first[b + 1]):
         j = weights.order[k]
         g = _largest(draw.kind, _remembered_sum(data, path, j), _error(data, path, weights, j))
-        weights.log[k] = min(_log_weight(draw.kind, draw.sharpness * g), weights.log[k] + loosened)
+        weights.log[k] = min(_log_weight(draw.kind, draw.bounded_at * g), weights.log[k] + loosened)
     _stamp(path, weights, b)
 
 
@@ -335,9 +381,18 @@ def refresh_all(data, path, weights, draw):  # type: ignore[no-untyped-def]
     refresh_slopes(data, path)
     for j in range(len(weights.order)):
         g = _largest(draw.kind, _remembered_sum(data, path, j), _error(data, path, weights, j))
-        weights.log[weights.place[j]] = _log_weight(draw.kind, draw.sharpness * g)
+        weights.log[weights.place[j]] = _log_weight(draw.kind, draw.bounded_at * g)
     for b in range(len(weights.top)):
         _stamp(path, weights, b)
+
+
+@njit(cache=True, nogil=True)
+def sharpen(weights, factor):  # type: ignore[no-untyped-def]
+    """Bounds for a draw that is sharper by a factor >= 1, where f(factor × x) <= factor × f(x)."""
+    for k in range(len(weights.log)):
+        weights.log[k] = factor * (weights.log[k] + 2.0**-50 * abs(weights.log[k]))  # rounded up
+    for b in range(len(weights.top)):
+        _sum_block(weights, b)
 
 
 @njit(cache=True, nogil=True)
@@ -366,49 +421,40 @@ def _weigh_blocks(path, weights, draw):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pick(values, begin, end, at):  # type: ignore[no-untyped-def]
-    """The first index at which the running sum of values passes `at`."""
-    k = begin
-    reached = values[k]
-    while reached <= at and k < end - 1:
-        k += 1
-        reached += values[k]
-    return k
-
-
-@njit(cache=True, nogil=True)
 def draw_coordinate(data, path, weights, draw, uniforms, patience):  # type: ignore[no-untyped-def]
     """A coordinate with probability proportional to its weight, and for vertices the sign.
 
     Candidates are proposed by upper bounds of their weights and taken with probability weight / bound. Most are
     decided by the remembered slopes, whose error is bounded; the exact sum is taken only where that does not decide.
-    Uses four uniforms a candidate; returns MORE_DRAWS when they are used up, and TOO_MUCH_WORK when more than
+    Uses six uniforms a candidate; returns MORE_DRAWS when they are used up, and TOO_MUCH_WORK when more than
     `patience` entries were read: then a full gather is cheaper.
     """
     # Bounds that are looser than all scores lie apart are worth nothing, and would lose digits.
-    limit = 2.0 * draw.sharpness * data.level * len(path.z) + 1000.0
+    limit = 2.0 * draw.bounded_at * data.level * len(path.z) + 1000.0
     for b in range(len(weights.top)):
         if _loosened(path, weights, draw, b) > limit:
             return TOO_MUCH_WORK, 0.0
     top = _weigh_blocks(path, weights, draw)
     read = 0
-    for used in range(0, len(uniforms) - 3, 4):
-        total = weights.block.sum()
+    for used in range(0, len(uniforms) - 5, 6):
+        total = _sum(weights.block, 0, len(weights.block))
         if total < 1e-100:  # the leading block fell: others would vanish beside its former weight
             top = _weigh_blocks(path, weights, draw)
-            total = weights.block.sum()
-        b = _pick(weights.block, 0, len(weights.block), uniforms[used] * total)
-        k = _pick(weights.relative, weights.first[b], weights.first[b + 1], uniforms[used + 1] * weights.total[b])
+            total = _sum(weights.block, 0, len(weights.block))
+        b = _pick(weights.block, 0, len(weights.block), total, uniforms[used], uniforms[used + 1])
+        begin, end = weights.first[b], weights.first[b + 1]
+        k = _pick(weights.relative, begin, end, weights.total[b], uniforms[used + 2], uniforms[used + 3])
         j = weights.order[k]
         loosened = _loosened(path, weights, draw, b)
         # Taken if log(uniform) + bound <= log-weight.
-        needed = math.log(uniforms[used + 2]) + weights.log[k] + loosened if uniforms[used + 2] > 0 else -np.inf
-        side = uniforms[used + 3]
+        needed = math.log(uniforms[used + 4]) + weights.log[k] + loosened if uniforms[used + 4] > 0 else -np.inf
+        side = uniforms[used + 5]
 
         cost = _entries_of(data, j)
         g = _remembered_sum(data, path, j)
         error = _error(data, path, weights, j)
-        upper = _log_weight(draw.kind, draw.sharpness * _largest(draw.kind, g, error))
+        highest = _largest(draw.kind, g, error)
+        upper = _log_weight(draw.kind, draw.sharpness * highest)
         taken = needed <= _log_weight(draw.kind, draw.sharpness * _least(draw.kind, g, error))
         decided = taken or needed > upper
         sign = 1.0
@@ -428,12 +474,12 @@ def draw_coordinate(data, path, weights, draw, uniforms, patience):  # type: ign
             else:
                 g = exact_sum(data, path, j)
             read += cost
-            upper = _log_weight(draw.kind, draw.sharpness * g)
-            taken = needed <= upper
+            highest = _largest(draw.kind, g, 0.0)
+            taken = needed <= _log_weight(draw.kind, draw.sharpness * g)
             if draw.kind == VERTICES:
                 sign = 1.0 if side < _plus(g, draw.sharpness) else -1.0
         read += cost
-        fresh = min(upper - loosened, weights.log[k])
+        fresh = min(_log_weight(draw.kind, draw.bounded_at * highest) - loosened, weights.log[k])
         if taken:
             spread = length = 0.0
             for c in range(len(weights.block)):

@@ -404,7 +404,7 @@ class GumbelMax(NoisyMax):
         self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
     ) -> float:
         """Covers both ways to draw it (for scores on demand: docs/proofs/scores_on_demand.md, lemma 4)."""
-        sums = 2.0**-47 * (32.0 * math.sqrt(shape[0]) + 3000.0) if self.noise.value else 0.0
+        sums = 2.0**-47 * (2.0 * math.sqrt(shape[0]) + 9000.0) if self.noise.value else 0.0
         return super().rounding(shape, size, sensitivity, then) + self.columns * sums
 
 

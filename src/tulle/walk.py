@@ -52,10 +52,11 @@ class Walk:
         """Shrink all weights by a factor in (0, 1], then add an amount to one coordinate of each output."""
         if not 0 < shrink <= 1:
             raise ValueError(f"a walk shrinks by a factor in (0, 1], got {shrink}")
-        if not np.all((coordinates >= 0) & (coordinates < len(self.unscaled))):  # compiled loops do not look again
+        moved = coordinates.tolist()
+        if not 0 <= min(moved) <= max(moved) < len(self.unscaled):  # compiled loops do not look again
             raise ValueError(f"a walk of {len(self.unscaled)} coordinates has no {coordinates}")
         self.scale *= shrink
-        for output, (coordinate, amount) in enumerate(zip(coordinates.tolist(), amounts.tolist())):
+        for output, (coordinate, amount) in enumerate(zip(moved, amounts.tolist())):
             before = float(self.unscaled[coordinate, output])
             after = before + amount / self.scale
             self.unscaled[coordinate, output] = after
