@@ -1330,7 +1330,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "kernels.py",
         "if side < _plus(g + error, draw.sharpness):",
         "if side < _plus(g - error, draw.sharpness):",
-        (_FOLLOWING + "test_draws_have_the_law_of_the_exponential_mechanism[squared-vertices-in between]",),
+        (_FOLLOWING + "test_draws_have_the_law_of_the_exponential_mechanism[huber-vertices-in between]",),
     ),
 )
 
