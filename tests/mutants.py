@@ -1245,7 +1245,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "running time and a line on stderr that tell how many entries the private rows hold",
         "queries.py",
         "self.planned * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING",
-        "self.planned * block.n_entries < _WORTH_FOLLOWING",
+        "self.planned * block._csc.nnz < _WORTH_FOLLOWING",
         (_QUERIES + "test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed",),
     ),
     Mutant(

@@ -417,26 +417,42 @@ def test_parameters_of_hard_thresholding(cls: Any, name: str, value: Any, messag
         cls(method=HardThresholding(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
 
 
+IN_STEPS = [
+    *(("n_iter", value, "must be an integer >= 1") for value in (0, -1, 2.5, "many")),
+    *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+    *(("noise", value, "must be one of ('auto', 'selection', 'gaussian')") for value in ("laplace", None)),
+    ("engine", "fast", "must be one of ('auto', 'incremental', 'plain')"),
+]
+OF_FRANK_WOLFE = [
+    *(("radius", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "wide", True)),
+    *(("selection", value, "must be one of ('gumbel', 'laplace', 'permute_and_flip')") for value in ("max", None)),
+]
+OF_COORDINATE_DESCENT = [
+    *(("block", value, "must be an integer >= 1") for value in (0, -1, 2.5, "all")),
+    *(("step", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "long")),
+    *(("last_clip", value, "must lie in (0, 1]") for value in (0, 1.5, np.nan)),
+    *(("selection_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, None)),
+]
+
+
 @both
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("epsilon", [1.0, None])
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("method", "name", "value", "message"),
     [
-        *(("n_iter", value, "must be an integer >= 1") for value in (0, -1, 2.5, "many")),
-        *(("radius", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "wide", True)),
-        *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
-        *(("noise", value, "must be one of ('auto', 'selection', 'gaussian')") for value in ("laplace", None)),
-        *(("selection", value, "must be one of ('gumbel', 'laplace', 'permute_and_flip')") for value in ("max", None)),
-        ("engine", "fast", "must be one of ('auto', 'incremental', 'plain')"),
+        *((FrankWolfe, *case) for case in (*IN_STEPS, *OF_FRANK_WOLFE)),
+        *((CoordinateDescent, *case) for case in (*IN_STEPS, *OF_COORDINATE_DESCENT)),
     ],
-    ids=str,
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
 )
-def test_parameters_of_frank_wolfe(cls: Any, epsilon: Any, name: str, value: Any, message: str) -> None:
-    """Each parameter of the method, with its name, its range and the value in the message."""
-    wanted = f"FrankWolfe({name}=...) {message}, got {value!r}"
+def test_parameters_of_methods_in_steps(
+    cls: Any, epsilon: Any, method: Any, name: str, value: Any, message: str
+) -> None:
+    """Each parameter of Frank-Wolfe and coordinate descent, with its name, its range and the value in the message."""
+    wanted = f"{method.__name__}({name}=...) {message}, got {value!r}"
     with pytest.raises(ValueError, match=re.escape(wanted)):
-        cls(epsilon, method=FrankWolfe(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
+        cls(epsilon, method=method(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
 
 
 @both
@@ -466,30 +482,6 @@ def test_sets_that_frank_wolfe_cannot_use(cls: Any, epsilon: Any, parameters: An
     """Things that are no sets, two radii, sets without vertices, polytopes in another space."""
     with pytest.raises(error, match=re.escape(message)):
         cls(epsilon, method=FrankWolfe(**parameters), bounds=BOUNDS).fit(X, LABELS[cls])
-
-
-@both
-@pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize("epsilon", [1.0, None])
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        *(("n_iter", value, "must be an integer >= 1") for value in (0, -1, 2.5, "many")),
-        *(("block", value, "must be an integer >= 1") for value in (0, -1, 2.5, "all")),
-        *(("step", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "long")),
-        *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
-        *(("last_clip", value, "must lie in (0, 1]") for value in (0, 1.5, np.nan)),
-        *(("noise", value, "must be one of ('auto', 'selection', 'gaussian')") for value in ("laplace", None)),
-        *(("selection_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, None)),
-        ("engine", "fast", "must be one of ('auto', 'incremental', 'plain')"),
-    ],
-    ids=str,
-)
-def test_parameters_of_coordinate_descent(cls: Any, epsilon: Any, name: str, value: Any, message: str) -> None:
-    """Each parameter of the method, with its name, its range and the value in the message."""
-    wanted = f"CoordinateDescent({name}=...) {message}, got {value!r}"
-    with pytest.raises(ValueError, match=re.escape(wanted)):
-        cls(epsilon, method=CoordinateDescent(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
 
 
 @both

@@ -398,7 +398,7 @@ def test_columns_in_place_are_the_rows_as_they_now_are(
     (block,) = rows.blocks
     assert isinstance(block, SparseBlock)
     starts, lines, entries, factors = block.columns_in_place()
-    assert block.n_entries == len(entries) == len(lines) == starts[-1] == np.count_nonzero(X)
+    assert len(entries) == len(lines) == starts[-1] == np.count_nonzero(X)
     assert starts.dtype == np.int64
     assert (lines.dtype.kind == "u") is (block._csc.indices.dtype.itemsize == 4)
     assert entries is block._csc.data

@@ -28,13 +28,10 @@ _UNIFORMS, _ROUNDS = 192, 16
 # Where all log-weights are below the one, bounds are made for draws that are sharper by the other.
 _STANDS_OUT, _ROOM = 2.0, 1.4
 
-_LOSSES: dict[type[Loss], int] = {Squared: 0, Huber: 1, Logistic: 2, SquaredHinge: 3}
-_KINDS: dict[Kind, int] = {"vertices": 0, "simplex": 1, "magnitudes": 2}
-
 
 def can_follow(loss: Loss) -> bool:
     """Whether the kernels know a loss: tulle's own with one output and a bounded curvature, not subclasses."""
-    return type(loss) in _LOSSES
+    return type(loss) in (Squared, Huber, Logistic, SquaredHinge)
 
 
 def _kernels() -> Any:
@@ -71,8 +68,10 @@ class Follower:
         self._kernels = _kernels()
         self._walk = walk
         self._moved = 0
-        self._clip = math.nan
         self._draw: Any = None
+        k = self._kernels
+        losses = {Squared: k.SQUARED, Huber: k.HUBER, Logistic: k.LOGISTIC, SquaredHinge: k.SQUARED_HINGE}
+        self._kinds: dict[Kind, int] = {"vertices": k.VERTICES, "simplex": k.SIMPLEX, "magnitudes": k.MAGNITUDES}
         starts, rows, entries, row_scale = block.columns_in_place()
         self._active = block.active
         n_rows, parameters = block.n_rows, len(walk.unscaled)
@@ -87,7 +86,7 @@ class Follower:
             level=0.0,
             targets=np.ascontiguousarray(block.targets, dtype=float),
             constant=float(intercept_value),
-            loss=_LOSSES[type(loss)],
+            loss=losses[type(loss)],
             threshold=float(getattr(loss, "threshold", math.inf)),
             curvature=float(loss.curvature),
         )
@@ -132,24 +131,16 @@ class Follower:
             mean=np.zeros(2),
         )
 
-    def catch_up(self, level: float, clip: float | None = None) -> None:
-        """Follow the walk's moves so far, with contributions of rows cut at `level`.
-
-        With a `clip`, the level is what it asks for or less, and less only where slopes obey the level by themselves:
-        if the level changes and the clip does not, slopes stay as they are but for rounding.
-        """
-        clip = level if clip is None else clip
+    def catch_up(self, level: float) -> None:
+        """Follow the walk's moves so far, with contributions of rows cut at `level`."""
         if level != self._data.level:
             with np.errstate(divide="ignore"):
                 cap = np.where(self._data.row_size > 0, level / self._data.row_size, 0.0)
             # A little inwards, so that rounding never lets a contribution pass the level; inactive rows count as
             # nothing.
-            self._data.cap[:] = np.where(self._active, cap * (1 - 2.0**-50), 0.0)
+            cap = np.where(self._active, cap * (1 - 2.0**-50), 0.0)
             self._data = self._data._replace(level=level)
-            if clip != self._clip:
-                self._clip, self._draw = clip, None
-            else:
-                self._kernels.charge_rounding(self._path)
+            self._kernels.change_caps(self._data, self._path, self._weights, cap)
         for move in self._walk.moves[self._moved :]:
             self._kernels.advance(
                 self._data, self._path, self._weights, move.shrink, int(move.coordinates[0]), float(move.amounts[0])
@@ -172,7 +163,7 @@ class Follower:
         The score of coordinate j is |g_j| ("magnitudes") or -g_j ("simplex"); for "vertices" each coordinate has two,
         of scores -g_j (sign +1) and +g_j (sign -1).
         """
-        wanted = self._bounds_for(_KINDS[kind], sharpness)
+        wanted = self._bounds_for(self._kinds[kind], sharpness)
         for k in range(sys.maxsize):
             uniforms = generator.random(_UNIFORMS)
             coordinate, sign = self._kernels.draw_coordinate(
@@ -188,14 +179,14 @@ class Follower:
         """What is drawn, from the bounds that are there if they will do.
 
         Magnitudes and pairs of vertices weigh more the sharper the draw is, and their log-weights grow no faster than
-        in proportion: bounds for a somewhat sharper draw hold, and for a blunter one can be stretched. On a simplex
-        weights can fall.
+        in proportion. So bounds that were made for a sharper draw hold, and those for a blunter one are stretched. On a
+        simplex weights can fall.
         """
         known = self._draw
         if known is None or known.kind != kind:
             return self._refreshed(kind, sharpness)
         factor = sharpness / known.bounded_at
-        if factor != 1 and (kind == _KINDS["simplex"] or not 0.4 <= factor <= 1.2):
+        if factor != 1 and (kind == self._kernels.SIMPLEX or not 0.4 <= factor <= 1.2):
             return self._refreshed(kind, sharpness)
         if factor <= 1:
             return known._replace(sharpness=sharpness)
@@ -205,7 +196,7 @@ class Follower:
     def _refreshed(self, kind: int, sharpness: float) -> Any:
         self._draw = self._kernels.Draw(kind, sharpness, sharpness)
         self._kernels.refresh_all(self._data, self._path, self._weights, self._draw)
-        if kind != _KINDS["simplex"]:
+        if kind != self._kernels.SIMPLEX:
             self._stretch(self._draw, 1.0)
         return self._draw._replace(sharpness=sharpness)
 

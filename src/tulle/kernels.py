@@ -27,7 +27,6 @@ MORE_DRAWS, TOO_MUCH_WORK = -1, -2
 # Largest value of |m s'(m)| for the logistic function s: 0.22390 at m = 1.5434, rounded up.
 LOGISTIC_SCALE_DRIFT = 0.2240
 
-
 _LOG_2 = math.log(2.0)
 
 # Sums and choices among many are made in chunks of this many.
@@ -198,6 +197,18 @@ def measure_rows(data, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _charge(path, weights, most, together, summed):  # type: ignore[no-untyped-def]
+    """Three bounds hold for one change of the slopes; charge the one that loosens the weights least."""
+    by_most, by_length = weights.mean[0] * most, weights.mean[1] * together
+    if summed <= by_most and summed <= by_length:
+        path.drift[1] += _CHARGED * summed
+    elif by_most <= by_length:
+        path.drift[0] += _CHARGED * most
+    else:
+        path.drift[2] += _CHARGED * together
+
+
+@njit(cache=True, nogil=True)
 def advance(data, path, weights, shrink, j, amount):  # type: ignore[no-untyped-def]
     """One move of the walk: margins, the slopes of the touched rows, and the drift of everything else."""
     scale_before = path.now[0]
@@ -238,23 +249,27 @@ def advance(data, path, weights, shrink, j, amount):  # type: ignore[no-untyped-
         summed += changed * data.row_size[i]
     # Kept by differences, so rounded up: the rounding of large margins outlives them.
     path.now[2] = max(path.now[2] + grown, 0.0) * (1 + 2.0**-50) + touched * 2.0**-52 * (end - begin + 4.0)
-    # Three bounds hold for the same change; charge the one that loosens the weights least.
-    most, together, summed = _CHARGED * most, _CHARGED * math.sqrt(squares), _CHARGED * summed
-    by_most, by_length = weights.mean[0] * most, weights.mean[1] * together
-    if summed <= by_most and summed <= by_length:
-        path.drift[1] += summed
-    elif by_most <= by_length:
-        path.drift[0] += most
-    else:
-        path.drift[2] += together
+    _charge(path, weights, most, math.sqrt(squares), summed)
 
 
 @njit(cache=True, nogil=True)
-def charge_rounding(path):  # type: ignore[no-untyped-def]
-    """Other caps that no slope reaches but for rounding: a drift of that size."""
-    most = 2.0**-48 * np.abs(path.slopes).max()
-    path.drift[0] += most
-    path.since[0] += most
+def change_caps(data, path, weights, cap):  # type: ignore[no-untyped-def]
+    """Other caps from now on. What they change in the slopes is measured row by row; all slopes are fresh then."""
+    scale = path.now[0]
+    most = squares = summed = 0.0
+    for i in range(len(path.z)):
+        before = _slope(data, i, scale * path.z[i])
+        data.cap[i] = cap[i]
+        slope = _slope(data, i, scale * path.z[i])
+        path.slopes[i] = slope
+        path.scaled[i] = data.row_scale[i] * slope
+        changed = abs(slope - before)
+        most = max(most, changed)
+        squares += changed * changed
+        summed += changed * data.row_size[i]
+    path.since[:] = 0.0
+    path.now[3] = 0.0
+    _charge(path, weights, most, math.sqrt(squares), summed)
 
 
 @njit(cache=True, nogil=True)

@@ -320,7 +320,7 @@ class _AlongWalk(Query):
         follower: Follower = rows.kept_for(
             key, lambda: Follower(block, self.walk, public.loss, self.intercept_value, self.units)
         )
-        follower.catch_up(level, self.clip)
+        follower.catch_up(level)
         return follower
 
     def _sums(self, rows: Rows, public: PublicFacts) -> FloatArray:

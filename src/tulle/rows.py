@@ -200,10 +200,6 @@ class SparseBlock(Block):
     def _n_features(self) -> int:
         return int(self._csc.shape[1])
 
-    @property
-    def n_entries(self) -> int:
-        return int(self._csc.nnz)
-
     def columns_in_place(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], FloatArray, FloatArray]:
         """Where each column starts, row numbers, entries (not copied) and the factor of each row."""
         rows = self._csc.indices

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,10 +41,8 @@ class FeasibleSet(ABC):
     def __post_init__(self) -> None:
         _check_radius(self.radius)
 
-    @property
-    def coordinates(self) -> Literal["vertices", "simplex"] | None:
-        """How vertices that are multiples of coordinate vectors are numbered; None for other sets."""
-        return None
+    # How vertices that are multiples of coordinate vectors are numbered; None for other sets.
+    coordinates: ClassVar[Literal["vertices", "simplex"] | None] = None
 
     @property
     def selectable(self) -> bool:
@@ -72,9 +70,7 @@ class FeasibleSet(ABC):
 class L1Ball(FeasibleSet):
     """|w|_1 <= radius: the LASSO's set. Its vertices are ±radius e_j."""
 
-    @property
-    def coordinates(self) -> Literal["vertices", "simplex"]:
-        return "vertices"
+    coordinates = "vertices"
 
     def least(self, direction: FloatArray) -> FloatArray:
         return _spikes(-np.sign(direction) * self.radius, np.abs(direction).argmax(axis=0))
@@ -90,9 +86,7 @@ class L1Ball(FeasibleSet):
 class Simplex(FeasibleSet):
     """w >= 0 with sum radius. Its vertices are radius e_j."""
 
-    @property
-    def coordinates(self) -> Literal["vertices", "simplex"]:
-        return "simplex"
+    coordinates = "simplex"
 
     def least(self, direction: FloatArray) -> FloatArray:
         return _spikes(np.full(direction.shape, self.radius), direction.argmin(axis=0))

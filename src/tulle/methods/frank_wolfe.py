@@ -258,9 +258,8 @@ class FrankWolfe(BaseEstimator):
         """An ℓ1-ball that holds a good model, by public figures.
 
         If features have equal size, one weight of sqrt(d) / row_l2 gives margins of about 1, and s equal weights of
-        ℓ1 norm sqrt(s d) / row_l2 do.
-        Classifiers gain from larger margins; but T steps wash out the first ones only if T is a few times the radius,
-        and the rows pay for no more steps than (n mu)^(2/3).
+        ℓ1 norm sqrt(s d) / row_l2 do. Classifiers gain from larger margins; but T steps wash out the first ones only if
+        T is a few times the radius, and the rows pay for no more steps than (n mu)^(2/3).
         """
         if self.radius is not None:
             radius = self.radius

@@ -10,17 +10,20 @@ from tulle.privacy import Budget, gaussian_mu
 from tulle.public import PublicFacts
 
 
-def selection_pays(public: PublicFacts) -> bool:
-    """Whether choosing s features by noisy maxima has a smaller error scale than Gaussian noise on all d of them.
+def choosing_over_noise(public: PublicFacts) -> float:
+    """The error scale of choosing s features by noisy maxima over that of Gaussian noise on all d, at equal privacy.
 
-    At equal privacy the largest of d Gaussians is row_l2 sqrt(2 log d), and that of d Gumbel draws row_linf sqrt(s) log
-    d, in the same units. Text (few large entries) calls for the one, dense features of equal size for the other.
+    The largest of d Gaussians is row_l2 sqrt(2 log d), and that of d Gumbel draws row_linf sqrt(s) log d, in the same
+    units. Text (few large entries) calls for the one, dense features of equal size for the other.
     """
-    if public.budget is None or math.isinf(public.row_linf):
-        return False
     log_d = math.log(max(public.n_features, 2))
     choosing = public.row_linf * math.sqrt(public.n_nonzero * public.loss.n_outputs) * log_d
-    return choosing < public.row_l2 * math.sqrt(2 * log_d)
+    return choosing / (public.row_l2 * math.sqrt(2 * log_d))
+
+
+def selection_pays(public: PublicFacts) -> bool:
+    """Whether choosing s features by noisy maxima has a smaller error scale than Gaussian noise on all d of them."""
+    return public.budget is not None and not math.isinf(public.row_linf) and choosing_over_noise(public) < 1
 
 
 def budget_mu(budget: Budget | None) -> float:
@@ -37,13 +40,9 @@ def tellable_weights(public: PublicFacts, mu: float = math.inf) -> int:
 def averaging_pays(public: PublicFacts) -> bool:
     """Whether noisy gradients, averaged over the steps and read in many coordinates, beat a private choice a step.
 
-    As `selection_pays`, with twice the room: averaging takes a part of the noise away.
+    As `selection_pays`, with twice the room: averaging takes a part of the noise away. Gaussian noise needs a delta.
     """
-    if public.budget is None or public.budget.delta == 0:
-        return False
-    log_d = math.log(max(public.n_features, 2))
-    choosing = public.row_linf * math.sqrt(public.n_nonzero * public.loss.n_outputs) * log_d
-    return 2 * choosing >= public.row_l2 * math.sqrt(2 * log_d)
+    return public.budget is not None and public.budget.delta > 0 and choosing_over_noise(public) >= 0.5
 
 
 def stepwise_nonzero(public: PublicFacts) -> int:
