@@ -1,7 +1,7 @@
 """Loops over single entries, compiled by numba; everything here sees private rows. Imported on use.
 
-They follow a walk over sparse columns (`tulle.following` is the only caller) and draw an exponential mechanism over its
-coordinates without visiting all of them. Why the draw is exact: docs/proofs/scores_on_demand.md.
+Most of them follow a walk over sparse columns (`tulle.following` calls these) and draw an exponential mechanism over
+its coordinates without visiting all of them. Why the draw is exact: docs/proofs/scores_on_demand.md.
 
 Notation. The margin of row i is scale × z[i]; its slope r[i] is a 1-Lipschitz function of the loss's slope at the
 margin, cut at ±cap[i]. Coordinate j has the slope sum g_j = sum_i x_ij r[i] and the log-weight f(g_j), f 1-Lipschitz
@@ -516,3 +516,15 @@ def draw_coordinate(data, path, weights, draw, uniforms, patience):  # type: ign
         weights.log_block[b] = weights.top[b] + math.log(weights.total[b]) + loosened
         weights.block[b] = math.exp(weights.log_block[b] - top)
     return MORE_DRAWS, 0.0
+
+
+@njit(cache=True, nogil=True)
+def lines_above(values, cut, lines):  # type: ignore[no-untyped-def]
+    """How many values exceed a cut in magnitude, and the first of their numbers, as many as `lines` has room for."""
+    found = 0
+    for j in range(len(values)):
+        if abs(values[j]) > cut:
+            if found < len(lines):
+                lines[found] = j
+            found += 1
+    return found

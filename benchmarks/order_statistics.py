@@ -1,0 +1,83 @@
+"""Noise and threshold at once, beside the way that people write it: draw all noise, add, argpartition. In CPU time.
+
+The full draw is taken from numpy's PCG64 and from the library's keyed stream; the lazy one always from the keyed
+stream. "Touched" lines have a mean of their own, and all others a mean of 0, or one of a background that was prepared
+before. Where all are touched, means are normal with a tenth of the noise's size ("small"), normal and as large as the
+noise, which is the hardest for a lazy draw, or heavy-tailed.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tulle import kernels  # noqa: F401  loaded, as in a fit of many lines
+from tulle.events import FloatArray
+from tulle.order_statistics import Background, dense_noisy_largest, noisy_largest
+from tulle.randomness import keyed_generator
+from tulle.weights import SparseWeights
+
+KEEP = 100
+SIZES = {47_236: (10, 40), 1_000_000: (1, 6), 16_000_000: (1, 3)}
+TOUCHED = {(1_000_000, 8_000): ">= 35", (16_000_000, 8_000): ">= 350"}
+ALL = {47_236: ">= 3.5", 1_000_000: ">= 15", 16_000_000: ">= 25"}
+
+
+def full_draw(means: FloatArray, generator: np.random.Generator) -> Any:
+    noisy = generator.standard_normal(len(means))
+    noisy += means
+    return np.argpartition(np.abs(noisy), len(noisy) - KEEP)[len(noisy) - KEEP :]
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> float:
+    start = time.process_time()
+    for _ in range(repeats):
+        run()
+    return (time.process_time() - start) / repeats
+
+
+def _compare(
+    what: str, target: str, means: FloatArray, lazy: Callable[..., Any], *arguments: Any
+) -> Iterator[tuple[str, float, str]]:
+    """How many times the time of lazy(*arguments, generator) a full draw takes."""
+    fewer, more = SIZES[len(means)]
+    own = partial(lazy, *arguments, keyed_generator())
+    streams = {"PCG64": np.random.default_rng(), "keyed": keyed_generator()}
+    own()
+    ratios = []
+    for _ in range(7):
+        lazily = _seconds(own, more)
+        ratios.append([_seconds(partial(full_draw, means, one), fewer) / lazily for one in streams.values()])
+    for stream, ratio in zip(streams, np.median(ratios, axis=0)):
+        yield f"{what}: full draw ({stream}), times a lazy one", float(ratio), target
+
+
+def measure() -> Iterator[tuple[str, float, str]]:
+    data = np.random.default_rng(0)
+    for d in SIZES:
+        means = data.standard_normal(d)
+        for touched in (1_000, 8_000):
+            lines = np.sort(data.choice(d, touched, replace=False))
+            exact = SparseWeights(lines, 0.3 * data.standard_normal((touched, 1)), d)
+            what, target = f"d = {d:,}, {touched:,} touched", TOUCHED.get((d, touched), "(no target)")
+            yield from _compare(what, target, means, noisy_largest, exact, None, 1.0, KEEP, d)
+        tracemalloc.start()
+        noisy_largest(exact, None, 1.0, KEEP, d, keyed_generator())
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        yield f"{what}: peak memory, in vectors of length d", peak / means.nbytes, "(no target)"
+        background = Background(means[:, None])
+        what = f"{what}, background"
+        yield from _compare(what, "(no target)", means, noisy_largest, exact, background, 1.0, KEEP, d)
+        for name, all_touched in (
+            ("small", 0.1 * means),
+            ("as large", means),
+            ("heavy-tailed", 0.03 * data.standard_t(1.5, d)),
+        ):
+            what = f"d = {d:,}, all touched, {name}"
+            yield from _compare(what, ALL[d], means, dense_noisy_largest, all_touched[:, None], 1.0, KEEP, d)
