@@ -5,7 +5,7 @@ BIN := .venv/bin
 # The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test audit mutants lint format bench docs pictures clean
+.PHONY: demo test audit published mutants lint format bench docs pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -15,6 +15,10 @@ test: .venv/extra-test
 
 audit: .venv/extra-plot
 	$(BIN)/python examples/audit_tulle.py
+
+# What the printed noise of the papers on batches really proves.
+published: .venv/extra-plot
+	$(BIN)/python examples/published_noise.py
 
 mutants: .venv/extra-test
 	$(BIN)/python tests/mutants.py
@@ -39,6 +43,7 @@ pictures: .venv/extra-docs
 	OMP_NUM_THREADS=2 $(BIN)/python docs/pictures/draw.py
 	$(BIN)/python docs/pictures/compare.py
 	$(BIN)/python docs/pictures/lasso.py
+	$(BIN)/python docs/pictures/stochastic.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

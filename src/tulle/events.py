@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtri
 
+from tulle.privacy_loss import SampledGaussianPair
+
 FloatArray = npt.NDArray[np.float64]
 
 Library = Literal["rdp", "pld"]
@@ -80,6 +82,10 @@ class Event(ABC):
     def pure_epsilon(self) -> float:
         """An epsilon for which the release is (epsilon, 0)-DP; inf where there is none."""
 
+    def dominating_pair(self) -> SampledGaussianPair | None:
+        """Two laws that are as easy to tell apart as any neighbours' answers, at every threshold, or None."""
+        return None
+
     @abstractmethod
     def to_dp_accounting(self, library: Library) -> Any:
         """The event as dp-accounting's `library` accountant under REPLACE_ONE understands it, or None."""
@@ -100,6 +106,9 @@ class GaussianEvent(Event):
     def pure_epsilon(self) -> float:
         return 0.0 if math.isinf(self.noise.value) else math.inf
 
+    def dominating_pair(self) -> SampledGaussianPair:
+        return SampledGaussianPair(self.gaussian_mu(), 0.0, 1.0)
+
     def to_dp_accounting(self, library: Library) -> Any:
         from dp_accounting import dp_event
 
@@ -109,6 +118,68 @@ class GaussianEvent(Event):
         # but as noise per record bound in the PLD accountant.
         multiplier = self.noise.value if library == "rdp" else self.noise.per_record_bound
         return dp_event.GaussianDpEvent(multiplier)
+
+
+@dataclass(frozen=True)
+class SampledGaussianEvent(Event):
+    """Gaussian noise on a sum over a batch of rows that is drawn afresh, in secret, for this one answer.
+
+    The precondition on the batch, and why it must stay secret with its size: docs/proofs/sampled_gaussian.md.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+        Standard deviation divided by how far the sum over one batch can move when the unit's rows in it are replaced.
+        For Poisson batches what a unit adds to a sum must be bounded by half of that in norm, as it is where every
+        row is clipped to a ball about 0: there a batch may also lack the unit's rows without others in their place.
+    rate : float
+        The chance, in (0, 1], that any row of the unit is in the batch.
+    scheme : {"poisson", "without_replacement"}
+        Whether rows are drawn independently of each other, or a fixed number of them, all sets equally likely.
+    """
+
+    noise: NoisePerSensitivity
+    rate: float
+    scheme: Literal["poisson", "without_replacement"]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"the chance of being in a batch must lie in (0, 1], got {self.rate}")
+        if self.scheme not in ("poisson", "without_replacement"):
+            raise ValueError(f"batches are drawn by 'poisson' or 'without_replacement', not {self.scheme!r}")
+
+    def gaussian_mu(self) -> float:
+        # Sampling only helps; batches of a fixed size have losses as large as all rows, so that no smaller mu serves.
+        return GaussianEvent(self.noise).gaussian_mu()
+
+    def renyi(self, orders: FloatArray) -> FloatArray:
+        if self.noise.value == 0 or math.isinf(self.noise.value):
+            return GaussianEvent(self.noise).renyi(orders)
+        return self.dominating_pair().renyi(orders)
+
+    def pure_epsilon(self) -> float:
+        return GaussianEvent(self.noise).pure_epsilon()
+
+    def dominating_pair(self) -> SampledGaussianPair:
+        if self.scheme == "without_replacement":
+            # The unit takes another row's place in the batch: the sum moves by the whole sensitivity.
+            return SampledGaussianPair(self.gaussian_mu(), 0.0, self.rate)
+        # The unit comes on top of the others: the sum moves by its own bound, in opposite directions for neighbours.
+        per_record = self.gaussian_mu() / 2
+        return SampledGaussianPair(per_record, -per_record, self.rate)
+
+    def to_dp_accounting(self, library: Library) -> Any:
+        from dp_accounting import dp_event
+
+        if math.isinf(self.noise.value):
+            return dp_event.NoOpDpEvent()
+        if self.noise.value == 0:
+            return dp_event.NonPrivateDpEvent()
+        # dp-accounting 0.6 has Poisson batches in its PLD accountant alone, and others in its Rényi accountant, which
+        # wants the number of rows.
+        if self.scheme == "poisson" and library == "pld":
+            return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(self.noise.per_record_bound))
+        return None
 
 
 @dataclass(frozen=True)

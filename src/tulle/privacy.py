@@ -28,8 +28,9 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from tulle.events import Event, FloatArray, GaussianParts, Library
+from tulle.events import Event, FloatArray, GaussianParts, Library, SampledGaussianEvent
 from tulle.mechanisms import Mechanism
+from tulle.privacy_loss import pairs_epsilon
 from tulle.report import BillLine, PrivacyReport, rounded_up
 
 __all__ = [
@@ -107,6 +108,17 @@ class Release:
     name: str
     mechanism: Mechanism
     count: int
+
+    @property
+    def answers_each(self) -> int:
+        """How many answers one use gives: several where each is about other rows, and a row is in one of them."""
+        sampling = self.mechanism.sampling
+        return 1 if sampling is None else sampling.answers_per_release
+
+    @property
+    def answers(self) -> int:
+        """How many answers the plan allows in all."""
+        return self.count * self.answers_each
 
     def scaled(self, factor: float) -> Release:
         return replace(self, mechanism=self.mechanism.scaled(factor))
@@ -412,7 +424,37 @@ def _randomised_responses(composition: Composition) -> tuple[FloatArray, FloatAr
     return np.append(losses[order], 0.0), np.append(np.exp(logs[order]), 0.0), size
 
 
+class PrivacyLossAccountant(Accountant):
+    """Privacy losses added up as random variables: all but exact for the pairs of laws that dominate the events.
+
+    For plans with random batches; others are served exactly and faster by the other accountants. Valid for adaptive
+    releases, because dominating pairs compose (docs/proofs/sampled_gaussian.md, theorem 7).
+    """
+
+    name = "privacy loss distributions"
+
+    # Below this the rounding of transforms is felt, and Rényi curves do as well.
+    _LEAST_DELTA = 1e-40
+    # Beyond this the losses of one release, about mu² / 2, are too large to be told apart to a digit that matters.
+    _LARGEST_MU = 1e6
+
+    def supports(self, composition: Composition, delta: float) -> bool:
+        return (
+            delta >= self._LEAST_DELTA
+            and any(isinstance(event, SampledGaussianEvent) for event, _ in composition)
+            and all(event.dominating_pair() is not None for event, _ in composition)
+        )
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        pairs = [(event.dominating_pair(), count) for event, count in composition]
+        known = [(pair, count) for pair, count in pairs if pair is not None and pair.distance <= self._LARGEST_MU]
+        if not self.supports(composition, delta) or len(known) < len(pairs):
+            return math.inf
+        return pairs_epsilon([(pair, count) for pair, count in known if pair.distance > 0], delta)
+
+
 ACCOUNTANTS: tuple[Accountant, ...] = (
+    PrivacyLossAccountant(),
     GaussianAccountant(),
     RenyiAccountant(),
     PureAccountant(),
@@ -425,8 +467,12 @@ def best_accountant(composition: Composition, delta: float) -> tuple[float, str]
     """The least epsilon that any of our accountants proves, and its name."""
     if not composition:
         return 0.0, "nothing was released"
-    proofs = [(a.epsilon(composition, delta), a.name) for a in ACCOUNTANTS if a.supports(composition, delta)]
-    return min(proofs)
+    able = [a for a in ACCOUNTANTS if a.supports(composition, delta)]
+    if isinstance(able[0], PrivacyLossAccountant):
+        # It starts from what Rényi curves prove, which take time. Only the exact sum of Gaussians can be lower by a
+        # part that matters, where a batch is all rows.
+        able = [a for a in able if isinstance(a, (PrivacyLossAccountant, GaussianAccountant))]
+    return min((a.epsilon(composition, delta), a.name) for a in able)
 
 
 def epsilon(plan: Plan | Sequence[Release], delta: float) -> float:
@@ -462,9 +508,14 @@ def calibrate(releases: Sequence[Release], budget: Budget) -> tuple[Release, ...
     Returns
     -------
     tuple of Release
-        `epsilon(result, budget.delta)` is at most `budget.epsilon`, and within one part in a million of it.
+        `epsilon(result, budget.delta)` is at most `budget.epsilon`, and within one part in a million of it; within one
+        in two thousand where privacy losses are added up.
     """
     return _calibrated(tuple(releases), budget)
+
+
+# Adding up privacy losses takes time: their calibration ends at this part of the budget.
+_ENOUGH = 0.9995
 
 
 @lru_cache(maxsize=256)  # the same plan is calibrated for every fold, clone and audit run
@@ -472,6 +523,7 @@ def _calibrated(releases: tuple[Release, ...], budget: Budget) -> tuple[Release,
     def spent(log_factor: float) -> float:
         return epsilon([r.scaled(math.exp(log_factor)) for r in releases], budget.delta)
 
+    sharp = PrivacyLossAccountant().supports(compose(releases), budget.delta)
     low, high = -1.0, 1.0
     while spent(high) > budget.epsilon:
         low, high = high, high + 2 * (high - low)
@@ -482,10 +534,43 @@ def _calibrated(releases: tuple[Release, ...], budget: Budget) -> tuple[Release,
         low, high = low - 2 * (high - low), low
         if low < -300:
             raise ValueError(f"the plan costs nothing at any noise: {releases}")
+    search = _secant_search if sharp else _halving_search
+    factor = math.exp(search(spent, low, high, budget.epsilon))
+    return tuple(r.scaled(factor) for r in releases)
+
+
+def _halving_search(spent: Callable[[float], float], low: float, high: float, target: float) -> float:
+    """The end of a small interval at which at most the target is spent; it is so at `high` and not at `low`."""
     while high - low > 1e-9:
         middle = (low + high) / 2
-        low, high = (low, middle) if spent(middle) <= budget.epsilon else (middle, high)
-    return tuple(r.scaled(math.exp(high)) for r in releases)
+        low, high = (low, middle) if spent(middle) <= target else (middle, high)
+    return high
+
+
+def _secant_search(spent: Callable[[float], float], low: float, high: float, target: float) -> float:
+    """A place at which a little less than the target is spent, in few steps; at most that is at `high`, not at `low`.
+
+    Secants of log(spent), where the same end is kept twice the value there is halved (the Illinois method).
+    """
+
+    def excess(place: float) -> float:
+        """Of the middle of what is wanted, in logarithms and not too far from it for a secant to be of use."""
+        share = spent(place) / (target * (1 + _ENOUGH) / 2)
+        return max(min(math.log(max(share, 1e-300)), 3.0), -3.0)
+
+    above, below, kept = excess(low), excess(high), 0
+    while high - low > 1e-9 and spent(high) < _ENOUGH * target:
+        middle = (low * below - high * above) / (below - above)
+        # Never so close to an end that the interval would not shrink.
+        middle = min(max(middle, low + 0.01 * (high - low)), high - 0.01 * (high - low))
+        value = excess(middle)
+        if spent(middle) <= target:
+            high, below = middle, value
+            above, kept = (above / 2 if kept > 0 else above), 1
+        else:
+            low, above = middle, value
+            below, kept = (below / 2 if kept < 0 else below), -1
+    return high
 
 
 def library_epsilon(composition: Composition, delta: float, library: Library) -> float | None:
@@ -523,16 +608,17 @@ class Bill:
         release = self._planned.get(name)
         if release is None:
             raise PlanError(f"the method asks for {name!r}, which is not in its plan ({sorted(self._planned)})")
-        if self._used[name] >= release.count:
-            raise PlanError(f"the method asks for {name!r} more than the {release.count} times in its plan")
+        if self._used[name] >= release.answers:
+            raise PlanError(f"the method asks for {name!r} more than the {release.answers} times in its plan")
         self._used[name] += 1
         return release
 
     def settle(self) -> None:
         """Raise unless exactly the plan was released."""
-        planned = {name: release.count for name, release in self._planned.items()}
-        if dict(self._used) != {name: count for name, count in planned.items() if count}:
-            raise PlanError(f"the method released {dict(self._used)} but planned {planned}")
+        planned = {name: release.count for name, release in self._planned.items() if release.count}
+        released = {name: math.ceil(uses / self._planned[name].answers_each) for name, uses in self._used.items()}
+        if released != planned:
+            raise PlanError(f"the method released {released} but planned {planned}")
 
 
 # --- a cap over many fits --------------------------------------------------------------------------------------------
