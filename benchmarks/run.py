@@ -11,8 +11,10 @@ import fit_against_liblinear
 import frank_wolfe
 import import_time
 import noise
+import order_statistics
+import stochastic
 
-BENCHMARKS = (import_time, calibration, noise, fit_against_liblinear, frank_wolfe)
+BENCHMARKS = (import_time, calibration, noise, order_statistics, fit_against_liblinear, stochastic, frank_wolfe)
 
 
 def main() -> None:

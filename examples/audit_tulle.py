@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import audit_dpsl_kt
+import numpy as np
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.audit import AuditResult, audit_mechanism, audit_model
+from tulle.audit import AuditResult, Pair, audit_mechanism, audit_model
 from tulle.events import NoisePerSensitivity
 from tulle.mechanisms import Gaussian
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, StochasticHardThresholding
 from tulle.privacy import gaussian_mu
+from tulle.sampling import SCHEMES
 
 OUTPUT = Path(__file__).resolve().parent.parent / "build"
 DELTA = 1e-5
@@ -57,6 +59,20 @@ def audits() -> Iterator[tuple[str, AuditResult]]:
             1.0, DELTA, n_nonzero=1, bounds=Bounds(row_linf=1.0, label=1.0), method=one_step, fit_intercept=False
         )
         yield name, audit_model(model, n_features=1, runs=40_000, pilot_runs=4_000, n_jobs=2, seed=0)
+    # One step on two rows of four, or of shuffled rows both steps of an epoch. One row is like the others or pulls
+    # against them all. A larger delta: what tells batches with a row from batches without it is rare.
+    X, others = np.ones((4, 1)), np.full(3, -1.0)
+    pair = Pair("a row against or with all others", X, np.r_[1.0, others], X, np.r_[-1.0, others])
+    for scheme in SCHEMES:
+        passes = 1.0 if scheme == "shuffled" else 0.5
+        on_batches = StochasticHardThresholding(batch=2, passes=passes, sampling=scheme, step=1.0)
+        model = SparseRegressor(
+            3.0, 0.01, n_nonzero=1, bounds=Bounds(row_linf=1.0, label=1.0), method=on_batches, fit_intercept=False
+        )
+        yield (
+            f"stochastic-{scheme.replace('_', '-')}",
+            audit_model(model, n_features=1, runs=20_000, pilot_runs=16, pairs=[pair], n_jobs=2, seed=0),
+        )
     yield "dpsl-kt-as-published", audit_dpsl_kt.audit()
 
 

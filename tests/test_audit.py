@@ -6,6 +6,7 @@ import json
 import math
 import runpy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import binom, binomtest
 
+import tulle.curator
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.audit import (
@@ -29,17 +31,20 @@ from tulle.audit import (
     one_run_bound,
     worst_case_pairs,
 )
-from tulle.audit.attacks import ATTACKS, strongest_verdict
+from tulle.audit.attacks import ATTACKS, counted_verdict, strongest_verdict
 from tulle.audit.evidence import allowed_hit_rate, choose_threshold
 from tulle.audit.one_run import one_run_p_value
-from tulle.audit.subjects import _FunctionRuns
+from tulle.audit.subjects import _FunctionRuns, _ModelRuns
 from tulle.bounds import KnownBounds
 from tulle.events import NoisePerSensitivity
+from tulle.fitting import clip_and_plan
 from tulle.losses import Huber, Logistic, Loss, Softmax, Squared
 from tulle.mechanisms import Gaussian, Laplace, Mechanism, TopK
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, StochasticHardThresholding
 from tulle.privacy import calibrate, gaussian_mu
 from tulle.randomness import keyed_generator
+from tulle.rows import Rows
+from tulle.sampling import Sampler, Scheme
 
 ROOT = Path(__file__).resolve().parent.parent
 DELTA = 1e-5
@@ -375,6 +380,50 @@ def test_a_step_of_the_l1_family_with_too_little_noise_is_found(monkeypatch: pyt
         tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget))
     )
     assert audit_model(one_step_model(method), n_features=1, runs=2_000, pilot_runs=200, seed=0).refuted
+
+
+def on_batches(scheme: Scheme, n: int, batch: int, steps: int, claim: float) -> tuple[SparseRegressor, Pair]:
+    """Steps from 0 on random batches of one feature; one row is like all others, or pulls against them all."""
+    method = StochasticHardThresholding(batch=batch, passes=steps * batch / n, sampling=scheme, step=1.0)
+    rest, X = np.full(n - 1, -1.0), np.ones((n, 1))
+    pair = Pair("a row against or with all others", X, np.r_[1.0, rest], X, np.r_[-1.0, rest])
+    # A large delta: what tells batches with a row from batches without it is rare.
+    return one_step_model(method).set_params(epsilon=claim, delta=0.01), pair
+
+
+@pytest.mark.parametrize(("scheme", "steps"), [("poisson", 1), ("without_replacement", 1), ("shuffled", 2)])
+def test_steps_on_random_batches_keep_their_promise_and_the_audit_is_awake(scheme: Scheme, steps: int) -> None:
+    """Two rows of four, each scheme with its own noise; of shuffled rows both batches."""
+    model, pair = on_batches(scheme, 4, 2, steps, 3.0)
+    result = audit_model(model, n_features=1, runs=1_500, pilot_runs=16, pairs=[pair], seed=0)
+    assert 0.2 < result.epsilon <= 3.0
+
+
+def audited_step(runs: int) -> float:
+    """The epsilon of one step on one row of ten, claimed 1 for Poisson batches, by how often it is large.
+
+    Large is three standard deviations above where it lies if the row in the batch is one of the others.
+    """
+    model, pair = on_batches("poisson", 10, 1, 1, 1.0)
+    request = model._request(Squared(), 10)
+    public, plan = clip_and_plan(request, Rows(*pair.world(0)), (10, 1), {})
+    bound = request.method.settings(public).clip
+    large = -bound + 3 * plan.releases[0].mechanism.noise.value * 2 * bound
+    scores = [_ModelRuns(request, pair)(world, runs, keyed_generator(0, (world,)))[:, 0] for world in (0, 1)]
+    return counted_verdict("large", scores[0], scores[1], large, 0.01, 0.99).epsilon
+
+
+def test_batches_of_a_fixed_size_with_the_noise_of_poisson_batches_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is drawn takes another one's place: the sum moves by two bounds, and the noise covers one.
+
+    Claimed 1 and really 6.5. Whoever shuffles rows, or draws fixed numbers of them, and takes the noise from an
+    accountant of Poisson batches does this. A false alarm has probability 1e-2, a miss less than 1e-3.
+    """
+    assert audited_step(1_500) <= 1.0
+    monkeypatch.setattr(
+        tulle.curator, "Sampler", lambda sampling: Sampler(replace(sampling, scheme="without_replacement"))
+    )
+    assert audited_step(1_500) > 1.0
 
 
 @pytest.mark.parametrize(

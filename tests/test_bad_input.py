@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Poisson, Squared
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, StochasticHardThresholding
 from tulle.privacy import PrivacyWarning
 from tulle.sets import Box, CappedL1Ball, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
 
@@ -328,7 +328,7 @@ def test_bounds_of_another_type(cls: Any, bounds: Any) -> None:
             {"method": "magic"},
             ValueError,
             "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding', "
-            "'frank_wolfe', 'coordinate_descent'], or pass an object",
+            "'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent'], or pass an object",
         ),
         (
             {"method": 3},
@@ -433,6 +433,31 @@ OF_COORDINATE_DESCENT = [
     *(("last_clip", value, "must lie in (0, 1]") for value in (0, 1.5, np.nan)),
     *(("selection_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, None)),
 ]
+ON_BATCHES = [
+    ("variant", "saga", "must be one of ('sgd', 'scsg', 'svrg')"),
+    ("variant", None, "must be one of ('sgd', 'scsg', 'svrg')"),
+    *(("batch", value, "must be an integer >= 1") for value in (0, -1, 2.5, "half", True)),
+    *(("snapshot_batch", value, "must be an integer >= 1") for value in (0, 2.5, "half", True)),
+    *(("passes", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "many", True)),
+    *(
+        ("sampling", value, "must be one of ('poisson', 'without_replacement', 'shuffled')")
+        for value in ("bootstrap", 1, True)
+    ),
+    *(("option", value, "must be one of ('I', 'II')") for value in ("III", 1, None)),
+    *(("schedule_seed", value, "must be an integer >= 0") for value in (-1, 0.5, None, "now")),
+    *(("memory", value, "must be an integer >= 1") for value in (0, 2.5, "all")),
+    *(("step", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf, "long")),
+    *(("damping", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan, None)),
+    *(("decay", value, "must be one of ('constant', 'linear', 'sqrt')") for value in ("cosine", None)),
+    *(("average", value, "must lie in [0, 1]") for value in (-0.1, 1.1, np.nan, None, True)),
+    *(("momentum", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan, None)),
+    *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+    *(("difference_clip", value, "must lie in (0, 2]") for value in (0, 2.1, np.nan, None)),
+    *(("snapshot_noise", value, "must be a finite number > 0") for value in (0, -1.0, np.inf)),
+    *(("penalty", value, "must be a finite number >= 0") for value in (-0.1, np.nan, np.inf)),
+    *(("lazy_noise", value, "must be one of (True, False)") for value in ("yes", None)),
+    *(("published_constants", value, "must be one of ('printed', 'intended')") for value in ("both", None)),
+]
 
 
 @both
@@ -443,13 +468,14 @@ OF_COORDINATE_DESCENT = [
     [
         *((FrankWolfe, *case) for case in (*IN_STEPS, *OF_FRANK_WOLFE)),
         *((CoordinateDescent, *case) for case in (*IN_STEPS, *OF_COORDINATE_DESCENT)),
+        *((StochasticHardThresholding, *case) for case in ON_BATCHES),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
 )
 def test_parameters_of_methods_in_steps(
     cls: Any, epsilon: Any, method: Any, name: str, value: Any, message: str
 ) -> None:
-    """Each parameter of Frank-Wolfe and coordinate descent, with its name, its range and the value in the message."""
+    """Each parameter of the methods of many steps, with its name, its range and the value in the message."""
     wanted = f"{method.__name__}({name}=...) {message}, got {value!r}"
     with pytest.raises(ValueError, match=re.escape(wanted)):
         cls(epsilon, method=method(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
@@ -486,6 +512,20 @@ def test_sets_that_frank_wolfe_cannot_use(cls: Any, epsilon: Any, parameters: An
 
 @both
 @pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+def test_snapshots_are_on_no_fewer_rows_than_steps(cls: Any, epsilon: Any) -> None:
+    """With what both were, defaults included."""
+    for parameters, message in (
+        ({"snapshot_batch": 5, "batch": 6}, "snapshot_batch=5 must be at least batch=6"),
+        ({"snapshot_batch": 5, "batch": 600}, f"snapshot_batch=5 must be at least batch={N}"),
+    ):
+        method = StochasticHardThresholding("scsg", **parameters)
+        with pytest.raises(ValueError, match=message):
+            cls(epsilon, method=method, bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize(
     "scale",
     [
@@ -511,8 +551,13 @@ STEPWISE = [
     CoordinateDescent(n_iter=6, noise="selection"),
     CoordinateDescent(n_iter=6, noise="gaussian"),
     CoordinateDescent(n_iter=6, noise="selection", feature_scale=np.arange(1.0, D + 1)),
+    StochasticHardThresholding(batch=20, passes=2.0),
+    StochasticHardThresholding("scsg", passes=2.0, sampling="without_replacement"),
+    StochasticHardThresholding("svrg", passes=3.0, sampling="shuffled"),
 ]
-stepwise = pytest.mark.parametrize("method", STEPWISE, ids=lambda m: f"{type(m).__name__}-{m.noise}")
+stepwise = pytest.mark.parametrize(
+    "method", STEPWISE, ids=lambda m: f"{type(m).__name__}-{getattr(m, 'noise', None) or m.variant}"
+)
 
 
 @both
@@ -587,7 +632,15 @@ def test_absurd_radii_are_refused_or_give_finite_weights(
 
 
 @pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize("method", [FrankWolfe(noise="gaussian"), CoordinateDescent(noise="selection")], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [
+        FrankWolfe(noise="gaussian"),
+        CoordinateDescent(noise="selection"),
+        *(StochasticHardThresholding(variant) for variant in ("sgd", "scsg", "svrg")),
+    ],
+    ids=str,
+)
 def test_delta_0_needs_choices_alone(method: Any) -> None:
     """Gaussian noise on gradients or on the values that are moved by is never purely private."""
     with pytest.raises(ValueError, match=r"no amount of noise on .* with delta = 0 use pure mechanisms only"):
@@ -595,11 +648,14 @@ def test_delta_0_needs_choices_alone(method: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_noise")
-def test_published_noise_needs_a_delta() -> None:
+@pytest.mark.parametrize(
+    "method",
+    [HardThresholding(noise="gaussian"), StochasticHardThresholding(), StochasticHardThresholding("scsg")],
+    ids=str,
+)
+def test_published_noise_needs_a_delta(method: Any) -> None:
     """The papers' formulas hold log(1 / delta)."""
-    model = SparseClassifier(
-        1.0, 0.0, method=HardThresholding(noise="gaussian"), bounds=BOUNDS, calibration="published"
-    )
+    model = SparseClassifier(1.0, 0.0, method=method, bounds=BOUNDS, calibration="published")
     with pytest.raises(ValueError, match="the published noise needs delta > 0"):
         model.fit(X, LABELS[SparseClassifier])
 

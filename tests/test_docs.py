@@ -91,7 +91,14 @@ def cells(page: str, first: str) -> list[list[str]]:
     return rows
 
 
-COMPARED = ("auto", "hard_thresholding", "two_stage", "frank_wolfe", "coordinate_descent")
+COMPARED = (
+    "auto",
+    "hard_thresholding",
+    "stochastic_hard_thresholding",
+    "two_stage",
+    "frank_wolfe",
+    "coordinate_descent",
+)
 
 
 def test_table_of_real_data_is_the_measured_one() -> None:

@@ -707,6 +707,40 @@ def test_the_level_may_change_on_the_way(loss: Loss) -> None:
             assert p_value(counts, law(exact, "vertices", 0.5 / level)) > FALSE_ALARM
 
 
+@every_kind
+@every_loss
+def test_bounds_outlive_a_change_of_level(loss: Loss, kind: Kind) -> None:
+    """Where the sharpness stays, bounds are not made anew: what the new caps do to the slopes is charged to them.
+
+    Levels rise, so that sums grow, and fall, which the weights of a simplex may grow by as well. Nothing is drawn
+    between the change and the check, so that no bound is tightened in the meantime.
+    """
+    rows, generator = problem(loss, 25, intercept_value=0.4), np.random.default_rng(26)
+    walk = Walk(np.zeros((41, 1)))
+    follower, bites = rows.follower(walk), 0
+    list(random_moves(walk, generator, 6, []))
+    follower.catch_up(0.1)
+    follower.draw(kind, 2.0, generator)
+    before = follower._draw
+    for level in (0.15, 0.4, 0.3, 1.2, 0.2):
+        held = upper_bounds(follower)
+        follower.catch_up(level)
+        exact = rows.sums(walk, level)
+        assert excess(follower, exact, kind, 2.0) <= 1e-9
+        assert staleness(follower, exact) <= 1e-9
+        bites += bool((log_weights(exact, kind, before.bounded_at) > held + 0.01).any())  # the old ones do not hold
+    assert bites >= 2
+    assert follower._draw is before  # never made anew
+    put_back = saved(follower)
+
+    def restart() -> None:
+        put_back()
+        follower._draw = before
+
+    counts = tally(follower, kind, 2.0, 1500, 27, restart)
+    assert p_value(counts, law(rows.sums(walk, 0.2), kind, 2.0)) > FALSE_ALARM
+
+
 def test_a_draw_uses_its_generator_alone() -> None:
     """Same seed, same path; another seed, another; numpy's and Python's global generators stay as they are."""
     before, python_before = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
-from scipy.stats import binom, chisquare, expon, gumbel_r, laplace, norm
+from scipy.stats import binom, chisquare, expon, gumbel_r, kstest, laplace, norm
 
 from tulle.curator import Curator
 from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity, PureEvent
@@ -31,16 +31,20 @@ from tulle.mechanisms import (
     Mechanism,
     NoisyMax,
     PermuteAndFlip,
+    SampledGaussian,
     Sensitivity,
+    SparseAnswer,
     TopK,
     largest,
     rounding_grid,
 )
+from tulle.order_statistics import Background
 from tulle.privacy import Plan, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Step
 from tulle.randomness import keyed_generator
 from tulle.rows import Rows
+from tulle.weights import SparseWeights
 
 ALPHA = 1e-5
 DRAWS = 20_000
@@ -558,6 +562,15 @@ class TestHardThreshold:
             expected[top] = values[top, column]
             np.testing.assert_array_equal(kept[:d, column], expected)
 
+    @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 2), st.integers(1, 3), st.integers(0, 2**32))
+    def test_of_few_lines_is_that_of_all(self, d: int, keep: int, free: int, columns: int, seed: int) -> None:
+        """Lines that are not listed are 0, and are kept by nobody; nothing that is 0 is listed afterwards."""
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=(d + free, columns)) * (rng.random((d + free, 1)) < 0.6)
+        found = HardThreshold(keep, d).sparsely(SparseWeights.from_dense(values))
+        np.testing.assert_array_equal(found.to_dense(), HardThreshold(keep, d)(values))
+        assert np.all(np.any(found.values != 0, axis=1))
+
     def test_leaves_its_argument_alone(self) -> None:
         values = np.array([[1.0], [2.0]])
         HardThreshold(1, 2)(values)
@@ -569,6 +582,67 @@ class TestHardThreshold:
         assert len(chosen) == min(k, len(scores))
         assert np.all(np.diff(chosen) > 0)
         assert sorted((scores[i] for i in chosen), reverse=True) == sorted(scores, reverse=True)[:k]
+
+
+class TestSparseAnswers:
+    """Answers of which few lines are listed, over a background or over zeros."""
+
+    def answer(self, with_background: bool, columns: int = 2) -> tuple[SparseAnswer, np.ndarray]:
+        """An answer of twelve lines, the last of which is free of thresholds, and the same as an array."""
+        rng = np.random.default_rng(3)
+        listed = SparseWeights(np.array([1, 4, 5, 11]), 9 * rng.normal(size=(4, columns)), 12)
+        means = rng.normal(size=(12, columns))
+        dense = -2.0 * means if with_background else np.zeros((12, columns))
+        dense[listed.lines] = listed.values
+        return SparseAnswer(listed, Background(means).times(-2.0) if with_background else None), dense
+
+    @pytest.mark.parametrize("with_background", [False, True])
+    def test_unlisted_lines_are_the_background_s(self, with_background: bool) -> None:
+        answer, dense = self.answer(with_background)
+        assert answer.shape == dense.shape
+        np.testing.assert_array_equal(answer.to_dense(), dense)
+
+    @pytest.mark.parametrize("lazy", [True, False])
+    @pytest.mark.parametrize("with_background", [False, True])
+    def test_without_noise_the_threshold_is_that_of_the_array(self, lazy: bool, with_background: bool) -> None:
+        answer, dense = self.answer(with_background)
+        mechanism, then = SampledGaussian(NoisePerSensitivity(0.0), lazy=lazy), HardThreshold(3, 11)
+        found = mechanism.release(answer, SENSITIVITY, keyed_generator(0), then)
+        assert isinstance(found, SparseWeights)
+        np.testing.assert_allclose(found.to_dense(), then(dense), rtol=1e-14)
+        np.testing.assert_array_equal(mechanism.release(answer, SENSITIVITY, keyed_generator(0), None), dense)
+
+    @pytest.mark.parametrize("with_background", [False, True])
+    def test_all_noise_is_drawn_where_that_is_asked_for_or_nothing_is_thresholded(self, with_background: bool) -> None:
+        """The same draws as on the array, threshold and grid included."""
+        answer, dense = self.answer(with_background)
+        noise, then = NoisePerSensitivity(NOISE), HardThreshold(3, 11)
+        for lazy, threshold in ((True, None), (False, None), (False, then)):
+            found = SampledGaussian(noise, lazy=lazy).release(answer, SENSITIVITY, keyed_generator(5), threshold)
+            expected = Gaussian(noise).release(dense, SENSITIVITY, keyed_generator(5), threshold)
+            np.testing.assert_array_equal(np.asarray(found), expected)
+
+    @pytest.mark.parametrize("lazy", [True, False])
+    @pytest.mark.parametrize("with_background", [False, True])
+    def test_what_leaves_is_thresholded_and_on_the_grid(self, lazy: bool, with_background: bool) -> None:
+        """At most three features of a column and the free line; no line is listed that is all zero."""
+        answer, _ = self.answer(with_background)
+        mechanism, grid = SampledGaussian(NoisePerSensitivity(NOISE), lazy=lazy), rounding_grid(NOISE * SENSITIVITY.l2)
+        for seed in range(50):
+            found = mechanism.release(answer, SENSITIVITY, keyed_generator(seed), HardThreshold(3, 11))
+            np.testing.assert_array_equal(found.values / grid, np.round(found.values / grid))
+            assert np.all(np.count_nonzero(found.to_dense()[:11], axis=0) <= 3)
+            assert np.all(np.any(found.values != 0, axis=1))
+
+    @pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (2 / 3, False), (1.5, False)])
+    @pytest.mark.parametrize("lazy", [True, False])
+    def test_law_of_a_line_that_no_threshold_removes(self, lazy: bool, factor: float, accepted: bool) -> None:
+        """The free line, over its mean, in as many columns as there are draws."""
+        answer, dense = self.answer(True, 2000)
+        mechanism = SampledGaussian(NoisePerSensitivity(factor * NOISE), lazy=lazy)
+        found = mechanism.release(answer, SENSITIVITY, keyed_generator(1), HardThreshold(3, 11)).to_dense()[11]
+        p_value = float(kstest((found - dense[11]) / (NOISE * SENSITIVITY.l2), "norm").pvalue)
+        assert (p_value > ALPHA) is accepted
 
 
 @pytest.mark.parametrize(

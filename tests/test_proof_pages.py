@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import tulle.batch_queries
 import tulle.mechanisms
 import tulle.queries
 from tulle.methods import METHODS
@@ -38,6 +39,7 @@ MUST_BE_NAMED = sorted(
         *concrete(tulle.mechanisms, tulle.mechanisms.Mechanism),
         "tulle.mechanisms.HardThreshold",
         *concrete(tulle.queries, tulle.queries.Query),
+        *concrete(tulle.batch_queries, tulle.queries.Query),
         *(f"{method.__module__}.{method.__qualname__}" for method in METHODS.values()),
     }
     - WITHOUT_PROOF

@@ -9,7 +9,7 @@ import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
-from tulle.methods import CoordinateDescent, FrankWolfe, ScreenRefine
+from tulle.methods import CoordinateDescent, FrankWolfe, ScreenRefine, StochasticHardThresholding
 from tulle.sets import L2Ball
 
 # The checks use features of a few units and labels of a few hundred at most; whatever lies outside is clipped.
@@ -23,8 +23,10 @@ STEPWISE: list[Any] = [
     FrankWolfe(n_iter=5, noise="gaussian", feasible=L2Ball(2.0)),
     CoordinateDescent(n_iter=5, noise="selection"),
     CoordinateDescent(n_iter=5, noise="gaussian"),
+    StochasticHardThresholding(passes=1.0),
+    StochasticHardThresholding("svrg", passes=4.0, sampling="shuffled"),
 ]
-EXACT: list[Any] = [FrankWolfe(n_iter=40), CoordinateDescent(n_iter=40)]
+EXACT: list[Any] = [FrankWolfe(n_iter=40), CoordinateDescent(n_iter=40), StochasticHardThresholding(passes=8.0)]
 
 ESTIMATORS = [
     SparseClassifier(),

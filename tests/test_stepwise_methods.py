@@ -1,6 +1,6 @@
 """What Frank-Wolfe and coordinate descent have in common: the plan they keep, public settings, formats, scales.
 
-Some of it holds to the letter for hard thresholding too, and is stated of all three.
+Some of it holds to the letter for hard thresholding too, on all rows and on batches, and is stated of all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sklearn.base import clone
 from tulle import Bounds, Budget, Ledger, SparseClassifier
 from tulle.fitting import possible_plans
 from tulle.losses import Logistic, Loss, Squared
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, StochasticHardThresholding
 from tulle.methods.frank_wolfe import SELECTIONS
 from tulle.privacy import proof
 from tulle.sets import Box, L1Ball, Simplex
@@ -51,6 +51,15 @@ VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {
 every_variant = pytest.mark.parametrize(("method", "parameters"), VARIANTS.values(), ids=VARIANTS)
 both_methods = pytest.mark.parametrize("method", [FrankWolfe, CoordinateDescent])
 both_and_hard_thresholding = pytest.mark.parametrize("method", [FrankWolfe, CoordinateDescent, HardThresholding])
+WITHOUT_SETTINGS: dict[str, Any] = {
+    **{
+        f"{method.__name__}-{noise}": method(noise=noise)
+        for method in (FrankWolfe, CoordinateDescent, HardThresholding)
+        for noise in ("gaussian", "selection")
+    },
+    **{f"on batches-{variant}": StochasticHardThresholding(variant) for variant in ("sgd", "scsg", "svrg")},
+}
+every_method_without_settings = pytest.mark.parametrize("method", WITHOUT_SETTINGS.values(), ids=WITHOUT_SETTINGS)
 both_noises = pytest.mark.parametrize("noise", ["gaussian", "selection"])
 any_number_of_classes = pytest.mark.parametrize("n_classes", [0, 2, 3], ids=["regression", "two", "three"])
 
@@ -323,17 +332,16 @@ def test_a_pickled_model_predicts_the_same_and_keeps_its_report(method: Any, par
     np.testing.assert_array_equal(other.fit(X, y).coef_, model.coef_)  # the same seed
 
 
-@both_and_hard_thresholding
-@both_noises
+@every_method_without_settings
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_defaults_scale_with_the_labels(method: Any, noise: Any, fit_intercept: bool) -> None:
+def test_defaults_scale_with_the_labels(method: Any, fit_intercept: bool) -> None:
     """Labels and their bound times 8 give exactly 8 times the weights: every default, and the grid, scales along."""
     X, y = problem("regression", n=400)
     one, eight = (
         model_for(
             "regression",
             5.0,
-            method(noise=noise),
+            method,
             n_nonzero=3,
             bounds=replace(BOUNDS, label=factor * 2.0),
             fit_intercept=fit_intercept,
@@ -345,17 +353,16 @@ def test_defaults_scale_with_the_labels(method: Any, noise: Any, fit_intercept: 
     assert eight.intercept_ == 8 * one.intercept_
 
 
-@both_and_hard_thresholding
-@both_noises
+@every_method_without_settings
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_defaults_scale_with_the_features(method: Any, noise: Any, kind: str) -> None:
+def test_defaults_scale_with_the_features(method: Any, kind: str) -> None:
     """Features and their bounds times 8 give an eighth of the weights and the same intercept and predictions."""
     X, y = problem(kind, n=400)
     one, eight = (
         model_for(
             kind,
             5.0,
-            method(noise=noise),
+            method,
             n_nonzero=3,
             bounds=Bounds(row_l2=factor * 3.0, row_linf=factor * 1.0, label=2.0),
         ).fit(factor * X, y)

@@ -38,11 +38,12 @@ from tulle.events import FloatArray
 from tulle.methods import METHODS, ScreenRefine
 
 VIOLET = "#7d4fb0"
-RED, TEAL = "#c0392b", "#1f9aa0"
+RED, TEAL, BROWN = "#c0392b", "#1f9aa0", "#8c5a2b"
 COLOURS = {
     "auto": BLUE,
     "screen_refine": GREEN,
     "hard_thresholding": ORANGE,
+    "stochastic_hard_thresholding": BROWN,
     "two_stage": VIOLET,
     "frank_wolfe": RED,
     "coordinate_descent": TEAL,
@@ -204,7 +205,14 @@ def _null(name: str) -> float:
 
 
 _PLAIN = {"linewidth": 2, "alpha": 1.0, "markersize": 5, "zorder": 3}
-_COMPARED = ("auto", "hard_thresholding", "two_stage", "frank_wolfe", "coordinate_descent")
+_COMPARED = (
+    "auto",
+    "hard_thresholding",
+    "stochastic_hard_thresholding",
+    "two_stage",
+    "frank_wolfe",
+    "coordinate_descent",
+)
 
 
 def real(seeds: int = 5) -> None:

@@ -7,15 +7,17 @@ charged before its noise is drawn, and comes back noisy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from tulle.mechanisms import HardThreshold, NoisyMax
-from tulle.privacy import Bill, Plan
+from tulle.mechanisms import HardThreshold, NoisyMax, Sensitivity
+from tulle.privacy import Bill, Plan, PlanError
 from tulle.public import PublicFacts
 from tulle.queries import Query
 from tulle.rows import Rows
+from tulle.sampling import Sampler, Sampling
 
 
 class Ask(Protocol):
@@ -62,22 +64,43 @@ class Curator:
         self._bill = Bill(plan)
         self._generator = generator
         self._witness = witness
+        self._samplers: dict[str, tuple[Sampler, PublicFacts]] = {}
         self.rounding = 0.0  # total variation distance to ideal arithmetic, from public quantities
 
     def ask(self, name: str, query: Query, then: HardThreshold | None = None) -> Any:
         """The private answer to `query`, by the mechanism that the plan holds under `name`."""
         release = self._bill.charge(name)
-        sensitivity = query.sensitivity(self._public).times(summation_slack(self._public.n_rows))
+        sampling = release.mechanism.sampling
+        rows, public, fullest = self._rows, self._public, 1.0
         with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-            exact = query.evaluate(self._rows, self._public)
-            if isinstance(exact, np.ndarray):  # objectives and scores on demand guard themselves
+            if sampling is not None:
+                rows, public = self._batch(name, sampling)
+                fullest = self._public.n_rows / public.n_rows  # by how much a batch can surpass its expected size
+            sensitivity = query.sensitivity(public)
+            if sampling is not None:
+                # Batches with a unit are compared with batches without it too: two bounds on one unit, whatever two
+                # units can differ by.
+                sensitivity = Sensitivity(l2=max(sensitivity.l2, 2.0 * query.one_unit(public)))
+            # Sums are over as many rows as there are in all, at most.
+            sensitivity = sensitivity.times(summation_slack(self._public.n_rows))
+            exact = query.evaluate(rows, public)
+            if isinstance(exact, np.ndarray):  # objectives, scores on demand and sparse answers guard themselves
                 exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             answer = release.mechanism.release(exact, sensitivity, self._generator, then)
         size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
-        self.rounding += release.mechanism.rounding(exact.shape, size(self._public), sensitivity, then)
+        self.rounding += release.mechanism.rounding(exact.shape, fullest * size(public), sensitivity, then)
         if self._witness is not None:
             self._witness(name, answer)
         return answer
+
+    def _batch(self, name: str, sampling: Sampling) -> tuple[Rows, PublicFacts]:
+        """The rows of the next batch, and the facts of a mean that is divided by the public size of batches."""
+        if sampling.n_rows != self._public.n_rows or sampling.rows_per_unit != self._public.rows_per_unit:
+            raise PlanError(f"{name!r} plans batches of other rows than there are: {sampling}")
+        sampler, public = self._samplers.setdefault(
+            name, (Sampler(sampling), replace(self._public, n_rows=sampling.batch))
+        )
+        return self._rows.batch(sampler.draw(self._generator)), public
 
     def settle(self) -> None:
         """Raise unless exactly the plan was released."""

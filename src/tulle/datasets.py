@@ -168,12 +168,19 @@ def load_a9a(folder: str | os.PathLike[str] | None = None) -> Split:
     return Split(*train, *test)
 
 
-def load_pneumonia(folder: str | os.PathLike[str] | None = None) -> Split:
-    """Chest X-rays of 28 × 28 pixels in [0, 1], labels 0 and 1: training and test part of ``pneumoniamnist.npz``."""
+def load_pneumonia(folder: str | os.PathLike[str] | None = None, *, validation: bool = False) -> Split:
+    """Chest X-rays of 28 × 28 pixels in [0, 1], labels 0 and 1: training and test part of ``pneumoniamnist.npz``.
+
+    With `validation` the training part holds the validation part too: 5,232 images instead of 4,708.
+    """
+    parts = {"train": ["train", "val"] if validation else ["train"], "test": ["test"]}
     with np.load(data_folder(folder) / "pneumoniamnist.npz") as file:
-        parts = [file[f"{part}_{what}"] for part in ("train", "test") for what in ("images", "labels")]
-    images = [part.reshape(len(part), -1) / 255.0 for part in parts]
-    return Split(images[0], parts[1].ravel().astype(float), images[2], parts[3].ravel().astype(float))
+        images, labels = (
+            [np.concatenate([file[f"{name}_{what}"] for name in names]) for names in parts.values()]
+            for what in ("images", "labels")
+        )
+    rows = [part.reshape(len(part), -1) / 255.0 for part in images]
+    return Split(rows[0], labels[0].ravel().astype(float), rows[1], labels[1].ravel().astype(float))
 
 
 # Round numbers above the largest value of each of Covertype's ten measurements, in UCI's order of columns.

@@ -69,6 +69,8 @@ _PARAMETERS = """
         Iterations of the method.
     n_passes_ : float
         How often all rows were read.
+    n_thresholds_ : int
+        How often a hard threshold was applied to weights; 0 for methods that have none.
     privacy_ : PrivacyReport
         What was asked, what is proved, the bill, the assumptions. Print it.
 """
@@ -143,13 +145,14 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
         request = self._request(loss, X.shape[0])
         plans = possible_plans(request, X.shape)
-        progress = _Progress(self, {sum(release.count for release in plan) for plan in plans})
+        progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
         self._keep(run_fit(request, X, targets, groups, progress.advance))
         progress.finish()
 
     def _keep(self, fitted: Fitted) -> None:
         """Become the model that a fit gave."""
-        self.n_iter_, self.n_passes_, self.privacy_ = fitted.n_iter, fitted.n_passes, fitted.privacy
+        self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
+        self.privacy_ = fitted.privacy
         self.coef_, self.intercept_ = self._shaped(fitted.weights)
         self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
 
@@ -439,17 +442,18 @@ class _Progress:
         task = self._context.subcontext(task_name="answer")
         task.call_on_fit_task_begin(estimator=self._estimator)
         task.call_on_fit_task_end(estimator=self._estimator)
+        self._show(self._total, end="")
+
+    def _show(self, total: int, end: str) -> None:
         if self._estimator.verbose:
-            passed = time.monotonic() - self._start
-            left = passed / self._done * (self._total - self._done)
+            left = (time.monotonic() - self._start) / max(self._done, 1) * (total - self._done)
             print(
-                f"\r{type(self._estimator).__name__}: {self._done}/{self._total} answers, {left:.0f} s left ",
-                end="",
+                f"\r{type(self._estimator).__name__}: {self._done}/{total} answers, {left:.0f} s left ",
+                end=end,
                 file=sys.stderr,
                 flush=True,
             )
 
     def finish(self) -> None:
         self._context.call_on_fit_task_end(estimator=self._estimator)
-        if self._estimator.verbose:
-            print(file=sys.stderr)
+        self._show(self._done, end="\n")  # the last epoch of shuffled batches may be left unfinished

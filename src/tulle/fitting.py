@@ -124,6 +124,7 @@ class Fitted:
     weights: FloatArray
     n_iter: int
     n_passes: float
+    n_thresholds: int
     privacy: PrivacyReport
 
 
@@ -184,7 +185,9 @@ def run_fit(
     confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
     weights, rounding = run_plan(request, public, plan, rows, generator, witness)
     report = _report(request, plan, public, found, scout.rounding + rounding)
-    return Fitted(weights, request.method.n_iterations(public), request.method.n_passes(public), report)
+    method = request.method
+    thresholds = getattr(method, "n_thresholds", lambda public: 0)(public)
+    return Fitted(weights, method.n_iterations(public), method.n_passes(public), thresholds, report)
 
 
 def clip_and_plan(
@@ -224,10 +227,13 @@ def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.boo
 def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float) -> None:
     """Say what is known, from public quantities, to be weaker or worse than it looks, before anything is spent."""
     n_rows = shape[0]
-    if request.budget is not None and promise > request.budget.epsilon * (1 + 1e-9):
+    failed = _failed_conditions(request, shape)
+    if request.budget is not None and (failed or promise > request.budget.epsilon * (1 + 1e-9)):
+        conditions = f" Its theorem does not apply here: {'; '.join(failed)}." if failed else ""
+        only = "only " if promise > request.budget.epsilon else ""
         warnings.warn(
-            f"the published noise for epsilon = {request.budget.epsilon:g} proves only epsilon = {promise:.4g} at "
-            f"delta = {request.delta:g}; use calibration='rigorous' for noise that keeps the promise",
+            f"the published noise for epsilon = {request.budget.epsilon:g} proves {only}epsilon = {promise:.4g} at "
+            f"delta = {request.delta:g}; use calibration='rigorous' for noise that keeps the promise.{conditions}",
             PrivacyWarning,
             stacklevel=_USER + 1,
         )
@@ -248,6 +254,15 @@ def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float)
             UserWarning,
             stacklevel=_USER + 1,
         )
+
+
+def _failed_conditions(request: FitRequest, shape: tuple[int, int]) -> tuple[str, ...]:
+    """Side conditions that the published noise needs and that do not hold, where its paper has any."""
+    conditions = getattr(request.method, "failed_conditions", None)
+    if request.calibration != "published" or request.budget is None or conditions is None:
+        return ()
+    failed: tuple[str, ...] = conditions(possible_publics(request, shape)[0], request.budget)
+    return failed
 
 
 def _hopeless(request: FitRequest, shape: tuple[int, int]) -> bool:

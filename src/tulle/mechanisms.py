@@ -28,8 +28,12 @@ from tulle.events import (
     LaplaceEvent,
     ObjectivePerturbationEvent,
     PureEvent,
+    SampledGaussianEvent,
 )
 from tulle.events import NoisePerSensitivity as Noise
+from tulle.order_statistics import Background, noisy_largest
+from tulle.sampling import Sampling
+from tulle.weights import SparseWeights
 
 # Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on either side of a border.
 _ULPS = 12 * 2.0**-53
@@ -38,6 +42,7 @@ _ULPS = 12 * 2.0**-53
 _LEAST_SCALE = 1e-280
 
 _UNIT = Noise(1.0)
+_ONE_ROW = Sampling("poisson", 1, 1)
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,12 @@ class HardThreshold:
             kept[top, column] = values[top, column]
         return kept
 
+    def sparsely(self, weights: SparseWeights) -> SparseWeights:
+        """The same of weights that are zero outside of some lines."""
+        features = int(np.searchsorted(weights.lines, self.free_from))
+        kept = HardThreshold(self.keep, features)(weights.values)
+        return SparseWeights(weights.lines, kept, weights.n_lines).pruned()
+
 
 def largest(scores: FloatArray, k: int) -> npt.NDArray[np.intp]:
     """The indices of the k largest scores, in increasing order of index."""
@@ -129,6 +140,11 @@ class Mechanism(ABC):
     """
 
     noise: Noise = _UNIT
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How the rows of one answer are drawn; None: every answer is about all rows."""
+        return None
 
     def scaled(self, factor: float) -> Mechanism:
         """The same mechanism with its noise multiplied by `factor`; 0 removes it."""
@@ -179,13 +195,17 @@ def _on_grid(exact: FloatArray, scale: float, draw: FloatArray, then: HardThresh
     noisy = draw  # in place from here on: vectors can be long
     noisy *= scale
     noisy += exact
-    kept = noisy if then is None else then(noisy)
+    return _rounded(noisy if then is None else then(noisy), scale)
+
+
+def _rounded(values: FloatArray, scale: float) -> FloatArray:
+    """The values on the grid that belongs to a noise scale. Overwrites them."""
     grid = rounding_grid(scale)
-    kept /= grid
-    np.round(kept, out=kept)
-    kept *= grid
-    kept += 0.0  # no negative zeros
-    return kept
+    values /= grid
+    np.round(values, out=values)
+    values *= grid
+    values += 0.0  # no negative zeros
+    return values
 
 
 @dataclass(frozen=True)
@@ -212,7 +232,7 @@ class _AdditiveNoise(Mechanism):
         self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
     ) -> float:
         scale = self._scale(self._relevant(sensitivity))
-        if scale == 0:
+        if scale == 0 or self._relevant(sensitivity) == 0:  # no noise, or the same answer whatever the rows
             return 0.0
         total = math.prod(shape)
         released = total if then is None else min(total, (then.keep + shape[0] - then.free_from) * shape[1])
@@ -240,6 +260,81 @@ class Gaussian(_AdditiveNoise):
 
     def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
         return generator.standard_normal(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseAnswer:
+    """An exact answer of which few lines differ from what is public, so that most of its noise need not be drawn.
+
+    Attributes
+    ----------
+    listed : SparseWeights
+        Lines that depend on rows, and whatever else is convenient.
+    background : Background or None
+        The public values of all other lines; None for zero.
+    """
+
+    listed: SparseWeights
+    background: Background | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.listed.shape
+
+    def to_dense(self) -> FloatArray:
+        if self.background is None:
+            return self.listed.to_dense()
+        dense = self.background.factor * self.background.means
+        dense[self.listed.lines] = self.listed.values
+        return dense
+
+
+@dataclass(frozen=True)
+class SampledGaussian(Gaussian):
+    """Gaussian noise on an answer about a random batch of rows.
+
+    Answers of which few lines are listed (`SparseAnswer`) may be thresholded without drawing noise for every line.
+    Proofs: docs/proofs/sampled_gaussian.md, docs/proofs/order_statistics.md.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+        Noise per how far the answer moves when the replaced unit *is* in the batch.
+    batches : Sampling
+        How batches are drawn. The default, one row of one, is there to be replaced.
+    lazy : bool, default=True
+        Whether noise that cannot pass a threshold is left undrawn. The law is the same.
+    """
+
+    batches: Sampling = _ONE_ROW
+    lazy: bool = True
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.batches
+
+    @property
+    def label(self) -> str:
+        return f"Gaussian, {self.batches.label}"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        # Of a shuffled epoch, who is in which batch is not counted on; and all rows are no sample.
+        if self.batches.scheme == "shuffled" or self.batches.unit_rate == 1:
+            return GaussianEvent(self.noise), 1
+        return SampledGaussianEvent(self.noise, self.batches.unit_rate, self.batches.scheme), 1
+
+    def release(
+        self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> Any:
+        if then is None or not isinstance(exact, SparseAnswer):
+            exact = exact.to_dense() if isinstance(exact, SparseAnswer) else exact
+            return super().release(exact, sensitivity, generator, then)
+        scale = self._scale(sensitivity.l2)
+        if not self.lazy:
+            return SparseWeights.from_dense(super().release(exact.to_dense(), sensitivity, generator, then))
+        kept = noisy_largest(exact.listed, exact.background, scale, then.keep, then.free_from, generator)
+        return SparseWeights(kept.lines, _rounded(kept.values, scale), kept.n_lines).pruned() if scale else kept
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,14 @@ class Query(ABC):
     @abstractmethod
     def sensitivity(self, public: PublicFacts) -> Sensitivity: ...
 
+    def one_unit(self, public: PublicFacts) -> float:
+        """Bounds the ℓ2 norm of what one unit adds to the answer, compared with nothing in its place.
+
+        Asked of batches alone, which may or may not hold the unit; inf where no bound is claimed. Half the sensitivity
+        for contributions that may point anywhere, all of it for contributions that are never negative.
+        """
+        return math.inf
+
     @abstractmethod
     def size(self, public: PublicFacts) -> float: ...
 
@@ -70,6 +78,20 @@ def counted(slopes: FloatArray, block: Block) -> FloatArray:
     """The slopes of the rows that count. Behind the estimator's checks a record whose slope is not finite counts as
     nothing rather than raise."""
     return np.where(np.isfinite(slopes) & block.active[:, None], slopes, 0.0)
+
+
+def largest_margin(public: PublicFacts, l1: float, l2: float, intercept_value: float) -> float:
+    """The largest |<x, w>| of any row, for weights of these norms: min(K2 |w|_2, Kinf |w|_1)."""
+    row, entry = public.row_bound(intercept_value), public.entry_bound(intercept_value)
+    return min((row * l2) if l2 else 0.0, (entry * l1) if l1 else 0.0)
+
+
+def clipped(slopes: FloatArray, norms: FloatArray, level: float) -> FloatArray:
+    """Slopes scaled down where the norm of a row's contribution is above `level`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Written so that a norm which is not a number counts as nothing, never as unclipped.
+        factor = np.where(norms <= level, 1.0, np.where(norms < np.inf, level / norms, 0.0))
+    return slopes * factor[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,16 +132,16 @@ class ClippedGradient(Query):
         a bound on all slopes. Where that is below `clip` the clip level shrinks with it; it *is* the clip level
         of this query, so the sensitivity holds whatever the loss says of itself.
         """
-        row, entry = public.row_bound(self.intercept_value), public.entry_bound(self.intercept_value)
         slope = self.clip
         if not public.as_published:
             two = float(np.sqrt((self.weights**2).sum(axis=0)).max())
             one = float(np.abs(self.weights).sum(axis=0).max())
-            margins = min((row * two) if two else 0.0, (entry * one) if one else 0.0)
+            margins = largest_margin(public, one, two, self.intercept_value)
             slope = max(0.0, min(slope, public.loss.slope_bound(margins, public.label, self.norm)))
         if self.norm == "linf":
-            return slope * entry
-        return slope * (row if self.support_row_bound is None else self.support_row_bound)
+            return slope * public.entry_bound(self.intercept_value)
+        row = public.row_bound(self.intercept_value) if self.support_row_bound is None else self.support_row_bound
+        return slope * row
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         moved = mean_moves(self.level(public), public)
@@ -138,11 +160,7 @@ class ClippedGradient(Query):
     def _contribution(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
         slopes = public.loss.slope(block.margins(self.weights, self.intercept_value), block.targets)
         slopes = counted(slopes, block)
-        norms = self._contribution_norms(block, slopes)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # Written so that a norm which is not a number counts as nothing, never as unclipped.
-            factor = np.where(norms <= level, 1.0, np.where(norms < np.inf, level / norms, 0.0))
-        slopes = slopes * factor[:, None]
+        slopes = clipped(slopes, self._contribution_norms(block, slopes), level)
         total = np.zeros_like(self.weights)
         features = public.n_features
         if self.support is None:
@@ -294,9 +312,7 @@ class _AlongWalk(Query):
         """
         slope, entry = self.clip, public.entry_bound(self.intercept_value)
         if not public.as_published:
-            one, two = self.walk.norms()
-            row = public.row_bound(self.intercept_value)
-            margins = min((row * two) if two else 0.0, (entry * one) if one else 0.0)
+            margins = largest_margin(public, *self.walk.norms(), self.intercept_value)
             bound = max(0.0, public.loss.slope_bound(margins, public.label, "linf"))
             if 0 < bound < self.clip:
                 bound = 2.0 ** (math.ceil(16 * math.log2(bound)) / 16)
@@ -494,8 +510,11 @@ class Curvature(Query):
     row_bound: float | None = None
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
-        moved = self.size(public) * public.rows_per_unit / public.n_rows
+        moved = self.one_unit(public)
         return Sensitivity(l1=moved, l2=moved, linf=moved)
+
+    def one_unit(self, public: PublicFacts) -> float:
+        return self.size(public) * public.rows_per_unit / public.n_rows
 
     def size(self, public: PublicFacts) -> float:
         return (public.row_bound(self.intercept_value) if self.row_bound is None else self.row_bound) ** 2

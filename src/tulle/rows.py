@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,9 @@ import scipy.sparse as sp
 from tulle.events import FloatArray
 from tulle.losses import Norm
 from tulle.walk import Walk
+from tulle.weights import SparseWeights
+
+RowNumbers = npt.NDArray[np.intp]
 
 _DENSE_BLOCK_BYTES = 1 << 25
 _SPARSE_PART_ENTRIES = 1 << 16
@@ -79,6 +84,18 @@ class Block(ABC):
     @abstractmethod
     def _n_features(self) -> int: ...
 
+    @abstractmethod
+    def _take(self, numbers: RowNumbers) -> Block:
+        """Some rows of X with their targets, entries clipped."""
+
+    def take(self, numbers: RowNumbers) -> Block:
+        """Some rows as they now are."""
+        batch = self._take(numbers)
+        batch._scale = None if self._scale is None else self._scale[numbers]
+        self.norms("l2")  # once for all batches
+        batch._known_norms = {norm: norms[numbers] for norm, norms in self._known_norms.items()}
+        return batch
+
     def clip_entries(self, bound: float) -> None:
         """Clip every entry of X to [-bound, bound]. Comes before `clip_rows`."""
         self._clip_entries(bound)
@@ -136,6 +153,10 @@ class Block(ABC):
         self._last_margins = (weights.copy(), intercept_value, margins)
         return margins
 
+    def margins_at(self, weights: SparseWeights, intercept_value: float) -> FloatArray:
+        """`margins`, of weights that are zero almost everywhere."""
+        return self.margins(weights.to_dense(), intercept_value)
+
     def margins_along(self, walk: Walk, intercept_value: float) -> FloatArray:
         """The margins at a walk's present weights, from those at the last question: only moved columns are read."""
         if self._walked is None or self._walked[0] is not walk or self._walked[1] != intercept_value:
@@ -164,6 +185,10 @@ class Block(ABC):
     def gather(self, slopes: FloatArray) -> FloatArray:
         """Sum over rows of x times the row's slopes; shape (features, outputs)."""
         return self._transposed_product(self._scaled(slopes))
+
+    def gather_sparsely(self, slopes: FloatArray) -> SparseWeights:
+        """`gather`, on the features that any row has; zero on all others."""
+        return SparseWeights(np.arange(self._n_features()), self.gather(slopes), self._n_features())
 
     def gather_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
         """The same on some features only, for one output."""
@@ -195,10 +220,22 @@ class SparseBlock(Block):
             columns.data[bad] = 0.0
             self._borrowed = False
         self._csc = columns
+        # Batches are read row by row: from the given rows, or from a copy of that order made when it is first needed.
+        usable = matrix.format == "csr" and matrix.dtype == np.float64 and matrix.has_canonical_format
+        self._row_order = matrix if usable and not bad.any() else None
+        self._entry_bound = np.inf
+        self._scratch: Scratch | None = None
         self._transposed = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
 
     def _n_features(self) -> int:
         return int(self._csc.shape[1])
+
+    def _take(self, numbers: RowNumbers) -> Block:
+        if self._row_order is None:
+            self._row_order = self._csc.tocsr()
+        if self._scratch is None:
+            self._scratch = Scratch(self._n_features())
+        return SparseBatch(self._row_order, numbers, self._entry_bound, self._scratch, self.targets, self.active)
 
     def columns_in_place(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], FloatArray, FloatArray]:
         """Where each column starts, row numbers, entries (not copied) and the factor of each row."""
@@ -278,6 +315,138 @@ class SparseBlock(Block):
             self._transposed = sp.csr_array((data, self._csc.indices, self._csc.indptr), shape=self._csc.shape[::-1])
             self._borrowed = False
         np.clip(data, -bound, bound, out=data)
+        self._entry_bound = min(self._entry_bound, bound)
+
+
+class Scratch:
+    """Room for one batch at a time, of the length of a row: made once, so that a batch costs its own entries only."""
+
+    def __init__(self, n_features: int) -> None:
+        self.sums = np.zeros(n_features)  # zero between uses
+        self.marks = np.zeros(n_features, dtype=np.intp)  # anything between uses
+
+
+class SparseBatch(Block):
+    """Some rows of a sparse block, read row by row. What it does sparsely costs the batch's entries alone.
+
+    Parameters
+    ----------
+    matrix : CSR array
+        All rows of the block.
+    numbers : array of int
+        The rows of the batch.
+    entry_bound : float
+        Entries are clipped to it.
+    scratch : Scratch
+        Shared by all batches of a block.
+    targets, active : arrays
+        Of all rows.
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        numbers: RowNumbers,
+        entry_bound: float,
+        scratch: Scratch,
+        targets: FloatArray,
+        active: npt.NDArray[np.bool_],
+    ) -> None:
+        super().__init__(targets[numbers], active[numbers])
+        starts = matrix.indptr[numbers].astype(np.intp)
+        counts = matrix.indptr[numbers + 1] - starts
+        ends = np.cumsum(counts)
+        places = np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+        self._features = matrix.indices[places]
+        self._entries = matrix.data[places]
+        if entry_bound < np.inf:
+            self._entries = np.clip(self._entries, -entry_bound, entry_bound)
+        self._counts = counts
+        self._width = int(matrix.shape[1])
+        self._scratch = scratch
+
+    @cached_property
+    def _matrix(self) -> Any:
+        starts = np.append(0, np.cumsum(self._counts))
+        return sp.csr_array((self._entries, self._features, starts), shape=(self.n_rows, self._width))
+
+    def _sum_by_row(self, values: FloatArray) -> FloatArray:
+        """The sums of values, one for each entry, over the entries of each row."""
+        sums = np.zeros(self.n_rows)
+        filled = self._counts > 0  # reduceat gives an empty row its successor's first value
+        starts = (np.cumsum(self._counts) - self._counts)[filled]
+        if len(starts):
+            sums[filled] = np.add.reduceat(values, starts)
+        return sums
+
+    def margins_at(self, weights: SparseWeights, intercept_value: float) -> FloatArray:
+        lookup = self._scratch.sums
+        inside = weights.lines < self._width
+        lines = weights.lines[inside]
+        margins = np.empty((self.n_rows, weights.values.shape[1]))
+        for output in range(margins.shape[1]):
+            lookup[lines] = weights.values[inside, output]
+            margins[:, output] = self._sum_by_row(self._entries * lookup[self._features])
+        lookup[lines] = 0.0
+        if self._scale is not None:
+            margins *= self._scale[:, None]
+        if intercept_value:
+            margins += intercept_value * weights.values[~inside].sum(axis=0)
+        return margins
+
+    def gather_sparsely(self, slopes: FloatArray) -> SparseWeights:
+        features, marks, sums = self._features, self._scratch.marks, self._scratch.sums
+        # Of the entries of one feature the last one that wrote its mark stands for all.
+        places = np.arange(len(features))
+        marks[features] = places
+        lines = np.sort(features[marks[features] == places]).astype(np.intp)
+        values = np.empty((len(lines), slopes.shape[1]))
+        for output, column in enumerate(self._scaled(slopes).T):
+            np.add.at(sums, features, self._entries * np.repeat(column, self._counts))
+            values[:, output] = sums[lines]
+            sums[lines] = 0.0
+        return SparseWeights(lines, values, self._width)
+
+    def _n_features(self) -> int:
+        return self._width
+
+    def _take(self, numbers: RowNumbers) -> Block:
+        return SparseBatch(self._matrix, numbers, np.inf, self._scratch, self.targets, self.active)
+
+    def _product(self, weights: FloatArray) -> FloatArray:
+        return np.asarray(self._matrix @ weights)
+
+    def _transposed_product(self, slopes: FloatArray) -> FloatArray:
+        return np.asarray(self._matrix.T @ slopes)
+
+    def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
+        return np.asarray(self._columns(features).T @ slopes)
+
+    def _norms(self, norm: Norm) -> FloatArray:
+        if norm == "l2":
+            return np.sqrt(self._sum_by_row(self._entries**2))
+        return self._norms_in(np.ones(self._width))
+
+    def _norms_in(self, units: FloatArray) -> FloatArray:
+        norms = np.zeros(self.n_rows)
+        np.maximum.at(
+            norms, np.repeat(np.arange(self.n_rows), self._counts), np.abs(self._entries) / units[self._features]
+        )
+        return norms
+
+    def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
+        columns = self._columns(features)
+        return np.asarray(columns.multiply(columns).sum(axis=1), dtype=np.float64).ravel()
+
+    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
+        return self._matrix[:, features]
+
+    def _add_column(self, to: FloatArray, feature: int, amount: float) -> None:
+        to += amount * self.columns(np.array([feature])).toarray()[:, 0]
+
+    def _clip_entries(self, bound: float) -> None:
+        self._entries = np.clip(self._entries, -bound, bound)
+        self.__dict__.pop("_matrix", None)
 
 
 class DenseBlock(Block):
@@ -331,6 +500,11 @@ class DenseBlock(Block):
         column = self._entries(self._rows[:, feature])
         to += amount * (column if self._scale is None else column * self._scale)
 
+    def _take(self, numbers: RowNumbers) -> Block:
+        batch = DenseBlock(self._rows[numbers], self.targets[numbers], self.active[numbers])
+        batch._entry_bound = self._entry_bound
+        return batch
+
     def _clip_entries(self, bound: float) -> None:
         if max(self._rows.max(initial=0.0), -self._rows.min(initial=0.0)) > bound:
             self._entry_bound = min(self._entry_bound, bound)
@@ -350,7 +524,7 @@ class Rows:
 
     def __init__(self, matrix: Any, targets: FloatArray, active: npt.NDArray[np.bool_] | None = None) -> None:
         active = np.ones(len(targets), dtype=bool) if active is None else active
-        self.blocks: list[Block]
+        self.blocks: list[Block] = []
         self._kept: tuple[tuple[Any, ...], Any] | None = None
         if sp.issparse(matrix):
             self.blocks = [SparseBlock(matrix, targets, active)]
@@ -358,6 +532,20 @@ class Rows:
             step = max(1, _DENSE_BLOCK_BYTES // (8 * max(1, matrix.shape[1])))
             parts = [slice(start, start + step) for start in range(0, len(targets), step)]
             self.blocks = [DenseBlock(matrix[part], targets[part], active[part]) for part in parts]
+
+    def batch(self, numbers: RowNumbers) -> Rows:
+        """Some rows, by their numbers, which rise; all of them are not copied."""
+        if len(numbers) == sum(block.n_rows for block in self.blocks):
+            return self
+        chosen = copy(self)
+        chosen._kept = None
+        ends = np.cumsum([block.n_rows for block in self.blocks])
+        parts = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
+        taken = [
+            block.take(part - end + block.n_rows) for block, part, end in zip(self.blocks, parts, ends) if len(part)
+        ]
+        chosen.blocks = taken or [self.blocks[0].take(numbers)]
+        return chosen
 
     def reduce(self, contribution: Callable[[Block], FloatArray]) -> FloatArray:
         """The sum over rows of a function of one row, computed block by block."""

@@ -11,6 +11,7 @@ from tulle.methods.coordinate_descent import CoordinateDescent
 from tulle.methods.frank_wolfe import FrankWolfe
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.screen_refine import ScreenRefine
+from tulle.methods.stochastic_hard_thresholding import StochasticHardThresholding
 from tulle.methods.two_stage import TwoStage
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
@@ -23,6 +24,7 @@ __all__ = [
     "HardThresholding",
     "Method",
     "ScreenRefine",
+    "StochasticHardThresholding",
     "TwoStage",
     "resolve_method",
 ]
@@ -73,6 +75,7 @@ METHODS: dict[str, type[Method]] = {
     "screen_refine": ScreenRefine,
     "two_stage": TwoStage,
     "hard_thresholding": HardThresholding,
+    "stochastic_hard_thresholding": StochasticHardThresholding,
     "frank_wolfe": FrankWolfe,
     "coordinate_descent": CoordinateDescent,
 }

@@ -68,5 +68,9 @@ class Auto(BaseEstimator):
     def n_passes(self, public: PublicFacts) -> float:
         return self.choose(public).n_passes(public)
 
+    def n_thresholds(self, public: PublicFacts) -> int:
+        method = self.choose(public)
+        return method.n_thresholds(public) if isinstance(method, HardThresholding) else 0
+
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
         return self.choose(public).signal_to_noise(public, releases)

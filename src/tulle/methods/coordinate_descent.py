@@ -24,10 +24,18 @@ from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Gaussian, GumbelMax, HardThreshold
 from tulle.methods.frank_wolfe import ENGINES, finished
 from tulle.methods.geometry import averaging_pays, budget_mu, margin_unit, signal_to_noise, stepwise_nonzero
-from tulle.privacy import Budget, Release, is_number
+from tulle.methods.parameters import POSITIVE, SHARE, SHARE_OR_ALL, Range, check_choices, check_numbers, check_whole
+from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, CoordinateGradient, CoordinateScores
 from tulle.walk import Walk
+
+_RANGES: dict[str, Range] = {
+    "step": POSITIVE,
+    "clip": POSITIVE,
+    "last_clip": SHARE_OR_ALL,
+    "selection_share": SHARE,
+}
 
 
 @dataclass(frozen=True)
@@ -220,22 +228,9 @@ class CoordinateDescent(BaseEstimator):
         return int(min(max(min(best, max(2 * public.n_nonzero, 30)), 5), 300))
 
     def _check(self, public: PublicFacts) -> None:
-        for name in ("n_iter", "block"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, (int, np.integer)) and value >= 1):
-                raise ValueError(f"CoordinateDescent({name}=...) must be an integer >= 1, got {value!r}")
-        for name in ("step", "clip"):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 < value < math.inf):
-                raise ValueError(f"CoordinateDescent({name}=...) must be a finite number > 0, got {value!r}")
-        last = self.last_clip
-        if last is not None and not (is_number(last) and 0 < last <= 1):
-            raise ValueError(f"CoordinateDescent(last_clip=...) must lie in (0, 1], got {last!r}")
-        if not (is_number(self.selection_share) and 0 < self.selection_share < 1):
-            raise ValueError(f"CoordinateDescent(selection_share=...) must lie in (0, 1), got {self.selection_share!r}")
-        for name, allowed in (("noise", ("auto", "selection", "gaussian")), ("engine", ENGINES)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"CoordinateDescent({name}=...) must be one of {allowed}, got {getattr(self, name)!r}")
+        check_whole(self, {"n_iter": 1, "block": 1}, optional=("n_iter", "block"))
+        check_numbers(self, _RANGES, optional=("step", "clip", "last_clip"))
+        check_choices(self, {"noise": ("auto", "selection", "gaussian"), "engine": ENGINES})
         if self.feature_scale is not None:
             scale = np.asarray(self.feature_scale, dtype=float)
             if scale.shape != (public.n_features,) or not np.all((scale >= 1e-100) & (scale <= 1e100)):

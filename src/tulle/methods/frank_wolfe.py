@@ -22,7 +22,8 @@ from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Gaussian, GumbelMax, HardThreshold, LaplaceMax, NoisyMax, PermuteAndFlip
 from tulle.methods.geometry import averaging_pays, budget_mu, margin_unit, signal_to_noise, stepwise_nonzero
-from tulle.privacy import Budget, Release, is_number
+from tulle.methods.parameters import POSITIVE, check_choices, check_numbers, check_whole
+from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, CoordinateScores, VertexScores
 from tulle.sets import CappedL1Ball, FeasibleSet, L1Ball, Polytope
@@ -298,20 +299,16 @@ class FrankWolfe(BaseEstimator):
         return int(min(max(round(best), 5), 5000))
 
     def _check(self) -> None:
-        if self.n_iter is not None and not (isinstance(self.n_iter, (int, np.integer)) and self.n_iter >= 1):
-            raise ValueError(f"FrankWolfe(n_iter=...) must be an integer >= 1, got {self.n_iter!r}")
-        for name in ("radius", "clip"):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 < value < math.inf):
-                raise ValueError(f"FrankWolfe({name}=...) must be a finite number > 0, got {value!r}")
+        check_whole(self, {"n_iter": 1}, optional=("n_iter",))
+        check_numbers(self, {"radius": POSITIVE, "clip": POSITIVE}, optional=("radius", "clip"))
         if self.feasible is not None and not isinstance(self.feasible, FeasibleSet):
             raise TypeError(f"FrankWolfe(feasible=...) must be an object of tulle.sets, got {self.feasible!r}")
         if self.feasible is not None and self.radius is not None:
             raise ValueError("FrankWolfe(radius=...) is for the default set; `feasible` has a radius of its own")
-        choices = {"noise": ("auto", "selection", "gaussian"), "selection": tuple(SELECTIONS), "engine": ENGINES}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"FrankWolfe({name}=...) must be one of {allowed}, got {getattr(self, name)!r}")
+        check_choices(
+            self,
+            {"noise": ("auto", "selection", "gaussian"), "selection": tuple(SELECTIONS), "engine": ENGINES},
+        )
 
     # --- for the report and for warnings ---
 

@@ -59,6 +59,17 @@ def margin_unit(public: PublicFacts) -> float:
     return scale if scale < math.inf else 1.0
 
 
+def intercept_entry(public: PublicFacts, step: float | None) -> float:
+    """The constant column's entry: large enough that the intercept is learnt in about one step of unit curvature,
+    never above a quarter of the row bound, where it would add more than 3 % to all noise."""
+    if not public.fit_intercept:
+        return 0.0
+    largest = public.row_l2 / 4 if public.row_l2 < math.inf else 1.0
+    if step is None:
+        return largest
+    return min(largest, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
+
+
 def kept_row_norm(public: PublicFacts, spread_out: bool) -> float:
     """How long a row can be (or, where features are of equal size, commonly is) on the s features that are kept."""
     longest = min(math.sqrt(public.n_nonzero) * public.row_linf, public.row_l2)

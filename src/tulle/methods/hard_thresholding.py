@@ -12,7 +12,6 @@ with H_s keeping the s largest magnitudes. Proof: docs/proofs/hard_thresholding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,8 +21,25 @@ from sklearn.base import BaseEstimator
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Exact, Gaussian, HardThreshold, TopK
-from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise, tellable_weights
-from tulle.privacy import Budget, Release, is_number
+from tulle.methods.geometry import (
+    budget_mu,
+    intercept_entry,
+    kept_row_norm,
+    selection_pays,
+    signal_to_noise,
+    tellable_weights,
+)
+from tulle.methods.parameters import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_OR_ALL,
+    SHARE_OR_NONE,
+    Range,
+    check_numbers,
+    check_whole,
+)
+from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient, Magnitudes, Step
 
@@ -34,16 +50,15 @@ PublishedRule = Literal["remark_5.3", "corollary_5.8", "ldp"]
 _MARGIN_NOISE = 0.5
 
 
-_POSITIVE = ("be a finite number > 0", lambda value: 0 < value < math.inf)
-_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "step": _POSITIVE,
-    "clip": _POSITIVE,
-    "ball": _POSITIVE,
-    "published_constant": _POSITIVE,
-    "clip_decay": ("lie in (0, 1]", lambda value: 0 < value <= 1),
-    "selection_share": ("lie in (0, 1)", lambda value: 0 < value < 1),
-    "damping": ("lie in [0, 1)", lambda value: 0 <= value < 1),
-    "penalty": ("be a finite number >= 0", lambda value: 0 <= value < math.inf),
+_RANGES: dict[str, Range] = {
+    "step": POSITIVE,
+    "clip": POSITIVE,
+    "ball": POSITIVE,
+    "published_constant": POSITIVE,
+    "clip_decay": SHARE_OR_ALL,
+    "selection_share": SHARE,
+    "damping": SHARE_OR_NONE,
+    "penalty": NOT_NEGATIVE,
 }
 _OPTIONAL = ("step", "clip", "ball", "clip_decay")
 
@@ -247,26 +262,12 @@ class HardThresholding(BaseEstimator):
             curvature = public.loss.typical_curvature(public.label)
             step = min(_MARGIN_NOISE * scale / noise, 1.5 * public.n_features / (curvature * public.row_l2**2))
         damped = private and self.step is None and self.damping > 0 and not public.as_published
-        a = self._intercept_value(public, step)
+        a = intercept_entry(public, step)
         return Settings(n_iter, step, damped, selection, clip, decay, a, math.hypot(kept, a))
 
-    def _intercept_value(self, public: PublicFacts, step: float | None) -> float:
-        """The constant column's entry: large enough that the intercept is learnt in about one step of unit curvature,
-        never above a quarter of the row bound, where it would add more than 3 % to all noise."""
-        if not public.fit_intercept:
-            return 0.0
-        largest = public.row_l2 / 4 if public.row_l2 < math.inf else 1.0
-        if step is None:
-            return largest
-        return min(largest, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
-
     def _check(self) -> None:
-        if self.n_iter is not None and not (isinstance(self.n_iter, (int, np.integer)) and self.n_iter >= 1):
-            raise ValueError(f"HardThresholding(n_iter=...) must be an integer >= 1, got {self.n_iter!r}")
-        for name, (words, allowed) in _RANGES.items():
-            value = getattr(self, name)
-            if not (value is None and name in _OPTIONAL) and not (is_number(value) and allowed(value)):
-                raise ValueError(f"HardThresholding({name}=...) must {words}, got {value!r}")
+        check_whole(self, {"n_iter": 1}, optional=("n_iter",))
+        check_numbers(self, _RANGES, _OPTIONAL)
         if self.noise not in ("auto", "gaussian", "selection"):
             raise ValueError(
                 f"HardThresholding(noise=...) must be 'auto', 'gaussian' or 'selection', got {self.noise!r}"
@@ -296,6 +297,11 @@ class HardThresholding(BaseEstimator):
     def n_passes(self, public: PublicFacts) -> float:
         settings = self.settings(public)
         return float(settings.n_iter * (3 if settings.step is None else 2 if settings.damped else 1))
+
+    def n_thresholds(self, public: PublicFacts) -> int:
+        """How often weights are thresholded: once a step, and once more where it is damped."""
+        settings = self.settings(public)
+        return settings.n_iter * (2 if settings.damped else 1)
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
         return signal_to_noise(public, releases[0].mechanism)

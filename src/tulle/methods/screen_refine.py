@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -31,22 +30,20 @@ from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.losses import Squared, certified_convex, of_one_output
 from tulle.mechanisms import Gaussian, HardThreshold, Mechanism, ObjectivePerturbation, TopK
 from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
-from tulle.privacy import Budget, Release, is_number
+from tulle.methods.parameters import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
+from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, Magnitudes, Minimiser, SecondMoments, Step
 
-_SHARE = ("lie in (0, 1)", lambda value: 0 < value < 1)
-_PART = ("lie in [0, 1)", lambda value: 0 <= value < 1)
-_POSITIVE = ("be a finite number > 0", lambda value: 0 < value < math.inf)
-_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "screening_share": _SHARE,
+_RANGES: dict[str, Range] = {
+    "screening_share": SHARE,
     "determinant_share": ("lie in (0, 0.5]", lambda value: 0 < value <= 0.5),
-    "start_share": _PART,
-    "rescale_share": _PART,
-    "clip": _POSITIVE,
-    "slope_clip": _POSITIVE,
-    "row_bound": _POSITIVE,
-    "centre": ("be a finite number >= 0", lambda value: 0 <= value < math.inf),
+    "start_share": SHARE_OR_NONE,
+    "rescale_share": SHARE_OR_NONE,
+    "clip": POSITIVE,
+    "slope_clip": POSITIVE,
+    "row_bound": POSITIVE,
+    "centre": NOT_NEGATIVE,
 }
 
 # A penalty of a twentieth of what one row can add to the curvature is as good as none, and a smaller one makes the
@@ -422,10 +419,7 @@ class ScreenRefine(BaseEstimator):
         name = type(self).__name__
         if self.rounds is not None and not (isinstance(self.rounds, (int, np.integer)) and self.rounds >= 1):
             raise ValueError(f"{name}(rounds=...) must be an integer >= 1 or None, got {self.rounds!r}")
-        for parameter, (words, allowed) in _RANGES.items():
-            value = getattr(self, parameter)
-            if not (value is None and parameter != "start_share") and not (is_number(value) and allowed(value)):
-                raise ValueError(f"{name}({parameter}=...) must {words}, got {value!r}")
+        check_numbers(self, _RANGES, optional=[parameter for parameter in _RANGES if parameter != "start_share"])
         if self.start_share + (self.rescale_share or 0.0) >= 1:
             raise ValueError(f"{name}: start_share and rescale_share leave nothing for screening and refining")
         if self.noise not in ("auto", "gaussian", "selection"):
