@@ -130,34 +130,23 @@ def draw(data: str) -> None:
             )
         )
         print(data, *rows[-1], flush=True)
+    picture(data, rows)
+
+
+def picture(data: str, rows: list[tuple[Any, ...]]) -> None:
+    """Draws and saves what was measured."""
     figure, grid = plt.subplots(len(DRAWN), 2, figsize=(9.2, 7.2), layout="constrained", sharey=True)
     for axes, epsilon in zip(grid, DRAWN):
         for panel, column, label in zip(axes, (3, 4), ("passes over the rows", "hard thresholds")):
             for name, title in NAMES.items():
                 line = [row for row in rows if row[0] == title and row[1] in (epsilon, "") and row[2] != "default"]
-                panel.plot(
-                    [row[column] for row in line],
-                    [row[5] for row in line],
-                    "o-",
-                    color=COLOURS[name],
-                    ms=4,
-                    label=title,
-                )
+                x, y = [row[column] for row in line], [row[5] for row in line]
+                panel.plot(x, y, "o-", color=COLOURS[name], ms=4, label=title)
             if data == "rcv1_subset":  # in the other table the paper's losses are those of the zero model
-                panel.axhline(PUBLISHED[int(epsilon)], color=GREY, ls="--", lw=1)
+                level = PUBLISHED[int(epsilon)]
+                panel.axhline(level, color=GREY, ls="--", lw=1, label="DP-SCSG-HT in the paper, noise unsound")
             panel.set(xscale="log", xlabel=label)
             panel.xaxis.set_major_formatter("{x:g}")
-        if data == "rcv1_subset":
-            axes[0].annotate(
-                "DP-SCSG-HT as the paper prints it,\nwith unsound noise",
-                (0.42, PUBLISHED[int(epsilon)]),
-                (0, 26),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                fontsize=8,
-                color=GREY,
-                arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.7},
-            )
         axes[0].set_ylabel(f"validation loss, ε = {epsilon:g}")
     top = max(row[5] for row in rows if row[0] != NAMES["hard_thresholding"])
     grid[0, 0].set_ylim(0.95 * min(row[5] for row in rows), min(1.05 * top, 0.72))

@@ -299,9 +299,8 @@ class HardThresholding(BaseEstimator):
         return float(settings.n_iter * (3 if settings.step is None else 2 if settings.damped else 1))
 
     def n_thresholds(self, public: PublicFacts) -> int:
-        """How often weights are thresholded: once a step, and once more where it is damped."""
-        settings = self.settings(public)
-        return settings.n_iter * (2 if settings.damped else 1)
+        """How often weights are thresholded, once a step; shortening a step is not counted as one more."""
+        return self.settings(public).n_iter
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
         return signal_to_noise(public, releases[0].mechanism)
