@@ -143,15 +143,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "the intercept outside the bound of chosen features",
         "two-stage selection: the refit's bound counts the s features and forgets the constant column",
         "queries.py",
-        "(block.norms_on(chosen) ** 2 + a**2)",
-        "block.norms_on(chosen) ** 2",
+        "slopes[:, column] * np.hypot(block.norms_on(chosen), a)",
+        "slopes[:, column] * block.norms_on(chosen)",
         (_QUERIES + "TestWorstCases::test_clipped_gradient_on_a_support[squared-4.0-True-1]",),
     ),
     Mutant(
         "each class clipped apart, one record's noise",
         "one-vs-rest fits treated as if a record touched one class; it touches them all",
         "queries.py",
-        "norms = np.sqrt((slopes**2).sum(axis=1)) * np.hypot",
+        "norms = lengths_of(slopes) * np.hypot",
         "norms = np.abs(slopes).max(axis=1) * np.hypot",
         (_QUERIES + "TestWorstCases::test_clipped_gradient[l2-one vs rest-0.0-False-1]",),
     ),
@@ -203,6 +203,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "Sensitivity(linf=float(public.rows_per_unit))",
         "Sensitivity(linf=1.0)",
         (_QUERIES + "test_worst_case_of_quantile_scores",),
+    ),
+    Mutant(
+        "squares of tiny slopes underflow",
+        "a norm computed as the root of a sum of squares: 0 for what is far above a tiny clip, and nothing is clipped",
+        "queries.py",
+        "norms = lengths_of(slopes) * np",
+        "norms = np.sqrt((slopes**2).sum(axis=1)) * np",
+        (_QUERIES + "test_tiny_slopes_are_clipped_too[None]",),
     ),
     Mutant(
         "curvature's sensitivity without the square",
@@ -1336,6 +1344,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "if side < _plus(g - error, draw.sharpness):",
         (_FOLLOWING + "test_draws_have_the_law_of_the_exponential_mechanism[huber-vertices-in between]",),
     ),
+    Mutant(
+        "a change of level taken for no change of slopes",
+        "clipped slopes move when the clip does, and bounds on their sums with them",
+        "kernels.py",
+        "changed = abs(slope - before)",
+        "changed = 0.0 * abs(slope - before)",
+        (_FOLLOWING + "test_bounds_outlive_a_change_of_level[squared-vertices]",),
+    ),
     # --- noise that is not drawn ---
     Mutant(
         "listed lines are taken off twice",
@@ -1502,8 +1518,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "batches of a fixed size billed as Poisson ones",
         "TensorFlow Privacy's and Opacus's accountants run on shuffled or fixed-size batches",
         "events.py",
-        'if self.scheme == "without_replacement":',
-        'if self.scheme == "neither":',
+        'if self.scheme == "without_replacement" or self.rate == 1:',
+        'if self.scheme == "neither" or self.rate == 1:',
         (
             _SAMPLED
             + "TestEveryBatchWrittenOut::test_no_neighbours_cost_more_than_claimed[without_replacement-5-2-1-0.6]",

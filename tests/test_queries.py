@@ -734,6 +734,16 @@ def test_an_unclipped_gradient_is_the_gradient_of_the_mean_loss(loss: str, stora
     np.testing.assert_allclose(on, np.where(support, expected, 0.0), atol=1e-6)
 
 
+@pytest.mark.parametrize("support", [None, np.array([[True], [True]])])
+def test_tiny_slopes_are_clipped_too(support: np.ndarray | None) -> None:
+    """Slopes of 1e-170, whose squares underflow, at a clip of 1e-200."""
+    public = replace(PublicFacts.without_model(1, 2, 1), row_l2=1.0, row_linf=1.0, label=1.0)
+    rows = Rows(np.array([[0.6, 0.8]]), np.array([1e-170]))
+    gradient = ClippedGradient(np.zeros((2, 1)), 1e-200, "l2", 0.0, support, None if support is None else 1.0)
+    largest = np.abs(answer(gradient, rows, public)).max()
+    assert 0.79e-200 < largest <= 0.8e-200 * (1 + 1e-9) <= gradient.level(public)
+
+
 @pytest.mark.parametrize(("norm", "bound"), [("l2", 1.5), ("linf", 1.0)])
 def test_clipping_scales_a_row_and_keeps_its_direction(norm: Norm, bound: float) -> None:
     public = PublicFacts(1, 2, 1, Squared(), None, 1.5, 1.0, 100.0, False)

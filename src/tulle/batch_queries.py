@@ -15,7 +15,7 @@ from tulle.events import FloatArray
 from tulle.mechanisms import Sensitivity, SparseAnswer
 from tulle.order_statistics import Background
 from tulle.public import PublicFacts
-from tulle.queries import Query, clipped, counted, largest_margin, mean_moves
+from tulle.queries import Query, clipped, counted, largest_margin, lengths_of, mean_moves
 from tulle.rows import Block, Rows
 from tulle.weights import SparseWeights
 
@@ -105,8 +105,7 @@ class BatchGradient(Query):
 
     def _clip(self, slopes: FloatArray, block: Block, level: float) -> FloatArray:
         lengths = np.hypot(block.norms("l2"), self.intercept_value)
-        norms = np.sqrt((slopes**2).sum(axis=1)) * lengths * (1.0 + 2.0**-52 * self.weights.n_lines)
-        return clipped(slopes, norms, level)
+        return clipped(slopes, lengths_of(slopes) * lengths * (1.0 + 2.0**-52 * self.weights.n_lines), level)
 
 
 @dataclass(frozen=True, eq=False)

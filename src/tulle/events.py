@@ -161,8 +161,9 @@ class SampledGaussianEvent(Event):
         return GaussianEvent(self.noise).pure_epsilon()
 
     def dominating_pair(self) -> SampledGaussianPair:
-        if self.scheme == "without_replacement":
-            # The unit takes another row's place in the batch: the sum moves by the whole sensitivity.
+        if self.scheme == "without_replacement" or self.rate == 1:
+            # The unit takes another row's place in the batch: the sum moves by the whole sensitivity. (A batch of all
+            # rows is both, and this pair is the tamer one.)
             return SampledGaussianPair(self.gaussian_mu(), 0.0, self.rate)
         # The unit comes on top of the others: the sum moves by its own bound, in opposite directions for neighbours.
         per_record = self.gaussian_mu() / 2

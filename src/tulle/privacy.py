@@ -508,8 +508,8 @@ def calibrate(releases: Sequence[Release], budget: Budget) -> tuple[Release, ...
     Returns
     -------
     tuple of Release
-        `epsilon(result, budget.delta)` is at most `budget.epsilon`, and within one part in a million of it; within one
-        in two thousand where privacy losses are added up.
+        `epsilon(result, budget.delta)` is at most `budget.epsilon`, and within one part in a million of it; commonly
+        within one in two thousand, always within one in a hundred, where privacy losses are added up.
     """
     return _calibrated(tuple(releases), budget)
 

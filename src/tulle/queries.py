@@ -86,6 +86,15 @@ def largest_margin(public: PublicFacts, l1: float, l2: float, intercept_value: f
     return min((row * l2) if l2 else 0.0, (entry * l1) if l1 else 0.0)
 
 
+def lengths_of(rows: FloatArray) -> FloatArray:
+    """The ℓ2 norm of each row, also of entries whose squares underflow: what is too long must not look short."""
+    largest = np.abs(rows).max(axis=1)
+    if rows.shape[1] == 1:
+        return np.asarray(largest)
+    unit = np.where(largest > 0, largest, 1.0)
+    return np.asarray(largest * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1)))
+
+
 def clipped(slopes: FloatArray, norms: FloatArray, level: float) -> FloatArray:
     """Slopes scaled down where the norm of a row's contribution is above `level`."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -179,13 +188,13 @@ class ClippedGradient(Query):
         if self.norm == "linf":
             norms = np.abs(slopes).max(axis=1) * np.maximum(block.norms("linf"), a)
         elif self.support is None:
-            norms = np.sqrt((slopes**2).sum(axis=1)) * np.hypot(block.norms("l2"), a)
+            norms = lengths_of(slopes) * np.hypot(block.norms("l2"), a)
         else:
-            squares = np.zeros(block.n_rows)
+            parts = np.empty_like(slopes)
             for column in range(slopes.shape[1]):
                 chosen = np.flatnonzero(self.support[: len(self.weights) - bool(a), column])
-                squares += slopes[:, column] ** 2 * (block.norms_on(chosen) ** 2 + a**2)
-            norms = np.sqrt(squares)
+                parts[:, column] = slopes[:, column] * np.hypot(block.norms_on(chosen), a)
+            norms = lengths_of(parts)
         return norms * (1.0 + 2.0**-52 * self.weights.size)
 
 

@@ -206,7 +206,9 @@ class SparseBlock(Block):
     def __init__(self, matrix: Any, targets: FloatArray, active: npt.NDArray[np.bool_]) -> None:
         super().__init__(targets, active)
         self._borrowed = matrix.format == "csc"
+        # Made anew: what an array remembers of itself (no duplicates, in order) may be out of date.
         columns = sp.csc_array(matrix)
+        columns = sp.csc_array((columns.data, columns.indices, columns.indptr), shape=columns.shape)
         if columns.dtype != np.float64:
             columns, self._borrowed = columns.astype(np.float64), False
         if not columns.has_canonical_format:
@@ -221,8 +223,10 @@ class SparseBlock(Block):
             self._borrowed = False
         self._csc = columns
         # Batches are read row by row: from the given rows, or from a copy of that order made when it is first needed.
-        usable = matrix.format == "csr" and matrix.dtype == np.float64 and matrix.has_canonical_format
-        self._row_order = matrix if usable and not bad.any() else None
+        self._row_order = None
+        if matrix.format == "csr" and matrix.dtype == np.float64 and not bad.any():
+            given = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
+            self._row_order = given if given.has_canonical_format else None
         self._entry_bound = np.inf
         self._scratch: Scratch | None = None
         self._transposed = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
