@@ -11,7 +11,7 @@ demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
 
 test: .venv/extra-test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 audit: .venv/extra-plot
 	$(BIN)/python examples/audit_tulle.py

@@ -150,8 +150,8 @@ class StochasticHardThresholding(BaseEstimator):
         gradients are taken at the n_nonzero largest of them. The paper's is n_nonzero: what a step adds to any other
         weight is then forgotten, and small steps never get a feature in. None: five times n_nonzero.
     step : float or None, default=None
-        eta, > 0. None: as large as the known noise allows, so that all noise together moves a margin by about one unit
-        (classifiers) or one clip (regressions) in standard deviation, and no larger than is stable on independent
+        eta, > 0. None: as large as the known noise allows, so that all noise together moves a margin by about 1.4 units
+        (classifiers) or clips (regressions) in standard deviation, and no larger than is stable on independent
         features. That looks at no data; `damping` then shortens steps that would overshoot. Without privacy it starts
         from the reciprocal of the curvature along the first gradient.
     damping : float, default=0.05
