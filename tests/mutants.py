@@ -121,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "queries.py",
         "factor = np.where(norms <= level, 1.0, np.where(norms < np.inf, level / norms, 0.0))",
         "factor = np.where(norms < np.inf, np.minimum(1.0, level / np.maximum(norms, 1e-300)), 1.0)",
-        (_NEW + "test_a_slope_whose_square_overflows_is_clipped",),
+        (_NEW + "test_a_gradient_whose_norm_overflows_is_clipped",),
     ),
     Mutant(
         "one record that is not finite wipes out the answer",
@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "queries.py",
         "np.minimum(squares, bound)",
         "squares",
-        (_QUERIES + "TestNoNeighbourMovesFurther::test_curvature[squared-dense]",),
+        (_QUERIES + "test_curvature_of_a_row_beyond_the_bound_counts_as_the_bound",),
     ),
     # --- mechanisms ---
     Mutant(
@@ -1512,7 +1512,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "events.py",
         "per_record = self.gaussian_mu() / 2",
         "per_record = self.gaussian_mu() / 4",
-        (_SAMPLED + "TestAccountant::test_all_rows_are_a_plain_gaussian[poisson-0.01-1-1.0]",),
+        (_SAMPLED + "TestEveryBatchWrittenOut::test_no_neighbours_cost_more_than_claimed[poisson-5-2-1-0.6]",),
     ),
     Mutant(
         "batches of a fixed size billed as Poisson ones",

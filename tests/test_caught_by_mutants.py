@@ -39,18 +39,18 @@ def test_a_row_among_rows_that_pull_little_is_clipped_all_the_same() -> None:
 
 
 class Explosive(Squared):
-    """A loss of a user's own whose slope at large labels has a square beyond all floats."""
+    """A loss of a user's own whose slope at large labels makes a gradient beyond all floats."""
 
     def slope(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return np.where(targets > 0.5, 1e200, 0.0)[:, None] + 0.0 * margins
+        return np.where(targets > 0.5, 1.5e308, 0.0)[:, None] + 0.0 * margins
 
 
 @pytest.mark.parametrize("on_support", [False, True])
-def test_a_slope_whose_square_overflows_is_clipped(on_support: bool) -> None:
-    public = PublicFacts(5, 2, 1, Explosive(), None, 1.0, 1.0, 1.0, False)
+def test_a_gradient_whose_norm_overflows_is_clipped(on_support: bool) -> None:
+    public = PublicFacts(5, 2, 1, Explosive(), None, 2.0, 1.0, 1.0, False)
     support = np.ones((2, 1), dtype=bool) if on_support else None
-    query = ClippedGradient(np.zeros((2, 1)), 0.5, "l2", 0.0, support, 1.0 if on_support else None)
-    X = np.full((5, 2), 0.5)
+    query = ClippedGradient(np.zeros((2, 1)), 0.5, "l2", 0.0, support, 2.0 if on_support else None)
+    X = np.full((5, 2), 0.9)
     with np.errstate(all="ignore"):
         answers = [query.evaluate(Rows(X, y), public) for y in (np.zeros(5), np.eye(5)[0])]
     assert np.linalg.norm(answers[0] - answers[1]) <= query.sensitivity(public).l2 * (1 + 1e-9)

@@ -470,6 +470,14 @@ def test_worst_case_of_curvature(unit: int) -> None:
         assert 0.99 < attained(query, first, second, public, norm) <= ROUNDING
 
 
+def test_curvature_of_a_row_beyond_the_bound_counts_as_the_bound() -> None:
+    """The bound may be one for the features in play alone, and rows on them longer."""
+    public = PublicFacts(2, 2, 1, Squared(), None, 1.5, 1.5, LABEL, False)
+    rows = Rows(np.array([[1.5, 0.0], [0.0, 0.0]]), np.zeros(2))
+    found = Curvature(np.array([[1.0], [0.0]]), row_bound=0.5).evaluate(rows, public)
+    assert found[0, 0] == pytest.approx(0.5**2 / 2)
+
+
 # --- tightening ---
 
 
