@@ -456,4 +456,7 @@ class _Progress:
 
     def finish(self) -> None:
         self._context.call_on_fit_task_end(estimator=self._estimator)
-        self._show(self._done, end="\n")  # the last epoch of shuffled batches may be left unfinished
+        if self._done < self._total:  # the last epoch of shuffled batches may be left unfinished
+            self._show(self._done, end="")
+        if self._estimator.verbose:
+            print(file=sys.stderr)
