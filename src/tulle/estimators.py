@@ -431,8 +431,10 @@ class _Progress:
         self._done = 0
         self._start = time.monotonic()
         # How often a method asks can depend on estimated bounds; then callbacks are not told beforehand.
-        known = self._total if len(totals) == 1 else None
-        self._context = estimator._init_callback_context(task_name="fit", max_subtasks=known)
+        self._known = len(totals) == 1
+        self._context = estimator._init_callback_context(
+            task_name="fit", max_subtasks=self._total if self._known else None
+        )
         self._context.call_on_fit_task_begin(estimator=estimator)
         self._task: Any = None
 
@@ -456,7 +458,7 @@ class _Progress:
 
     def finish(self) -> None:
         self._context.call_on_fit_task_end(estimator=self._estimator)
-        if self._done < self._total:  # the last epoch of shuffled batches may be left unfinished
+        if self._done < self._total and self._known:  # the last epoch of shuffled batches may be left unfinished
             self._show(self._done, end="")
         if self._estimator.verbose:
             print(file=sys.stderr)
