@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, chi2, chi2_contingency, chisquare, expon, ks_2samp, kstest, norm, spearmanr
 
+import tulle.mechanisms
 from tulle import order_statistics
 from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import Gaussian, HardThreshold, Sensitivity, rounding_grid
+from tulle.mechanisms import Gaussian, HardThreshold, SampledGaussian, Sensitivity, SparseAnswer, rounding_grid
 from tulle.order_statistics import Background, dense_noisy_largest, noisy_largest
 from tulle.randomness import keyed_generator
 from tulle.weights import SparseWeights
@@ -770,3 +771,24 @@ def test_free_lines_that_are_not_listed_raise() -> None:
 def test_a_background_of_another_shape_raises() -> None:
     with pytest.raises(ValueError, match="does not go with"):
         noisy_largest(SparseWeights.zeros(9, 1), Background(np.zeros((8, 1))), 1.0, 2, 9, keyed_generator(0))
+
+
+def test_a_mechanism_leaves_noise_undrawn_where_every_line_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means far above the noise decide; of 20,000 lines few normals are drawn."""
+    n_lines, keep = 20_000, 10
+    means = np.zeros((n_lines + 1, 1))
+    large = np.arange(7, n_lines, n_lines // keep)[:keep]
+    means[large, 0], means[-1, 0] = 1e3, 5.0
+    listed = SparseWeights(np.arange(n_lines + 1), means, n_lines + 1)
+    mechanism = SampledGaussian(NoisePerSensitivity(1.0))
+    asked: list[int] = []
+    draw = tulle.mechanisms.dense_noisy_largest
+    monkeypatch.setattr(
+        tulle.mechanisms, "dense_noisy_largest", lambda *given: asked.append(len(given[0])) or draw(*given)
+    )
+    answer = mechanism.release(
+        SparseAnswer(listed), Sensitivity(l2=1.0), np.random.default_rng(0), HardThreshold(keep, n_lines)
+    )
+    assert asked == [n_lines + 1]
+    assert answer.lines.tolist() == [*large, n_lines]
+    assert np.abs(answer.values[:-1, 0] - 1e3).max() < 6

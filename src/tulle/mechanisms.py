@@ -31,7 +31,7 @@ from tulle.events import (
     SampledGaussianEvent,
 )
 from tulle.events import NoisePerSensitivity as Noise
-from tulle.order_statistics import Background, noisy_largest
+from tulle.order_statistics import Background, dense_noisy_largest, noisy_largest
 from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
 
@@ -43,6 +43,9 @@ _LEAST_SCALE = 1e-280
 
 _UNIT = Noise(1.0)
 _ONE_ROW = Sampling("poisson", 1, 1)
+
+# Where more lines are listed than this, and none is left out, it pays to look for those whose noise can matter.
+_MANY_LINES = 16384
 
 
 @dataclass(frozen=True)
@@ -333,7 +336,11 @@ class SampledGaussian(Gaussian):
         scale = self._scale(sensitivity.l2)
         if not self.lazy:
             return SparseWeights.from_dense(super().release(exact.to_dense(), sensitivity, generator, then))
-        kept = noisy_largest(exact.listed, exact.background, scale, then.keep, then.free_from, generator)
+        listed = exact.listed
+        if scale and len(listed.lines) == listed.n_lines > _MANY_LINES:
+            kept = dense_noisy_largest(listed.values, scale, then.keep, then.free_from, generator)
+        else:
+            kept = noisy_largest(listed, exact.background, scale, then.keep, then.free_from, generator)
         return SparseWeights(kept.lines, _rounded(kept.values, scale), kept.n_lines).pruned() if scale else kept
 
 
