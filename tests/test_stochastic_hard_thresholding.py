@@ -756,3 +756,18 @@ def test_it_learns(variant: Variant, kind: str) -> None:
     method = StochasticHardThresholding(variant)
     model = model_for(target_of(classes), 4.0, method, n_nonzero=3, bounds=Bounds(row_linf=1.0, label=4.0)).fit(X, y)
     assert model.score(X, y) > {"two": 0.8, "three": 0.6, "regression": 0.6}[kind]
+
+
+@pytest.mark.parametrize(
+    ("method", "stated"),
+    [
+        (StochasticHardThresholding(), True),
+        (StochasticHardThresholding(sampling="without_replacement"), True),
+        (StochasticHardThresholding(sampling="shuffled"), False),
+        (HardThresholding(), False),
+    ],
+)
+def test_the_report_says_where_the_promise_counts_on_secret_batches(method: Any, stated: bool) -> None:
+    X, y = problem("regression", n=200)[:2]
+    report = model_for("regression", 1.0, method).fit(X, y).privacy_
+    assert any("kept secret" in line for line in report.assumptions) == stated

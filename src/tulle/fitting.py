@@ -301,7 +301,7 @@ def _report(
             )
             for release in plan
         ),
-        assumptions=tuple(_assumptions(request, public, found, slack)),
+        assumptions=tuple(_assumptions(request, public, plan, found, slack)),
         who_saw_what=(
             "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "
             "bill left the part of the code that saw them.",
@@ -314,7 +314,9 @@ def _report(
     )
 
 
-def _assumptions(request: FitRequest, public: PublicFacts, found: dict[str, float], slack: float) -> list[str]:
+def _assumptions(
+    request: FitRequest, public: PublicFacts, plan: Plan, found: dict[str, float], slack: float
+) -> list[str]:
     def origin(name: str) -> str:
         if name in found:
             return "estimated privately"
@@ -335,6 +337,12 @@ def _assumptions(request: FitRequest, public: PublicFacts, found: dict[str, floa
         "The numbers of rows and features, the settings and the bounds are public. What was done to the rows before "
         "fit (scaling, word weights, choosing features or settings by looking at them) is not covered."
     )
+    schemes = {release.mechanism.sampling.scheme for release in plan if release.mechanism.sampling is not None}
+    if private and schemes - {"shuffled"}:
+        lines.append(
+            "Answers are about random batches of rows. Which rows a batch held, and how many, was kept secret, and the "
+            "promise counts on it."
+        )
     if private:
         lines.append(
             f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ (released values lie "
