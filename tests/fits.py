@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
+from sklearn.base import clone
 
 import tulle.fitting
 from tulle import Bounds, Budget, SparseClassifier, SparseRegressor
@@ -212,3 +213,14 @@ def run_without_noise(method: Any, public: PublicFacts, X: Any, targets: Array) 
     weights = method.run(curator.ask, public)
     curator.settle()
     return weights
+
+
+def assert_storage_does_not_matter(model: Any, X: Array, y: Array) -> None:
+    """The same model from rows stored in other ways, noise included."""
+    dense = clone(model).fit(X, y)
+    assert np.any(dense.coef_)
+    for convert in (sp.csr_array, sp.csc_array, np.asfortranarray):
+        other = clone(model).fit(convert(X), y)
+        np.testing.assert_array_equal(other.support_, dense.support_)
+        np.testing.assert_allclose(other.coef_, dense.coef_, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=0, atol=1e-9)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_rows import CLIPPINGS, STORAGES, D, K, N, collect
+from test_rows import CLIPPINGS, STORAGES, D, K, N, block_size, collect  # noqa: F401 (an autouse fixture)
 
-from tulle import rows as rows_module
 from tulle.rows import Block, DenseBlock, Rows, SparseBatch, SparseBlock
 from tulle.walk import Walk
 from tulle.weights import SparseWeights
@@ -39,14 +38,6 @@ def X() -> np.ndarray:
     X = np.round(rng.normal(size=(N, D)) * 8) / 8 * (rng.random((N, D)) < 0.5)
     X[[4, 11]], X[:, 6] = 0.0, 0.0
     return X
-
-
-@pytest.fixture(params=["one block", "many blocks"], autouse=True)
-def block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of this file runs with the usual blocks and with blocks of three rows, or of four entries."""
-    if request.param == "many blocks":
-        monkeypatch.setattr(rows_module, "_DENSE_BLOCK_BYTES", 3 * 8 * D)
-        monkeypatch.setattr(rows_module, "_SPARSE_PART_ENTRIES", 4)
 
 
 ACTIVE = np.random.default_rng(3).random(N) < 0.7

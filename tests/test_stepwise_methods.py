@@ -14,13 +14,13 @@ from typing import Any
 import fits
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from fits import (
     BOUNDS,
     COORDINATE_DESCENT,
     FRANK_WOLFE,
     D,
     RecordingCurator,
+    assert_storage_does_not_matter,
     estimator_for,
     facts,
     model_for,
@@ -142,13 +142,7 @@ def test_dense_csr_and_csc_give_the_same_weights(method: Any, parameters: dict[s
         n_nonzero=D,
         random_state=3,
     )
-    dense = clone(model).fit(X, y)
-    assert np.any(dense.coef_)
-    for convert in (sp.csr_array, sp.csc_array, np.asfortranarray):
-        other = clone(model).fit(convert(X), y)
-        np.testing.assert_array_equal(other.support_, dense.support_)
-        np.testing.assert_allclose(other.coef_, dense.coef_, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=0, atol=1e-9)
+    assert_storage_does_not_matter(model, X, y)
 
 
 # --- sparsity --------------------------------------------------------------------------------------------------------

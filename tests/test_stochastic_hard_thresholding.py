@@ -18,7 +18,16 @@ import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fits import Array, RecordingCurator, estimator_for, model_for, problem, slopes_of, target_of
+from fits import (
+    Array,
+    RecordingCurator,
+    assert_storage_does_not_matter,
+    estimator_for,
+    model_for,
+    problem,
+    slopes_of,
+    target_of,
+)
 from scipy.stats import chi2_contingency, chisquare, geom, ks_2samp
 from sklearn.base import clone
 from test_order_statistics import CHEAP_ORDER
@@ -357,13 +366,7 @@ def test_dense_csr_and_csc_give_the_same_weights(
     method = StochasticHardThresholding(variant, lazy_noise=lazy)
     bounds = Bounds(row_l2=1.5, row_linf=0.8, label=1.0)
     model = model_for(target_of(n_classes), epsilon, method, bounds=bounds, n_nonzero=3, random_state=3)
-    dense = clone(model).fit(X, y)
-    assert np.any(dense.coef_)
-    for convert in (sp.csr_array, sp.csc_array, np.asfortranarray):
-        other = clone(model).fit(convert(X), y)
-        np.testing.assert_array_equal(other.support_, dense.support_)
-        np.testing.assert_allclose(other.coef_, dense.coef_, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=0, atol=1e-9)
+    assert_storage_does_not_matter(model, X, y)
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_array], ids=["dense", "csr"])
