@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import sys
 import time
 import warnings
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +26,7 @@ from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
 from tulle.privacy import Budget, PrivacyWarning
 from tulle.rows import Rows
+from tulle.synthetic import SyntheticData
 
 Seed = int | np.random.RandomState | np.random.Generator | None
 
@@ -39,8 +42,9 @@ _PARAMETERS = """
         Non-zero weights (per class where there are more than two), at least 1. None: what the method says, for "auto"
         n / (2 log d), or n mu / 60 on dense features of equal size, with mu the budget's Gaussian parameter.
     method : str or object, default="auto"
-        The algorithm: "auto" chooses from public quantities alone, "screen_refine", "hard_thresholding", "frank_wolfe",
-        "coordinate_descent" or "two_stage"; an object of `tulle.methods` carries its own parameters.
+        The algorithm: "auto" chooses from public quantities alone, "screen_refine", "hard_thresholding",
+        "stochastic_hard_thresholding", "frank_wolfe", "coordinate_descent", "knowledge_transfer" or "two_stage"; an
+        object of `tulle.methods` carries its own parameters.
     loss : str or `tulle.losses.Loss`, default="{loss}"
         {losses}
     bounds : Bounds or None, default=None
@@ -65,6 +69,9 @@ _PARAMETERS = """
     intercept_ : {intercept_shape}
     support_ : array of int
         The features with a non-zero weight.
+    teacher_coef_, teacher_intercept_ : as coef_ and intercept_
+        What `release_synthetic` answers with: the private teacher behind the model for "knowledge_transfer", which may
+        have more weights than the model; the model itself for all other methods.
     n_iter_ : int
         Iterations of the method.
     n_passes_ : float
@@ -154,6 +161,9 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
         self.privacy_ = fitted.privacy
         self.coef_, self.intercept_ = self._shaped(fitted.weights)
+        self.teacher_coef_, self.teacher_intercept_ = self.coef_, self.intercept_
+        if fitted.teacher is not None:
+            self.teacher_coef_, self.teacher_intercept_ = self._shaped(fitted.teacher)
         self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
 
     def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
@@ -191,12 +201,53 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _margins(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
-        weights = np.atleast_2d(self.coef_.toarray() if sp.issparse(self.coef_) else self.coef_)
+        return self._margins_of(self._checked(X, reset=False), self.coef_, self.intercept_)
+
+    def _margins_of(self, X: Any, coef: Any, intercept: Any) -> FloatArray:
+        weights = np.atleast_2d(coef.toarray() if sp.issparse(coef) else coef)
         if self.bounds is not None and self.bounds.normalise:
-            return self._margins_of_normalised(X, np.vstack([weights.T, np.atleast_1d(self.intercept_)]))
+            return self._margins_of_normalised(X, np.vstack([weights.T, np.atleast_1d(intercept)]))
         support = np.flatnonzero(np.any(weights != 0, axis=0))
-        return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(self.intercept_)
+        return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(intercept)
+
+    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
+        """What is predicted for rows of these margins."""
+        raise NotImplementedError
+
+    def release_synthetic(self, X_public: Any) -> SyntheticData:
+        """The private teacher's answers on public features, as a data set that may be published.
+
+        Answers are a function of what the fit released and of `X_public`, so any number of them on any public features
+        costs nothing more than the fit did.
+
+        Parameters
+        ----------
+        X_public : array or sparse array of shape (m, d)
+            Features that are public already, or drawn without looking at private rows. Never private rows: they are
+            part of the data set.
+
+        Returns
+        -------
+        SyntheticData
+            With `X`, `y`, `margins`, the report `privacy`, and `save`.
+        """
+        check_is_fitted(self)
+        if math.isinf(self.privacy_.epsilon):
+            raise ValueError(
+                "nothing is proved for this fit, and its answers may reveal any row that it was trained on; fit with "
+                "an epsilon, and with a sound variant of the method"
+            )
+        X = self._checked(X_public, reset=False)
+        margins = self._margins_of(X, self.teacher_coef_, self.teacher_intercept_)
+        report = replace(
+            self.privacy_,
+            assumptions=(
+                *self.privacy_.assumptions,
+                f"This is a data set of {X.shape[0]:,} rows. Its features were given as public and are not protected. "
+                "Its targets are the fitted teacher's answers on them: a function of what the fit released.",
+            ),
+        )
+        return SyntheticData(X, self._answers(margins), margins, report)
 
     def _margins_of_normalised(self, X: Any, weights: FloatArray) -> FloatArray:
         """Rows to predict for are normalised as the rows of the fit were; a model of other rows would be meant else."""
@@ -330,7 +381,9 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of each row."""
-        margins = self._margins(X)
+        return self._answers(self._margins(X))
+
+    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
         chosen = (margins[:, 0] > 0).astype(int) if len(self.classes_) == 2 else margins.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
@@ -402,7 +455,9 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
 
     def predict(self, X: Any) -> FloatArray:
         """The predicted target of each row."""
-        margins = self._margins(X)
+        return self._answers(self._margins(X))
+
+    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
         return np.asarray(resolve_loss(self.loss, "regression").mean(margins)[:, 0])
 
 

@@ -71,6 +71,11 @@ class FitRequest:
         return 0.0 if self.budget is None else self.budget.delta
 
     @property
+    def published(self) -> bool:
+        """Whether the noise is the paper's: asked for, or all that the method has."""
+        return self.calibration == "published" or bool(getattr(self.method, "only_published", False))
+
+    @property
     def wanted(self) -> tuple[str, ...]:
         """The bounds that must be estimated: needed, and neither declared nor implied."""
         if self.budget is None:
@@ -101,8 +106,9 @@ class FitRequest:
             label=known.label,
             fit_intercept=self.fit_intercept,
             rows_per_unit=self.bounds.rows_per_person,
-            as_published=self.calibration == "published",
+            as_published=self.published,
             estimated=bool(self.wanted),
+            normalised=known.normalise,
         )
         return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
 
@@ -110,7 +116,7 @@ class FitRequest:
         """The plan with its noise: calibrated, the paper's, or none."""
         if public.budget is None:
             releases = tuple(release.scaled(0.0) for release in self.method.releases(public))
-        elif self.calibration == "published":
+        elif self.published:
             releases = self.method.published(public, public.budget)
         else:
             releases = calibrate(self.method.releases(public), public.budget)
@@ -119,9 +125,11 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept."""
+    """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` is what
+    they were learnt from, where the method has one."""
 
     weights: FloatArray
+    teacher: FloatArray | None
     n_iter: int
     n_passes: float
     n_thresholds: int
@@ -184,10 +192,11 @@ def run_fit(
     public, plan = clip_and_plan(request, rows, X.shape, found)
     confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
     weights, rounding = run_plan(request, public, plan, rows, generator, witness)
+    teacher, weights = _taught(request, public, weights)
     report = _report(request, plan, public, found, scout.rounding + rounding)
     method = request.method
     thresholds = getattr(method, "n_thresholds", lambda public: 0)(public)
-    return Fitted(weights, method.n_iterations(public), method.n_passes(public), thresholds, report)
+    return Fitted(weights, teacher, method.n_iterations(public), method.n_passes(public), thresholds, report)
 
 
 def clip_and_plan(
@@ -215,6 +224,14 @@ def run_plan(
     return weights, analyst.rounding
 
 
+def _taught(request: FitRequest, public: PublicFacts, weights: FloatArray) -> tuple[FloatArray | None, FloatArray]:
+    """The teacher's weights, if there is one, and the model's. No row is in reach: this is post-processing."""
+    teach = getattr(request.method, "teach", None)
+    if teach is None or request.published:
+        return None, weights
+    return weights, teach(weights, public)
+
+
 def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
     if groups is None:
         return None
@@ -231,9 +248,13 @@ def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float)
     if request.budget is not None and (failed or promise > request.budget.epsilon * (1 + 1e-9)):
         conditions = f" Its theorem does not apply here: {'; '.join(failed)}." if failed else ""
         only = "only " if promise > request.budget.epsilon else ""
+        proves = f"proves {only}epsilon = {promise:.4g} at delta = {request.delta:g}"
+        if math.isinf(promise):
+            proves = "proves nothing: the fit is not private"
+        elif request.calibration == "published":
+            proves += "; use calibration='rigorous' for noise that keeps the promise"
         warnings.warn(
-            f"the published noise for epsilon = {request.budget.epsilon:g} proves {only}epsilon = {promise:.4g} at "
-            f"delta = {request.delta:g}; use calibration='rigorous' for noise that keeps the promise.{conditions}",
+            f"the published noise for epsilon = {request.budget.epsilon:g} {proves}.{conditions}",
             PrivacyWarning,
             stacklevel=_USER + 1,
         )
@@ -259,7 +280,7 @@ def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float)
 def _failed_conditions(request: FitRequest, shape: tuple[int, int]) -> tuple[str, ...]:
     """Side conditions that the published noise needs and that do not hold, where its paper has any."""
     conditions = getattr(request.method, "failed_conditions", None)
-    if request.calibration != "published" or request.budget is None or conditions is None:
+    if not request.published or request.budget is None or conditions is None:
         return ()
     failed: tuple[str, ...] = conditions(possible_publics(request, shape)[0], request.budget)
     return failed
@@ -288,7 +309,7 @@ def _report(
         delta=delta,
         asked=None if budget is None else (budget.epsilon, budget.delta),
         method=request.method.describe(public),
-        calibration="none" if budget is None else request.calibration,
+        calibration="none" if budget is None else "published" if request.published else "rigorous",
         accountant="none" if budget is None else accountant,
         unit=f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
         bill=tuple(
@@ -323,7 +344,8 @@ def _assumptions(
         return "declared" if getattr(request.bounds, name) is not None else "implied"
 
     private = request.budget is not None
-    lines = []
+    failed = _failed_conditions(request, (public.n_rows, public.n_features))
+    lines = [f"The theorem behind the published noise does not apply: {'; '.join(failed)}."] if failed else []
     if private:
         rows = "normalised to" if request.bounds.normalise else "clipped to"
         lines.append(

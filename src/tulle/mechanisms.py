@@ -644,6 +644,33 @@ class Exact(Mechanism):
         return exact
 
 
+@dataclass(frozen=True)
+class NoiseWithoutProof(Mechanism):
+    """exact + N(0, σ²), σ = noise × a sensitivity that a paper claims and that does not hold. Nothing is promised.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    claimed : float
+        The paper's sensitivity, >= 0.
+    """
+
+    claimed: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return "Gaussian noise without a proof"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        return ExposedEvent(), 1
+
+    def release(
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> FloatArray:
+        return exact + self.noise.value * self.claimed * generator.standard_normal(exact.shape)
+
+
 def rounding_grid(scale: float) -> float:
     """A power of two between 1/8 and 1/4 of the noise scale (1/8 included)."""
     return 2.0 ** (math.ceil(math.log2(scale)) - 3)

@@ -33,6 +33,8 @@ class PublicFacts:
     as_published : bool
         Whether to run the algorithm with the noise that its paper prints: sensitivities then do not shrink with the
         public weights, and nothing is asked that the paper does not ask.
+    normalised : bool
+        Whether every row was scaled to the length row_l2.
     """
 
     n_rows: int
@@ -47,6 +49,7 @@ class PublicFacts:
     rows_per_unit: int = 1
     as_published: bool = False
     estimated: bool = False
+    normalised: bool = False
 
     @classmethod
     def without_model(cls, n_rows: int, n_features: int, rows_per_unit: int) -> PublicFacts:

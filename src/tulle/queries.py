@@ -639,15 +639,23 @@ class Minimiser(Query):
         average curvature: half a percent of its variance. It is never below eight times what rounding can make of the
         gradient's sum, which is n contributions added up by parts.
         """
+        if math.isinf(self._gradient_moves(public)):  # nothing is to be hidden
+            return self._rounding(public)
+        n = public.n_rows
+        typical = self.penalty + n * self._curvature(public) * self.row_bound**2 / max(len(self.centre), 1)
+        hidden = 0.1 * self._gradient_moves(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
+        return max(self._rounding(public), hidden * self.penalty / typical)
+
+    def _rounding(self, public: PublicFacts) -> float:
+        """Eight times what rounding can make of the gradient's sum; of one with contributions of length 1, without
+        privacy."""
         n = public.n_rows
         additions = PART_ROWS + math.ceil(n / PART_ROWS) + len(self.centre) + 8
         rounding = 8 * additions * 2.0**-53 * n
-        if math.isinf(self._gradient_moves(public)):  # nothing is to be hidden
+        if math.isinf(self._gradient_moves(public)):
             return rounding
-        typical = self.penalty + n * self._curvature(public) * self.row_bound**2 / max(len(self.centre), 1)
-        hidden = 0.1 * self._gradient_moves(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
         slope = self.slope_clip + (public.label if public.label < math.inf else 0.0)
-        return max(rounding * slope * self.row_bound, hidden * self.penalty / typical)
+        return rounding * slope * self.row_bound
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         square = self._curvature(public) * self.row_bound**2
@@ -665,7 +673,10 @@ class Minimiser(Query):
     def size(self, public: PublicFacts) -> float:
         return float(np.linalg.norm(self.centre)) + public.n_rows * self.slope_clip * self.row_bound / self.penalty
 
-    def evaluate(self, rows: Rows, public: PublicFacts) -> Any:
+    def evaluate(self, rows: Rows, public: PublicFacts) -> PenalisedSum:
+        return self._objective(rows, public, self._tolerance(public))
+
+    def _objective(self, rows: Rows, public: PublicFacts, tolerance: float) -> PenalisedSum:
         parts: list[Part] = []
         for block in rows.blocks:
             features = _clipped_rows(block, self.features, self.intercept_value, self.row_bound, self.mixing)
@@ -682,8 +693,42 @@ class Minimiser(Query):
             row_bound=self.row_bound,
             penalty=self.penalty,
             centre=self.centre,
-            tolerance=self._tolerance(public),
+            tolerance=tolerance,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher(Query):
+    """A penalised minimiser itself, as a vector to which noise may be added.
+
+    The objective F is a sum over rows, each with a gradient of length at most G, plus (penalty / 2) |theta - centre|².
+    Between neighbours the gradients of F and F' differ by at most 2 G k at every theta, k rows per unit. F is
+    penalty-strongly convex on a fixed space, so |theta* - theta'*| <= 2 G k / penalty: the features are public, and no
+    row can swap them. The solver stops where |grad F| <= tolerance, within tolerance / penalty of theta*, on both data
+    sets; a quarter more is for a gradient computed in floats.
+
+    Parameters
+    ----------
+    problem : Minimiser
+    """
+
+    problem: Minimiser
+
+    def _tolerance(self, public: PublicFacts) -> float:
+        """A millionth of what a row can do, and no less than what rounding allows."""
+        rounding, moves = self.problem._rounding(public), self.problem._gradient_moves(public)
+        return rounding if math.isinf(moves) else max(rounding, 1e-6 * moves)
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        moves = self.problem._gradient_moves(public) + 2.5 * self._tolerance(public)
+        return Sensitivity(l2=moves / self.problem.penalty)
+
+    def size(self, public: PublicFacts) -> float:
+        return self.problem.size(public)
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        objective = self.problem._objective(rows, public, self._tolerance(public))
+        return objective.minimise(np.zeros(objective.shape))[:, None]
 
 
 def _clipped_rows(
@@ -783,6 +828,27 @@ class SecondMoments(Query):
         matrix = np.zeros((line[-1] + 1, line[-1] + 1))
         matrix[line, column] = answer[:, 0] / np.where(line == column, 1.0, math.sqrt(2))
         return np.asarray(np.triu(matrix) + np.triu(matrix, 1).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Known(Query):
+    """Values that are known already, to have noise drawn on them. No row is looked at, so nothing moves.
+
+    Parameters
+    ----------
+    values : array of shape (lines, columns)
+    """
+
+    values: FloatArray
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        return Sensitivity(l1=0.0, l2=0.0, linf=0.0)
+
+    def size(self, public: PublicFacts) -> float:
+        return float(np.linalg.norm(self.values))
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        return self.values.copy()
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from tulle.methods.auto import Auto
 from tulle.methods.coordinate_descent import CoordinateDescent
 from tulle.methods.frank_wolfe import FrankWolfe
 from tulle.methods.hard_thresholding import HardThresholding
+from tulle.methods.knowledge_transfer import KnowledgeTransfer
 from tulle.methods.screen_refine import ScreenRefine
 from tulle.methods.stochastic_hard_thresholding import StochasticHardThresholding
 from tulle.methods.two_stage import TwoStage
@@ -22,6 +23,7 @@ __all__ = [
     "CoordinateDescent",
     "FrankWolfe",
     "HardThresholding",
+    "KnowledgeTransfer",
     "Method",
     "ScreenRefine",
     "StochasticHardThresholding",
@@ -50,7 +52,11 @@ class Method(Protocol):
         ...
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
-        """The weights, of shape (features + 1, outputs); the last line is the intercept (0 without one)."""
+        """The weights, of shape (features + 1, outputs); the last line is the intercept (0 without one).
+
+        A method with a hook ``teach(weights, public)`` returns its teacher's: the hook makes the model of them, as
+        post-processing, after the last question.
+        """
         ...
 
     def describe(self, public: PublicFacts) -> str:
@@ -78,6 +84,7 @@ METHODS: dict[str, type[Method]] = {
     "stochastic_hard_thresholding": StochasticHardThresholding,
     "frank_wolfe": FrankWolfe,
     "coordinate_descent": CoordinateDescent,
+    "knowledge_transfer": KnowledgeTransfer,
 }
 
 

@@ -27,13 +27,20 @@ from sklearn.base import BaseEstimator
 
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.losses import Squared, certified_convex, of_one_output
-from tulle.mechanisms import Gaussian, HardThreshold, Mechanism, ObjectivePerturbation, TopK
+from tulle.losses import Squared, of_one_output
+from tulle.mechanisms import HardThreshold, TopK
 from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
 from tulle.methods.parameters import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
+from tulle.methods.refinement import (
+    Refinement,
+    check_convex,
+    gaussian,
+    perturbation,
+    refinement_of_share,
+)
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Curvature, Magnitudes, Minimiser, SecondMoments, Step
+from tulle.queries import ClippedGradient, Curvature, Magnitudes, SecondMoments, Step
 
 _RANGES: dict[str, Range] = {
     "screening_share": SHARE,
@@ -46,35 +53,12 @@ _RANGES: dict[str, Range] = {
     "centre": NOT_NEGATIVE,
 }
 
-# A penalty of a twentieth of what one row can add to the curvature is as good as none, and a smaller one makes the
-# problem ill-conditioned for nothing.
-_LARGEST_DETERMINANT = 3.0
-
 # In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
 # the bound are scaled down to it.
 _RESCALE_INTERCEPT, _RESCALE_BOUND = 0.5, 2.5
 # The part of epsilon that the rescaling's determinant may cost, and how its noise is divided.
 _RESCALE_DETERMINANT = 0.02
 _SPREAD_PART = 0.25
-
-
-@dataclass(frozen=True)
-class Refinement:
-    """The public constants of one objective perturbation."""
-
-    slope_clip: float
-    row_bound: float  # the constant column included
-    penalty: float
-    log_determinant: float
-    intercept_value: float
-
-    def minimiser(
-        self, features: npt.NDArray[np.intp], centre: FloatArray, output: int, mixing: FloatArray | None = None
-    ) -> Minimiser:
-        """The question that goes with them."""
-        return Minimiser(
-            features, self.slope_clip, self.row_bound, self.penalty, centre, self.intercept_value, mixing, output
-        )
 
 
 @dataclass(frozen=True)
@@ -197,7 +181,7 @@ class ScreenRefine(BaseEstimator):
         both = 1 - settings.start_share - settings.rescale_share
         screening, refining = settings.screening_share * both, (1 - settings.screening_share) * both
         # All releases together cost a sum of mu² of about 1 in the wanted parts; see HardThresholding.releases.
-        plan = [Release("start", _gaussian(settings.start_share), 1)] if settings.start_share else []
+        plan = [Release("start", gaussian(settings.start_share), 1)] if settings.start_share else []
         if settings.selection:
             noise = NoisePerSensitivity(math.sqrt(public.n_nonzero * outputs / screening))
             rooms = Counter(self._room(public, settings, number) for number in range(rounds))
@@ -206,16 +190,16 @@ class ScreenRefine(BaseEstimator):
                 Release(name, TopK(noise, room, outputs), count) for name, (room, count) in zip(names, rooms.items())
             ]
         else:
-            plan.append(Release("screen", _gaussian(screening / rounds), rounds))
+            plan.append(Release("screen", gaussian(screening / rounds), rounds))
         each = refining / (rounds * outputs)
         if self.refinement == "statistics":
-            plan.append(Release("moments", _gaussian(each), rounds))
+            plan.append(Release("moments", gaussian(each), rounds))
         else:
-            plan.append(Release("refine", _perturbation(settings.refine, each, public), rounds * outputs))
+            plan.append(Release("refine", perturbation(settings.refine, each, public), rounds * outputs))
         if settings.rescale is not None:
             each = settings.rescale_share / outputs
-            plan.append(Release("spread", _gaussian(_SPREAD_PART * each), outputs))
-            rescale = _perturbation(settings.rescale, (1 - _SPREAD_PART) * each, public)
+            plan.append(Release("spread", gaussian(_SPREAD_PART * each), outputs))
+            rescale = perturbation(settings.rescale, (1 - _SPREAD_PART) * each, public)
             plan.append(Release("rescale", rescale, outputs))
         return tuple(plan)
 
@@ -390,7 +374,7 @@ class ScreenRefine(BaseEstimator):
                 share = min(0.15, share * (0.18 / max(scarcity, 1e-12)) ** 0.25)
         a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
         uses = rounds * public.loss.n_outputs
-        return self._constants(public, tau, math.hypot(bound, a), a, share / uses)
+        return refinement_of_share(public, tau, math.hypot(bound, a), a, share / uses)
 
     def _rescaling(self, public: PublicFacts) -> Refinement:
         binary = of_one_output(public.loss)
@@ -398,18 +382,7 @@ class ScreenRefine(BaseEstimator):
         tau = binary.default_clip(public.label) * (2 if binary.kind == "classification" else 1)
         b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
         bound = math.hypot(_RESCALE_BOUND, b)
-        return self._constants(public, tau, bound, b, _RESCALE_DETERMINANT / public.loss.n_outputs)
-
-    @staticmethod
-    def _constants(public: PublicFacts, tau: float, bound: float, a: float, share: float) -> Refinement:
-        """A refinement whose determinant costs `share` of epsilon, or as much as is of use, whatever the bounds are."""
-        unit = bound**2 if bound < math.inf else 1.0
-        if public.budget is None:
-            return Refinement(tau, bound, 0.1 * unit, 0.0, a)
-        log_determinant = min(share * public.budget.epsilon, _LARGEST_DETERMINANT)
-        curvature = of_one_output(public.loss).curvature_within(tau, public.label)
-        penalty = curvature * unit / math.expm1(log_determinant / public.rows_per_unit)
-        return Refinement(tau, bound, penalty, log_determinant, a)
+        return refinement_of_share(public, tau, bound, b, _RESCALE_DETERMINANT / public.loss.n_outputs)
 
     def _room(self, public: PublicFacts, settings: Settings, number: int) -> int:
         few, more = divmod(public.n_nonzero, settings.rounds)
@@ -428,11 +401,7 @@ class ScreenRefine(BaseEstimator):
             raise ValueError(f"{name}(refinement=...) must be 'objective' or 'statistics', got {self.refinement!r}")
         if self.refinement == "statistics" and not isinstance(public.loss, Squared):
             raise ValueError(f"{name}(refinement='statistics') needs loss='squared', not {public.loss!r}")
-        if not certified_convex(public.loss):
-            raise ValueError(
-                f"{name} rests on the convexity of the loss in one margin at a time, which is not known of "
-                f"{public.loss!r}; use method='hard_thresholding', or loss='squared_hinge' for several classes"
-            )
+        check_convex(self, public)
 
     # --- for the report and for warnings ---
 
@@ -461,16 +430,3 @@ class ScreenRefine(BaseEstimator):
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
         screening = next(release for release in releases if release.name in ("screen", "select"))
         return signal_to_noise(public, screening.mechanism)
-
-
-def _gaussian(square: float) -> Mechanism:
-    """Gaussian noise that costs mu² = `square`."""
-    return Gaussian(NoisePerSensitivity(math.sqrt(1 / square)))
-
-
-def _perturbation(constants: Refinement, square: float, public: PublicFacts) -> Mechanism:
-    """Objective perturbation that costs about mu² = `square` beside its determinant."""
-    noise = NoisePerSensitivity(math.sqrt(1 / square))
-    return ObjectivePerturbation(
-        noise, constants.log_determinant, of_one_output(public.loss).one_sided, public.rows_per_unit
-    )

@@ -12,7 +12,8 @@ from tulle.events import NoisePerSensitivity
 from tulle.losses import of_one_output
 from tulle.mechanisms import ObjectivePerturbation, TopK
 from tulle.methods.geometry import kept_row_norm
-from tulle.methods.screen_refine import Refinement, ScreenRefine
+from tulle.methods.refinement import Refinement, refinement_of_share
+from tulle.methods.screen_refine import ScreenRefine
 from tulle.privacy import Budget, Release, is_number
 from tulle.public import PublicFacts
 
@@ -61,7 +62,7 @@ class TwoStage(ScreenRefine):
         factor = max(self.constant * public.n_nonzero, 4.0 * public.loss.n_outputs * public.rows_per_unit)
         budget = public.budget
         share = 0.0 if budget is None else public.rows_per_unit * math.log1p(budget.epsilon / factor) / budget.epsilon
-        return self._constants(public, tau, math.hypot(bound, a), a, share)
+        return refinement_of_share(public, tau, math.hypot(bound, a), a, share)
 
     def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
         """Pure composition of the s choices, and the Gaussian linear term of the paper's theorem 2, for half each."""

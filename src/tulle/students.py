@@ -1,0 +1,186 @@
+"""Students: models that learn from a private teacher's answers on public features.
+
+All of it is post-processing. A student sees released weights, public rows and public figures, and nothing that it does
+costs any privacy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import clone, is_classifier
+
+from tulle.events import FloatArray
+from tulle.losses import Huber, Logistic, Loss, Squared
+
+# The mean of a target and its derivative, as functions of the margin, for losses with a natural link.
+_NATURAL: dict[type[Loss], Any] = {
+    Squared: (lambda m: m, np.ones_like),
+    Huber: (lambda m: m, np.ones_like),
+    Logistic: (expit, lambda m: expit(m) * expit(-m)),
+}
+
+# A Hessian of this many parameters is taken apart in about three seconds.
+LARGEST_UNSHRUNK = 2000
+
+_NEWTON_STEPS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class Shrinkage:
+    """What made a released teacher too short, and how noisy it is. All of it is public.
+
+    Attributes
+    ----------
+    loss : Loss
+        Of one output.
+    slope_clip : float
+        Where slopes were cut.
+    row_bound : float
+        What rows were scaled down to.
+    penalty : float
+        lambda: the ridge's penalty for a *mean* of losses.
+    noise_on_slopes, noise_on_weights : float
+        Standard deviations, per coordinate, of what was added to the objective's gradient (a mean over rows), and to
+        its minimiser.
+    spread : float
+        Variance of a target about its mean, over the loss's curvature: 1 for logistic labels. For the sampling error.
+    n_rows : int
+    """
+
+    loss: Loss
+    slope_clip: float
+    row_bound: float
+    penalty: float
+    noise_on_slopes: float
+    noise_on_weights: float
+    spread: float
+    n_rows: int
+
+
+def can_unshrink(loss: Loss, parameters: int) -> bool:
+    """Whether `unshrunk` knows the loss and can afford that many parameters."""
+    return type(loss) in _NATURAL and parameters <= LARGEST_UNSHRUNK
+
+
+def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
+    """The weights behind a penalised, clipped and noisy teacher, given public rows of the same kind.
+
+    At the teacher, whose row i was scaled by d_i to the margin m_i, the mean of d_i x_i slope(m_i, y_i) and
+    lambda theta add up to 0. A slope is linear in the target, slope = A_i - B_i y_i; cut slopes too, for labels 0 and
+    1. So
+
+        mean(d_i B_i x_i y_i) = mean(d_i A_i x_i) + lambda theta .
+
+    The right side can be worked out on public rows. The left side is on average mean(d_i B_i x_i mu(<x_i, w>)) for the
+    w that is wanted, mu the mean of a target. So w is fitted to the right side, as a generalised linear model is fitted
+    to its sufficient statistics, with a ridge that weighs each direction's signal against its noise. The cut of
+    regression slopes is left out: what it does depends on the spread of targets, which is not public.
+
+    Parameters
+    ----------
+    theta : array of shape (parameters,)
+        The released teacher.
+    rows : array of shape (m, parameters)
+        Public rows in the teacher's coordinates, its constant column included.
+    shrinkage : Shrinkage
+    """
+    mean, curvature = _NATURAL[type(shrinkage.loss)]
+    lengths = np.linalg.norm(rows, axis=1)
+    scale = np.minimum(1.0, shrinkage.row_bound / np.maximum(lengths, 1e-300))
+    margins = scale * (rows @ theta)
+    intercepts, factors = mean(margins), np.ones(len(rows))
+    if isinstance(shrinkage.loss, Logistic):
+        up, down = np.minimum(expit(margins), shrinkage.slope_clip), np.minimum(expit(-margins), shrinkage.slope_clip)
+        intercepts, factors = up, up + down
+    statistic = rows.T @ (scale * intercepts / len(rows)) + shrinkage.penalty * theta
+    weighted = rows * (scale * factors / len(rows))[:, None]
+
+    bends = curvature(rows @ theta)
+    h, directions = np.linalg.eigh(weighted.T @ (bends[:, None] * rows))
+    h = np.maximum(h, 1e-9 * max(float(h[-1]), 1e-300))
+    stiff = h + shrinkage.penalty
+    variance = shrinkage.noise_on_slopes**2 + (shrinkage.noise_on_weights * stiff) ** 2
+    variance = variance + h * shrinkage.spread / shrinkage.n_rows
+    # How large the weights are a priori: the length of the teacher, less what is noise, unshrunk on average.
+    square = float(theta @ theta)
+    signal = max(square - float((variance / stiff**2).sum()), 0.01 * square)
+    prior = signal / float(((h / stiff) ** 2).sum())
+    ridge = variance / (h * max(prior, 1e-300))
+    if shrinkage.noise_on_slopes:  # a perturbed objective has a small penalty, below which it pays to go nowhere
+        ridge = np.maximum(ridge, shrinkage.penalty)
+    resistance = (directions * ridge) @ directions.T
+
+    w = np.asarray(theta, dtype=np.float64)
+    for _ in range(_NEWTON_STEPS):
+        margins = rows @ w
+        gradient = weighted.T @ mean(margins) - statistic + resistance @ w
+        hessian = weighted.T @ (curvature(margins)[:, None] * rows) + resistance
+        hessian[np.diag_indices_from(hessian)] += 1e-12 * h[-1]
+        step = np.linalg.solve(hessian, gradient)
+        # Far out the logistic curvature vanishes, and so would the sense of a whole Newton step.
+        step *= min(1.0, 5.0 / max(float(np.abs(rows @ step).max()), 1e-300)) if curvature is not np.ones_like else 1.0
+        w = w - step
+        if np.linalg.norm(step) <= 1e-9 * (1.0 + np.linalg.norm(w)):
+            break
+    return w if np.isfinite(w).all() else np.asarray(theta)
+
+
+def train(
+    student: Any, rows: Any, margins: FloatArray, intercept: FloatArray, n_nonzero: int, fallback: FloatArray
+) -> FloatArray:
+    """Weights of shape (features + 1, outputs) of a student that was shown the teacher's margins on public rows.
+
+    Parameters
+    ----------
+    student : "ight" or estimator
+        "ight" keeps `n_nonzero` weights by iterative gradient hard thresholding of the squared loss, as in the paper,
+        and takes over the teacher's intercept. An estimator is cloned for each output; regressors are shown margins,
+        classifiers the sign that a margin has (for several outputs: whether it is the largest).
+    rows : array or CSR array of shape (m, features)
+    margins : array of shape (m, outputs)
+    intercept : array of shape (outputs,)
+        The teacher's, which is part of the margins.
+    n_nonzero : int
+    fallback : array of shape (features + 1, outputs)
+        What to return, with a warning, should the student fail: what was released must not be lost.
+    """
+    weights = np.zeros_like(fallback)
+    for k in range(margins.shape[1]):
+        responses = margins[:, k]
+        try:
+            if isinstance(student, str):
+                learner = _ight(n_nonzero)
+                learner.fit(rows, responses - intercept[k])
+                weights[:, k] = np.append(learner.coef_, intercept[k])
+                continue
+            learner = clone(student)
+            if is_classifier(learner):
+                rivals = margins.argmax(axis=1) == k if margins.shape[1] > 1 else responses > 0
+                responses = np.where(rivals, 1, -1)
+            learner.fit(rows, responses)
+            column = learner.coef_
+            weights[:-1, k] = np.ravel(column.toarray() if hasattr(column, "toarray") else column)
+            weights[-1, k] = np.ravel(getattr(learner, "intercept_", 0.0))[0]
+            if not np.isfinite(weights).all():
+                raise ValueError("its weights are not finite")
+        except Exception as error:  # whatever a user's estimator may raise: the teacher is paid for
+            warnings.warn(
+                f"the student {student!r} could not be trained ({type(error).__name__}: {error}); the model is the "
+                "teacher itself, cut to its largest weights",
+                UserWarning,
+                stacklevel=2,
+            )
+            return fallback
+    return weights
+
+
+def _ight(n_nonzero: int) -> Any:
+    from tulle.estimators import SparseRegressor
+    from tulle.methods.hard_thresholding import HardThresholding
+
+    return SparseRegressor(None, n_nonzero=n_nonzero, method=HardThresholding(), fit_intercept=False)
