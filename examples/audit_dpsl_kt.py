@@ -11,6 +11,7 @@ of the paper's theorem 4.3 holds, and of its corollary 4.7 too.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,12 @@ def neighbours() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     return worlds[0], worlds[1]
 
 
-def audit(fit: object = published, runs: int = 2_000, n_jobs: int = 2, seed: int | None = 0) -> AuditResult:
+def audit(
+    fit: Callable[[Array, Array, np.random.Generator], Array] = published,
+    runs: int = 2_000,
+    n_jobs: int = 2,
+    seed: int | None = 0,
+) -> AuditResult:
     """Audit the student alone."""
     return audit_function(
         fit, *neighbours(), delta=DELTA, claimed=CLAIMED, runs=runs, n_jobs=n_jobs, seed=seed, verbose=1
