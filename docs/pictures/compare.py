@@ -38,7 +38,7 @@ from tulle.events import FloatArray
 from tulle.methods import METHODS, ScreenRefine
 
 VIOLET = "#7d4fb0"
-RED, TEAL, BROWN = "#c0392b", "#1f9aa0", "#8c5a2b"
+RED, TEAL, BROWN, PINK = "#c0392b", "#1f9aa0", "#8c5a2b", "#d870ad"
 COLOURS = {
     "auto": BLUE,
     "screen_refine": GREEN,
@@ -47,6 +47,7 @@ COLOURS = {
     "two_stage": VIOLET,
     "frank_wolfe": RED,
     "coordinate_descent": TEAL,
+    "knowledge_transfer": PINK,
 }
 # "auto" is a broad band behind the line of the method that it takes.
 LINES: dict[str, dict[str, Any]] = {

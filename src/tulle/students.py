@@ -16,6 +16,7 @@ from sklearn.base import clone, is_classifier
 
 from tulle.events import FloatArray
 from tulle.losses import Huber, Logistic, Loss, Squared
+from tulle.privacy import post_processing
 
 # The mean of a target and its derivative, as functions of the margin, for losses with a natural link.
 _NATURAL: dict[type[Loss], Any] = {
@@ -70,6 +71,8 @@ def can_unshrink(loss: Loss, parameters: int) -> bool:
 def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
     """The weights behind a penalised, clipped and noisy teacher, given public rows of the same kind.
 
+    Where floats cannot hold the problem it is the teacher as it was: what was released must not be lost.
+
     At the teacher, whose row i was scaled by d_i to the margin m_i, the mean of d_i x_i slope(m_i, y_i) and
     lambda theta add up to 0. A slope is linear in the target, slope = A_i - B_i y_i; cut slopes too, for labels 0 and
     1. So
@@ -89,6 +92,17 @@ def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> Float
         Public rows in the teacher's coordinates, its constant column included.
     shrinkage : Shrinkage
     """
+    if len(theta) == 0:
+        return theta
+    try:
+        with np.errstate(all="ignore"):
+            w = _fitted_to_statistic(theta, rows, shrinkage)
+    except (np.linalg.LinAlgError, ValueError):
+        return theta
+    return w if np.isfinite(w).all() else theta
+
+
+def _fitted_to_statistic(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
     mean, curvature = _NATURAL[type(shrinkage.loss)]
     lengths = np.linalg.norm(rows, axis=1)
     scale = np.minimum(1.0, shrinkage.row_bound / np.maximum(lengths, 1e-300))
@@ -127,7 +141,7 @@ def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> Float
         w = w - step
         if np.linalg.norm(step) <= 1e-9 * (1.0 + np.linalg.norm(w)):
             break
-    return w if np.isfinite(w).all() else np.asarray(theta)
+    return w
 
 
 def train(
@@ -150,37 +164,41 @@ def train(
         What to return, with a warning, should the student fail: what was released must not be lost.
     """
     weights = np.zeros_like(fallback)
-    for k in range(margins.shape[1]):
-        responses = margins[:, k]
-        try:
-            if isinstance(student, str):
-                learner = _ight(n_nonzero)
-                learner.fit(rows, responses - intercept[k])
-                weights[:, k] = np.append(learner.coef_, intercept[k])
-                continue
-            learner = clone(student)
-            if is_classifier(learner):
-                rivals = margins.argmax(axis=1) == k if margins.shape[1] > 1 else responses > 0
-                responses = np.where(rivals, 1, -1)
-            learner.fit(rows, responses)
-            column = learner.coef_
-            weights[:-1, k] = np.ravel(column.toarray() if hasattr(column, "toarray") else column)
-            weights[-1, k] = np.ravel(getattr(learner, "intercept_", 0.0))[0]
-            if not np.isfinite(weights).all():
-                raise ValueError("its weights are not finite")
-        except Exception as error:  # whatever a user's estimator may raise: the teacher is paid for
-            warnings.warn(
-                f"the student {student!r} could not be trained ({type(error).__name__}: {error}); the model is the "
-                "teacher itself, cut to its largest weights",
-                UserWarning,
-                stacklevel=2,
-            )
-            return fallback
+    try:
+        with post_processing():
+            for k in range(margins.shape[1]):
+                if isinstance(student, str):
+                    weights[:, k] = np.append(_ight(rows, margins[:, k] - intercept[k], n_nonzero), intercept[k])
+                else:
+                    weights[:, k] = _learnt(clone(student), rows, margins, k)
+        if not np.isfinite(weights).all():
+            raise ValueError("its weights are not finite")
+    except Exception as error:  # whatever a user's estimator may raise: the teacher is paid for
+        warnings.warn(
+            f"the student {student!r} could not be trained ({type(error).__name__}: {error}); the model is the teacher "
+            "itself, cut to its largest weights",
+            UserWarning,
+            stacklevel=2,
+        )
+        return fallback
     return weights
 
 
-def _ight(n_nonzero: int) -> Any:
+def _learnt(learner: Any, rows: Any, margins: FloatArray, output: int) -> FloatArray:
+    """The weights and the intercept of a user's estimator."""
+    responses = margins[:, output]
+    if is_classifier(learner):
+        first = margins.argmax(axis=1) == output if margins.shape[1] > 1 else responses > 0
+        responses = np.where(first, 1, -1)
+    learner.fit(rows, responses)
+    coef = learner.coef_
+    coef = np.ravel(coef.toarray() if hasattr(coef, "toarray") else coef)
+    return np.append(coef, np.ravel(getattr(learner, "intercept_", 0.0))[0])
+
+
+def _ight(rows: Any, responses: FloatArray, n_nonzero: int) -> FloatArray:
     from tulle.estimators import SparseRegressor
     from tulle.methods.hard_thresholding import HardThresholding
 
-    return SparseRegressor(None, n_nonzero=n_nonzero, method=HardThresholding(), fit_intercept=False)
+    learner = SparseRegressor(None, n_nonzero=n_nonzero, method=HardThresholding(), fit_intercept=False)
+    return np.asarray(learner.fit(rows, responses).coef_)

@@ -297,8 +297,9 @@ class KnowledgeTransfer(BaseEstimator):
             )
         if budget.delta == 0:
             raise ValueError("the published noise needs delta > 0")
+        self._check(public)
         curvature = self._published_penalty(public) or self.sparse_eigenvalue
-        assert curvature is not None  # `settings` has checked it
+        assert curvature is not None  # checked
         gamma = self.gradient_bound or public.row_linf * (public.label if public.loss.kind == "regression" else 1.0)
         rows = self._rows(public)
         stretch = math.sqrt(rows.shape[0] * largest_second_moment(self.features, rows))
@@ -315,7 +316,7 @@ class KnowledgeTransfer(BaseEstimator):
         if self.penalty is not None or public.budget is None:
             return self.penalty or 0.0
         delta = public.budget.delta
-        rate = public.n_nonzero * math.log(public.n_features) * math.log(1 / delta) / public.n_rows
+        rate = public.n_nonzero * math.log(max(public.n_features, 2)) * math.log(1 / delta) / public.n_rows
         return self.published_constant * math.sqrt(rate / public.budget.epsilon)
 
     def _ight(self, public: PublicFacts) -> HardThresholding:
@@ -453,7 +454,7 @@ class KnowledgeTransfer(BaseEstimator):
             slope_clip=tau,
             determinant_share=self.determinant_share or (0.04 if classify else 0.08),
             directions=self._n_directions(public),
-            unshrink=not classify or known_law if self.unshrink == "auto" else self.unshrink,
+            unshrink=private and (not classify or known_law if self.unshrink == "auto" else self.unshrink),
         )
 
     def _n_directions(self, public: PublicFacts) -> int | None:
@@ -492,13 +493,13 @@ class KnowledgeTransfer(BaseEstimator):
         if self.perturbation == "objective" or public.budget is None:
             return constants
         curvature = of_one_output(public.loss).curvature_within(settings.slope_clip, public.label)
-        penalty = self.penalty or _PENALTY * curvature * bound**2 / count
+        penalty = self.penalty or _PENALTY * curvature * bound**2 / max(count, 1)
         return replace(constants, penalty=public.n_rows * penalty, log_determinant=0.0)
 
     def _n_rows(self, public: PublicFacts) -> int:
         if isinstance(self.features, FeatureDistribution):
             return self.n_public or public.n_rows
-        return int(self.features.shape[0])
+        return int(np.shape(self.features)[0])
 
     def _rows(self, public: PublicFacts) -> Any:
         return public_rows(self.features, public, self.n_public, self.public_seed)
