@@ -328,7 +328,7 @@ def test_bounds_of_another_type(cls: Any, bounds: Any) -> None:
             {"method": "magic"},
             ValueError,
             "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding', "
-            "'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent'], or pass an object",
+            "'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent', 'knowledge_transfer'], or pass an object",
         ),
         (
             {"method": 3},

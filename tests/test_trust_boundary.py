@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import tulle
 from tulle.batch_queries import BatchGradient, BatchStep
@@ -19,16 +20,19 @@ from tulle.methods import METHODS
 from tulle.methods.frank_wolfe import RadiusPath
 from tulle.privacy import Budget, Release, calibrate
 from tulle.public import PublicFacts
+from tulle.public_features import GaussianFeatures, UniformFeatures
 from tulle.queries import (
     ClippedGradient,
     CoordinateGradient,
     CoordinateScores,
     Curvature,
     CurvatureAlongGradient,
+    Known,
     Minimiser,
     Query,
     SecondMoments,
     Step,
+    Teacher,
     VertexScores,
 )
 from tulle.sampling import SCHEMES
@@ -108,6 +112,10 @@ class EmptyCurator:
             return self._public.n_parameters, self._public.loss.n_outputs
         if isinstance(query, Minimiser):
             return query.centre.shape
+        if isinstance(query, Teacher):
+            return len(query.problem.centre), 1
+        if isinstance(query, Known):
+            return query.values.shape
         if isinstance(query, SecondMoments):
             side = len(query.features) + bool(query.intercept_value) + 1
             return side * (side + 1) // 2, 1
@@ -144,27 +152,57 @@ def parameters_of(name: str) -> list[dict[str, Any]]:
     if "feature_scale" in own:
         some += [{"noise": noise, "feature_scale": range(1, 31)} for noise in ("gaussian", "selection")]
         some += [{"noise": "gaussian", "block": 2}, {"noise": "selection", "selection_share": 0.3, "engine": "plain"}]
-    if "variant" in own:
+    if "sampling" in own:
         some += [{"variant": variant, "sampling": scheme} for variant in ("sgd", "scsg", "svrg") for scheme in SCHEMES]
         some += [{"variant": "scsg", "option": "I"}, {"variant": "svrg", "damping": 0.0, "average": 0.0}]
         some += [{"batch": 7, "momentum": 0.5, "decay": "sqrt", "memory": 4}]
+    if "public_seed" in own:
+        some += [{"noise": noise, "features": UniformFeatures()} for noise in ("gaussian", "selection")]
+        some += [{"perturbation": "output", "features": rows} for rows in (None, GaussianFeatures(0.3), PUBLIC_ROWS)]
+        some += [{"features": sp.csr_array(PUBLIC_ROWS), "student": "ight", "unshrink": True}]
+        some += [{"variant": "dense"}, {"variant": "dense", "perturbation": "output"}]
+        some += [{"variant": "dense", "features": rows} for rows in (UniformFeatures(), PUBLIC_ROWS)]
+        some += [{"variant": "dense", "features": sp.csr_array(PUBLIC_ROWS), "directions": 5, "unshrink": True}]
+        some += [{"variant": "dense", "features": PUBLIC_ROWS, "directions": None, "student": None}]
+        some += [{"variant": "published", "features": UniformFeatures(), "n_public": 40, "n_iter": 3, "penalty": 0.5}]
+        some += [{"variant": "published", "features": sp.csr_array(PUBLIC_ROWS), "n_iter": 2}]
     return some
+
+
+# Public rows of as many features as `facts` says, half of their entries empty.
+PUBLIC_ROWS = np.random.default_rng(0).normal(size=(40, 30)) * (np.arange(1200).reshape(40, 30) % 7 < 4)
 
 
 SETS = (L1Ball(2.0), Simplex(2.0), CappedL1Ball(2.0, 3), L2Ball(2.0), LqBall(2.0), Box(2.0), KSupportBall(2.0, 3))
 CASES = [(name, parameters) for name in METHODS for parameters in parameters_of(name)]
 LOSSES = [Squared(), Poisson(), Logistic(), Softmax(3), OneVsRest(SquaredHinge(), 3)]
 
-NEEDS_CONVEXITY = ("screen_refine", "two_stage")
+NEEDS_CONVEXITY = ("screen_refine", "two_stage", "knowledge_transfer")
 
 
 def refusal(name: str, parameters: dict[str, Any], loss: Loss) -> str | None:
     """Why a method does not take a loss: objective perturbation needs one output, second moments need squares."""
     if parameters.get("refinement") == "statistics" and not isinstance(loss, Squared):
         return r"refinement='statistics'\) needs loss='squared', not "
-    if name in NEEDS_CONVEXITY and isinstance(loss, Softmax):
+    if name in NEEDS_CONVEXITY and isinstance(loss, Softmax) and parameters.get("variant") != "published":
         return r"rests on the convexity of the loss in one margin at a time.*use method='hard_thresholding'"
     return None
+
+
+def planned(method: Any, public: PublicFacts) -> tuple[Release, ...]:
+    """The plan with its noise: none, the paper's, or calibrated."""
+    releases = method.releases(public)
+    if public.budget is None:
+        return tuple(release.scaled(0.0) for release in releases)
+    published = getattr(method, "only_published", False)
+    plan = method.published(public, public.budget) if published else calibrate(releases, public.budget)
+    assert [(release.name, release.count) for release in plan] == [(one.name, one.count) for one in releases]
+    return tuple(plan)
+
+
+def model_of(method: Any, weights: Any, public: PublicFacts) -> Any:
+    """What the front door makes of a method's weights."""
+    return getattr(method, "teach", lambda weights, public: weights)(weights, public)
 
 
 @pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
@@ -183,12 +221,13 @@ def test_a_method_runs_against_a_curator_without_rows(
                 question(public)
         return
     releases = method.releases(public)
-    plan = tuple(release.scaled(0.0) for release in releases) if budget is None else calibrate(releases, budget)
-    curator = EmptyCurator(plan, public)
+    curator = EmptyCurator(planned(method, public), public)
     weights = method.run(curator.ask, public)
-    assert weights.shape == (public.n_features + 1, loss.n_outputs)
-    assert np.all(np.isfinite(weights))
-    assert np.count_nonzero(weights[:-1], axis=0).max() <= public.n_nonzero
+    model = model_of(method, weights, public)
+    for one in (weights, model):
+        assert one.shape == (public.n_features + 1, loss.n_outputs)
+        assert np.all(np.isfinite(one))
+    assert np.count_nonzero(model[:-1], axis=0).max() <= public.n_nonzero
     asked = Counter(asked for asked, _, _ in curator.questions)
     uses = {release.name: math.ceil(asked[release.name] / release.answers_each) for release in releases}
     assert set(asked) == set(uses)
@@ -234,9 +273,11 @@ def test_a_method_knows_nothing_but_answers(name: str, parameters: dict[str, Any
     loss: Loss = Squared() if "refinement" in parameters else Logistic()
     public = facts(loss, Budget(1.0, 1e-5), True)
     method: Any = METHODS[name](**parameters)
-    runs = [method.run(EmptyCurator(method.releases(public), public).ask, public) for _ in range(2)]
-    np.testing.assert_array_equal(runs[0], runs[1])
-    assert np.any(runs[0] != 0)
+    runs = [method.run(EmptyCurator(planned(method, public), public).ask, public) for _ in range(2)]
+    models = [model_of(method, weights, public) for weights in runs]
+    for one, other in (runs, models):
+        np.testing.assert_array_equal(one, other)
+        assert np.any(one != 0)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -466,6 +507,7 @@ def test_the_search_for_evaluations_finds_them() -> None:
     untrusted = {path.stem for path in UNTRUSTED_FILES}
     assert {"__init__", "estimators", "report", "hard_thresholding", "screen_refine", "auto", "paths"} <= untrusted
     assert {"frank_wolfe", "coordinate_descent", "geometry", "stochastic_hard_thresholding"} <= untrusted
+    assert {"knowledge_transfer", "refinement", "students", "public_features", "synthetic"} <= untrusted
 
 
 def test_exact_answers_without_a_sensitivity_are_never_sold() -> None:

@@ -301,7 +301,7 @@ class KnowledgeTransfer(BaseEstimator):
         curvature = self._published_penalty(public) or self.sparse_eigenvalue
         assert curvature is not None  # checked
         gamma = self.gradient_bound or public.row_linf * (public.label if public.loss.kind == "regression" else 1.0)
-        rows = self._rows(public)
+        rows = self._public_rows(public)
         stretch = math.sqrt(rows.shape[0] * largest_second_moment(self.features, rows))
         claimed = 2 * math.sqrt(public.n_nonzero) * gamma * stretch / (public.n_rows * curvature)
         noise = NoisePerSensitivity(math.sqrt(2 * math.log(2.5 / budget.delta)) / budget.epsilon)
@@ -333,7 +333,7 @@ class KnowledgeTransfer(BaseEstimator):
         if self.variant == "published":
             return self._run_published(ask, public)
         settings = self.settings(public)
-        rows = None if self.features is None else self._rows(public)
+        rows = None if self.features is None else self._public_rows(public)
         d, outputs = public.n_features, public.loss.n_outputs
         weights = np.zeros((d + 1, outputs))
         for k, coordinates in enumerate(self._coordinates(ask, public, settings, rows)):
@@ -357,7 +357,7 @@ class KnowledgeTransfer(BaseEstimator):
             student = "ight" if self.variant == "dense" else None
         if student is None or self.features is None:
             return largest
-        rows = self._rows(public)
+        rows = self._public_rows(public)
         margins = np.asarray(rows @ teacher[:-1]) + teacher[-1]
         return train(student, rows, margins, teacher[-1], public.n_nonzero, largest)
 
@@ -416,7 +416,7 @@ class KnowledgeTransfer(BaseEstimator):
 
     def _run_published(self, ask: Ask, public: PublicFacts) -> FloatArray:
         teacher = self._taught(ask, replace(public, budget=None), self._ight(public))
-        rows = self._rows(public)
+        rows = self._public_rows(public)
         exact = np.asarray(rows @ teacher[:-1]) + teacher[-1]
         responses = ask("responses", Known(exact))
         fallback = np.zeros_like(teacher)
@@ -501,7 +501,7 @@ class KnowledgeTransfer(BaseEstimator):
             return self.n_public or public.n_rows
         return int(np.shape(self.features)[0])
 
-    def _rows(self, public: PublicFacts) -> Any:
+    def _public_rows(self, public: PublicFacts) -> Any:
         return public_rows(self.features, public, self.n_public, self.public_seed)
 
     def _check(self, public: PublicFacts) -> None:
