@@ -14,8 +14,16 @@ from sklearn.exceptions import NotFittedError
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Poisson, Squared
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, StochasticHardThresholding
+from tulle.methods import (
+    CoordinateDescent,
+    FrankWolfe,
+    HardThresholding,
+    KnowledgeTransfer,
+    ScreenRefine,
+    StochasticHardThresholding,
+)
 from tulle.privacy import PrivacyWarning
+from tulle.public_features import GaussianFeatures, UniformFeatures
 from tulle.sets import Box, CappedL1Ball, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
 
 N, D = 60, 5
@@ -328,7 +336,8 @@ def test_bounds_of_another_type(cls: Any, bounds: Any) -> None:
             {"method": "magic"},
             ValueError,
             "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding', "
-            "'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent', 'knowledge_transfer'], or pass an object",
+            "'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent', 'knowledge_transfer'], or pass an "
+            "object",
         ),
         (
             {"method": 3},
@@ -459,6 +468,27 @@ ON_BATCHES = [
     *(("published_constants", value, "must be one of ('printed', 'intended')") for value in ("both", None)),
 ]
 
+OF_KNOWLEDGE_TRANSFER = [
+    *(("variant", value, "must be one of ('sparse', 'dense', 'published')") for value in ("kt", None)),
+    *(("perturbation", value, "must be one of ('objective', 'output')") for value in ("gradient", None)),
+    *(("noise", value, "must be one of ('auto', 'gaussian', 'selection')") for value in ("laplace", None)),
+    *(("unshrink", value, "must be one of ('auto', True, False)") for value in ("yes", None)),
+    *(("n_public", value, "must be an integer >= 2") for value in (1, 0, 2.5, "all", True)),
+    *(("public_seed", value, "must be an integer >= 0") for value in (-1, 0.5, None, "now")),
+    *(("directions", value, "must be an integer >= 1") for value in (0, -1, 2.5, "all", True)),
+    *(("n_iter", value, "must be an integer >= 1") for value in (0, -1, 2.5, None)),
+    *(("screening_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, "half")),
+    *(("start_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan, None)),
+    *(("determinant_share", value, "must lie in (0, 0.5]") for value in (0, 0.6, np.nan)),
+    *(
+        (name, value, "must be a finite number > 0")
+        for name in ("clip", "slope_clip", "row_bound", "penalty", "gradient_bound", "sparse_eigenvalue")
+        for value in (0, -1.0, np.nan, np.inf, "long", True)
+    ),
+    *(("published_constant", value, "must be a finite number > 0") for value in (0, -1.0, np.inf, None)),
+    *(("student", value, "must be 'auto', 'ight', None or an estimator") for value in ("lasso", "")),
+]
+
 
 @both
 @pytest.mark.usefixtures("no_noise")
@@ -469,13 +499,12 @@ ON_BATCHES = [
         *((FrankWolfe, *case) for case in (*IN_STEPS, *OF_FRANK_WOLFE)),
         *((CoordinateDescent, *case) for case in (*IN_STEPS, *OF_COORDINATE_DESCENT)),
         *((StochasticHardThresholding, *case) for case in ON_BATCHES),
+        *((KnowledgeTransfer, *case) for case in OF_KNOWLEDGE_TRANSFER),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
 )
-def test_parameters_of_methods_in_steps(
-    cls: Any, epsilon: Any, method: Any, name: str, value: Any, message: str
-) -> None:
-    """Each parameter of the methods of many steps, with its name, its range and the value in the message."""
+def test_parameters_of_methods(cls: Any, epsilon: Any, method: Any, name: str, value: Any, message: str) -> None:
+    """Each parameter, with its name, its range and the value in the message."""
     wanted = f"{method.__name__}({name}=...) {message}, got {value!r}"
     with pytest.raises(ValueError, match=re.escape(wanted)):
         cls(epsilon, method=method(**{name: value}), bounds=BOUNDS).fit(X, LABELS[cls])
@@ -508,6 +537,115 @@ def test_sets_that_frank_wolfe_cannot_use(cls: Any, epsilon: Any, parameters: An
     """Things that are no sets, two radii, sets without vertices, polytopes in another space."""
     with pytest.raises(error, match=re.escape(message)):
         cls(epsilon, method=FrankWolfe(**parameters), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+NARROW, BROKEN = np.ones((9, D - 1)), with_entry(np.ones((9, D)), np.nan)
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize("variant", ["sparse", "dense", "published"])
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        pytest.param(
+            {"features": NARROW}, ValueError, "the public features have 4 columns, the private rows 5", id="narrow"
+        ),
+        pytest.param({"features": sp.csr_array(NARROW)}, ValueError, "the public features have 4 columns", id="csr"),
+        pytest.param({"features": BROKEN}, ValueError, "Input public features contains NaN", id="nan"),
+        pytest.param({"features": BROKEN / 0.0}, ValueError, "Input public features contains NaN", id="inf"),
+        pytest.param(
+            {"features": sp.csr_array(BROKEN)}, ValueError, "Input public features contains NaN", id="nan csr"
+        ),
+        pytest.param({"features": X[:1]}, ValueError, "Found array with 1 sample(s)", id="one row"),
+        pytest.param({"features": X[0]}, ValueError, "Expected 2D array, got 1D array instead", id="1-d"),
+        pytest.param({"features": 3.0}, ValueError, "Expected 2D array, got scalar array instead", id="a number"),
+        pytest.param({"features": "uniform"}, ValueError, "could not convert string to float", id="a word"),
+        pytest.param(
+            {"features": GaussianFeatures(np.eye(4))},
+            ValueError,
+            "GaussianFeatures(covariance=...) is for 4 features, not 5",
+            id="a law of other rows",
+        ),
+        pytest.param(
+            {"features": GaussianFeatures(1.0, np.zeros(6))},
+            ValueError,
+            "GaussianFeatures(mean=...) is for 6 features, not 5",
+            id="a mean of other rows",
+        ),
+        pytest.param(
+            {"features": UniformFeatures(), "student": 3},
+            TypeError,
+            "KnowledgeTransfer(student=...) must have a fit method and, after it, coef_; got 3",
+            id="no student",
+        ),
+    ],
+)
+def test_public_features_and_students_that_cannot_be_used(
+    cls: Any, epsilon: Any, variant: Any, parameters: Any, error: Any, message: str
+) -> None:
+    """Rows of another width, broken ones, too few, laws of other features, and things that learn nothing."""
+    with pytest.raises(error, match=re.escape(message)):
+        cls(epsilon, method=KnowledgeTransfer(variant, **parameters), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("epsilon", [1.0, None])
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"variant": "published"}, "KnowledgeTransfer(variant='published') answers on public features; give features="),
+        ({"student": "ight"}, "KnowledgeTransfer(student=...) learns from public features; give features="),
+        ({"student": SparseRegressor(None)}, "KnowledgeTransfer(student=...) learns from public features"),
+        (
+            {"variant": "published", "features": UniformFeatures(), "penalty": 0.0},
+            "takes the noise of the paper's corollary 4.7, which divides by a sparse eigenvalue of the loss; give "
+            "sparse_eigenvalue=...",
+        ),
+        (
+            {"variant": "published", "features": UniformFeatures(), "penalty": -1.0},
+            "KnowledgeTransfer(penalty=...) must be a finite number >= 0, got -1.0",
+        ),
+        *(
+            ({"variant": variant, "penalty": 0.1}, "derives its penalty from determinant_share; leave penalty=None")
+            for variant in ("sparse", "dense")
+        ),
+        (
+            {"perturbation": "output", "penalty": 0.0},
+            "KnowledgeTransfer(penalty=...) must be a finite number > 0, got 0.0",
+        ),
+    ],
+    ids=lambda value: ", ".join(map(str, value.values())) if isinstance(value, dict) else "",
+)
+def test_settings_of_knowledge_transfer_that_do_not_go_together(
+    cls: Any, epsilon: Any, parameters: Any, message: str
+) -> None:
+    """A student without lessons, answers without questions, penalties that nobody asked for or that are missing."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cls(epsilon, method=KnowledgeTransfer(**parameters), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("variant", ["sparse", "dense"])
+def test_no_paper_prints_noise_for_the_sound_variants(cls: Any, variant: Any) -> None:
+    """calibration="published" says which variant has some, and what keeps the promise."""
+    message = f"no paper prints noise for variant={variant!r}; use calibration='rigorous' for sound noise, or variant="
+    model = cls(method=KnowledgeTransfer(variant), calibration="published", bounds=BOUNDS)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model.fit(X, LABELS[cls])
+
+
+@both
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("variant", ["sparse", "dense", "published"])
+def test_knowledge_transfer_needs_a_delta(cls: Any, variant: Any) -> None:
+    """Gaussian noise on a teacher, and the paper's logarithm of 1/delta."""
+    model = cls(1.0, 0.0, method=KnowledgeTransfer(variant, UniformFeatures()), bounds=BOUNDS)
+    with pytest.raises(ValueError, match=r"no amount of noise on .* with delta = 0|published noise needs delta > 0"):
+        model.fit(X, LABELS[cls])
 
 
 @both

@@ -174,7 +174,22 @@ PUBLIC_ROWS = np.random.default_rng(0).normal(size=(40, 30)) * (np.arange(1200).
 
 
 SETS = (L1Ball(2.0), Simplex(2.0), CappedL1Ball(2.0, 3), L2Ball(2.0), LqBall(2.0), Box(2.0), KSupportBall(2.0, 3))
-CASES = [(name, parameters) for name in METHODS for parameters in parameters_of(name)]
+
+
+def label(parameters: dict[str, Any]) -> str:
+    """What a case is called: arrays by their type."""
+    values = (
+        (name, f"{type(value).__name__} of rows" if hasattr(value, "shape") else value)
+        for name, value in parameters.items()
+    )
+    return ", ".join(f"{name}={value}" for name, value in values)
+
+
+CASES = [
+    pytest.param(name, parameters, id=f"{name}({label(parameters)})")
+    for name in METHODS
+    for parameters in parameters_of(name)
+]
 LOSSES = [Squared(), Poisson(), Logistic(), Softmax(3), OneVsRest(SquaredHinge(), 3)]
 
 NEEDS_CONVEXITY = ("screen_refine", "two_stage", "knowledge_transfer")
@@ -205,7 +220,7 @@ def model_of(method: Any, weights: Any, public: PublicFacts) -> Any:
     return getattr(method, "teach", lambda weights, public: weights)(weights, public)
 
 
-@pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "parameters"), CASES)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-5), None], ids=["private", "exact"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -267,7 +282,7 @@ def test_a_path_of_radii_asks_what_its_plan_says(noise: Any, loss: Loss, budget:
     assert np.all(np.abs(weights[:-1]).sum(axis=0) <= np.array([0.5, 1.0, 2.0]) * (1 + 1e-9))
 
 
-@pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "parameters"), CASES)
 def test_a_method_knows_nothing_but_answers(name: str, parameters: dict[str, Any]) -> None:
     """The same answers give the same weights: a second run against the same random answers repeats the first."""
     loss: Loss = Squared() if "refinement" in parameters else Logistic()

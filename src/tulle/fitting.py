@@ -227,7 +227,7 @@ def run_plan(
 def _taught(request: FitRequest, public: PublicFacts, weights: FloatArray) -> tuple[FloatArray | None, FloatArray]:
     """The teacher's weights, if there is one, and the model's. No row is in reach: this is post-processing."""
     teach = getattr(request.method, "teach", None)
-    if teach is None or request.published:
+    if teach is None or getattr(request.method, "only_published", False):
         return None, weights
     return weights, teach(weights, public)
 
@@ -327,7 +327,7 @@ def _report(
             "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "
             "bill left the part of the code that saw them.",
             "The method (the algorithm itself) saw the answers on the bill and public quantities.",
-            "Whoever gets the fitted model sees coef_, intercept_ and this report"
+            "Whoever gets the fitted model sees coef_, intercept_, their teacher's where there is one, and this report"
             + ("." if budget is None else "; the promise covers all of it."),
         ),
         seeded=request.seed is not None,
@@ -366,6 +366,7 @@ def _assumptions(
             "promise counts on it."
         )
     if private:
+        lines += getattr(request.method, "assumptions", lambda public: ())(public)
         lines.append(
             f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ (released values lie "
             "on a grid of 1/8 to 1/4 of the noise scale, selections are made on float64 scores). Running time is not "

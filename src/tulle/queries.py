@@ -724,7 +724,7 @@ class Teacher(Query):
         return Sensitivity(l2=moves / self.problem.penalty)
 
     def size(self, public: PublicFacts) -> float:
-        return self.problem.size(public)
+        return self.problem.size(public) + self._tolerance(public) / self.problem.penalty
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         objective = self.problem._objective(rows, public, self._tolerance(public))

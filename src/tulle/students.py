@@ -97,7 +97,7 @@ def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> Float
     try:
         with np.errstate(all="ignore"):
             w = _fitted_to_statistic(theta, rows, shrinkage)
-    except (np.linalg.LinAlgError, ValueError):
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return theta
     return w if np.isfinite(w).all() else theta
 
@@ -116,7 +116,9 @@ def _fitted_to_statistic(theta: FloatArray, rows: FloatArray, shrinkage: Shrinka
 
     bends = curvature(rows @ theta)
     h, directions = np.linalg.eigh(weighted.T @ (bends[:, None] * rows))
-    h = np.maximum(h, 1e-9 * max(float(h[-1]), 1e-300))
+    if not h[-1] > 1e-200:  # public rows that say nothing about these coordinates
+        return theta
+    h = np.maximum(h, 1e-9 * h[-1])
     stiff = h + shrinkage.penalty
     variance = shrinkage.noise_on_slopes**2 + (shrinkage.noise_on_weights * stiff) ** 2
     variance = variance + h * shrinkage.spread / shrinkage.n_rows

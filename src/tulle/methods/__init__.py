@@ -33,7 +33,13 @@ __all__ = [
 
 
 class Method(Protocol):
-    """What the front door needs of a method."""
+    """What the front door needs of a method.
+
+    Hooks that a method may have besides, read by `tulle.fitting`: ``teach(weights, public)`` makes the model of the
+    weights that `run` returned; ``only_published`` says that there is no noise but the paper's;
+    ``failed_conditions(public, budget)`` which conditions of the paper's theorem fail; ``assumptions(public)`` what the
+    report must say; ``n_thresholds(public)`` how often weights are thresholded.
+    """
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""
@@ -52,11 +58,7 @@ class Method(Protocol):
         ...
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
-        """The weights, of shape (features + 1, outputs); the last line is the intercept (0 without one).
-
-        A method with a hook ``teach(weights, public)`` returns its teacher's: the hook makes the model of them, as
-        post-processing, after the last question.
-        """
+        """The weights, of shape (features + 1, outputs); the last line is the intercept (0 without one)."""
         ...
 
     def describe(self, public: PublicFacts) -> str:

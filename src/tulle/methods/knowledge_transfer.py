@@ -570,6 +570,15 @@ class KnowledgeTransfer(BaseEstimator):
             f"{settings.slope_clip:.4g}), {student}, {kept}"
         )
 
+    def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
+        """What the promise counts on, for the report."""
+        if self.features is None:
+            return ()
+        return (
+            "The features that the teacher answered on were given as public: they are not protected, and the promise "
+            "counts on it that they were chosen without looking at the private rows.",
+        )
+
     def n_iterations(self, public: PublicFacts) -> int:
         return self.n_iter if self.variant == "published" else 1
 
