@@ -6,11 +6,14 @@ costs any privacy.
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.base import clone, is_classifier
 
@@ -92,58 +95,111 @@ def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> Float
         Public rows in the teacher's coordinates, its constant column included.
     shrinkage : Shrinkage
     """
+    return _rescued(theta, lambda: _fitted_to(_Statistic.behind(theta, rows, shrinkage), theta))
+
+
+def at_right_length(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
+    """The teacher times one number > 0, so that its margins have the size that its statistic implies.
+
+    As `unshrunk` in one direction alone: no sign of a margin changes, and probabilities become what they should be. A
+    noisy teacher fits its own noise; by how much, on average, is known and taken off.
+    """
+    return _rescued(theta, lambda: _lengthened(_Statistic.behind(theta, rows, shrinkage), theta))
+
+
+def _rescued(theta: FloatArray, better: Callable[[], FloatArray]) -> FloatArray:
     if len(theta) == 0:
         return theta
     try:
         with np.errstate(all="ignore"):
-            w = _fitted_to_statistic(theta, rows, shrinkage)
+            w = better()
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return theta
     return w if np.isfinite(w).all() else theta
 
 
-def _fitted_to_statistic(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
-    mean, curvature = _NATURAL[type(shrinkage.loss)]
-    lengths = np.linalg.norm(rows, axis=1)
-    scale = np.minimum(1.0, shrinkage.row_bound / np.maximum(lengths, 1e-300))
-    margins = scale * (rows @ theta)
-    intercepts, factors = mean(margins), np.ones(len(rows))
-    if isinstance(shrinkage.loss, Logistic):
-        up, down = np.minimum(expit(margins), shrinkage.slope_clip), np.minimum(expit(-margins), shrinkage.slope_clip)
-        intercepts, factors = up, up + down
-    statistic = rows.T @ (scale * intercepts / len(rows)) + shrinkage.penalty * theta
-    weighted = rows * (scale * factors / len(rows))[:, None]
+@dataclass(frozen=True, eq=False)
+class _Statistic:
+    """mean(d B x y) as the teacher implies it, in the coordinates of public rows, and how noisy it is."""
 
-    bends = curvature(rows @ theta)
-    h, directions = np.linalg.eigh(weighted.T @ (bends[:, None] * rows))
-    if not h[-1] > 1e-200:  # public rows that say nothing about these coordinates
-        return theta
-    h = np.maximum(h, 1e-9 * h[-1])
-    stiff = h + shrinkage.penalty
-    variance = shrinkage.noise_on_slopes**2 + (shrinkage.noise_on_weights * stiff) ** 2
-    variance = variance + h * shrinkage.spread / shrinkage.n_rows
+    mean: Callable[[FloatArray], FloatArray]
+    curvature: Callable[[FloatArray], FloatArray]
+    rows: FloatArray
+    weighted: FloatArray  # d B x / m
+    value: FloatArray
+    h: FloatArray  # the curvature at the teacher along `directions`
+    directions: FloatArray
+    stiff: FloatArray
+    variance: FloatArray
+    least_ridge: float
+
+    @classmethod
+    def behind(cls, theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> _Statistic:
+        mean, curvature = _NATURAL[type(shrinkage.loss)]
+        lengths = np.linalg.norm(rows, axis=1)
+        scale = np.minimum(1.0, shrinkage.row_bound / np.maximum(lengths, 1e-300))
+        margins = scale * (rows @ theta)
+        intercepts, factors = mean(margins), np.ones(len(rows))
+        if isinstance(shrinkage.loss, Logistic):
+            cut = shrinkage.slope_clip
+            up, down = np.minimum(expit(margins), cut), np.minimum(expit(-margins), cut)
+            intercepts, factors = up, up + down
+        value = rows.T @ (scale * intercepts / len(rows)) + shrinkage.penalty * theta
+        weighted = rows * (scale * factors / len(rows))[:, None]
+        h, directions = np.linalg.eigh(weighted.T @ (curvature(rows @ theta)[:, None] * rows))
+        if not h[-1] > 1e-200:
+            raise ValueError("the public rows say nothing about these coordinates")
+        h = np.maximum(h, 1e-9 * h[-1])
+        stiff = h + shrinkage.penalty
+        variance = shrinkage.noise_on_slopes**2 + (shrinkage.noise_on_weights * stiff) ** 2
+        variance = variance + h * shrinkage.spread / shrinkage.n_rows
+        # A perturbed objective has a small penalty, below which it pays to go nowhere.
+        least = shrinkage.penalty if shrinkage.noise_on_slopes else 0.0
+        return cls(mean, curvature, rows, weighted, value, h, directions, stiff, variance, least)
+
+
+def _fitted_to(statistic: _Statistic, theta: FloatArray) -> FloatArray:
+    """The weights whose expected statistic it is, with a ridge."""
+    rows, weighted, h = statistic.rows, statistic.weighted, statistic.h
     # How large the weights are a priori: the length of the teacher, less what is noise, unshrunk on average.
     square = float(theta @ theta)
-    signal = max(square - float((variance / stiff**2).sum()), 0.01 * square)
-    prior = signal / float(((h / stiff) ** 2).sum())
-    ridge = variance / (h * max(prior, 1e-300))
-    if shrinkage.noise_on_slopes:  # a perturbed objective has a small penalty, below which it pays to go nowhere
-        ridge = np.maximum(ridge, shrinkage.penalty)
-    resistance = (directions * ridge) @ directions.T
-
-    w = np.asarray(theta, dtype=np.float64)
+    signal = max(square - float((statistic.variance / statistic.stiff**2).sum()), 0.01 * square)
+    prior = signal / float(((h / statistic.stiff) ** 2).sum())
+    ridge = np.maximum(statistic.variance / (h * max(prior, 1e-300)), statistic.least_ridge)
+    resistance = (statistic.directions * ridge) @ statistic.directions.T
+    w = theta
     for _ in range(_NEWTON_STEPS):
         margins = rows @ w
-        gradient = weighted.T @ mean(margins) - statistic + resistance @ w
-        hessian = weighted.T @ (curvature(margins)[:, None] * rows) + resistance
+        gradient = weighted.T @ statistic.mean(margins) - statistic.value + resistance @ w
+        hessian = weighted.T @ (statistic.curvature(margins)[:, None] * rows) + resistance
         hessian[np.diag_indices_from(hessian)] += 1e-12 * h[-1]
         step = np.linalg.solve(hessian, gradient)
         # Far out the logistic curvature vanishes, and so would the sense of a whole Newton step.
-        step *= min(1.0, 5.0 / max(float(np.abs(rows @ step).max()), 1e-300)) if curvature is not np.ones_like else 1.0
+        if statistic.curvature is not np.ones_like:
+            step *= min(1.0, 5.0 / max(float(np.abs(rows @ step).max()), 1e-300))
         w = w - step
         if np.linalg.norm(step) <= 1e-9 * (1.0 + np.linalg.norm(w)):
             break
     return w
+
+
+# What a teacher of pure noise is multiplied by, at least: its signs stay, its probabilities are near 1/2.
+_SHORTEST, _LONGEST = 1e-3, 1e3
+
+
+def _lengthened(statistic: _Statistic, theta: FloatArray) -> FloatArray:
+    margins, towards = statistic.rows @ theta, statistic.weighted @ theta
+    wanted = float(theta @ statistic.value) - float((statistic.variance / statistic.stiff).sum())
+
+    def excess(log_factor: float) -> float:  # increases: mean is, and margins and towards have the same sign
+        return float(towards @ statistic.mean(math.exp(log_factor) * margins)) - wanted
+
+    low, high = math.log(_SHORTEST), math.log(_LONGEST)
+    if excess(low) >= 0:
+        return _SHORTEST * theta
+    if excess(high) <= 0:
+        return theta
+    return math.exp(brentq(excess, low, high, xtol=1e-9)) * theta
 
 
 def train(

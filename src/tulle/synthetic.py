@@ -50,7 +50,8 @@ class SyntheticData:
             if np.asarray(array).dtype == object:
                 raise ValueError(f"{name} holds Python objects, which only a pickle could keep; use numbers or strings")
         header = json.dumps({"format": _FORMAT, "privacy": json.loads(self.privacy.to_json())})
-        np.savez_compressed(path, header=np.array(header), **arrays)
+        with Path(path).open("wb") as file:  # numpy would add a suffix to a name
+            np.savez_compressed(file, header=np.array(header), **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> SyntheticData:
@@ -65,6 +66,9 @@ class SyntheticData:
             if X is None:
                 shape = tuple(int(size) for size in arrays["shape"])
                 X = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+                X.check_format(full_check=True)
+            if not X.shape[0] == len(arrays["y"]) == len(arrays["margins"]):
+                raise ValueError("features and answers are of different lengths")
             return cls(X, arrays["y"], arrays["margins"], _report(header["privacy"]))
         except FileNotFoundError:
             raise

@@ -56,7 +56,7 @@ from tulle.public_features import (
     public_rows,
 )
 from tulle.queries import ClippedGradient, Known, Magnitudes, Step, Teacher
-from tulle.students import Shrinkage, can_unshrink, train, unshrunk
+from tulle.students import Shrinkage, at_right_length, can_unshrink, train, unshrunk
 
 Variant = Literal["sparse", "dense", "published"]
 
@@ -154,9 +154,9 @@ class KnowledgeTransfer(BaseEstimator):
         there are public features, except for the sparse variant, whose teacher is sparse already.
     unshrink : "auto" or bool, default="auto"
         Whether to use public features to undo what penalty and clipping did to the teacher, and to weigh signal against
-        noise (squared, Huber and logistic loss, up to 2000 coordinates). "auto": for regression, and for classification
-        where features come from a distribution. Signs of margins do not ask for lengths, and on real text rows the
-        clipped fit predicts them better.
+        noise; if not, its length alone is put right (squared, Huber and logistic loss, up to 2000 coordinates; else
+        neither). "auto": for regression, and for classification where features come from a distribution. Signs of
+        margins do not ask for lengths, and on real text rows the clipped fit predicts them better.
     directions : "auto", int or None, default="auto"
         For the dense variant: in how many leading directions of the public features the teacher is fitted, at least 1.
         None: all features, each for itself. "auto": n mu / 14, at most 500, where public rows are given; None where a
@@ -178,7 +178,7 @@ class KnowledgeTransfer(BaseEstimator):
         label bound, half of that where features are chosen by selection noise; 1/2 for the logistic loss.
     row_bound : float or None, default=None
         What rows are scaled down to in the teacher's coordinates, > 0. None: three quarters of the median length of
-        public rows there; without public features as in `ScreenRefine`.
+        public rows there, empty ones not counted; without public features as in `ScreenRefine`.
     determinant_share : float or None, default=None
         In (0, 0.5]: the part of epsilon that goes to the determinant of a perturbed objective, which decides its
         penalty. None: 0.08 for regression, 0.04 for classification.
@@ -341,7 +341,7 @@ class KnowledgeTransfer(BaseEstimator):
             length = self._length(public, settings, mine)
             constants = self._constants(public, settings, length, coordinates.count)
             theta = self._teacher(ask, constants, coordinates, k)
-            if mine is not None and settings.unshrink:
+            if mine is not None and public.budget is not None:
                 theta = self._unshrunk(public, settings, constants, theta, mine)
             weights[:d, k] = coordinates.to_weights(theta[: coordinates.count], d)
             weights[d, k] = constants.intercept_value * theta[-1] if constants.intercept_value else 0.0
@@ -412,7 +412,7 @@ class KnowledgeTransfer(BaseEstimator):
             spread=1.0 if loss.kind == "classification" else min(settings.slope_clip, public.label) ** 2,
             n_rows=n,
         )
-        return unshrunk(theta, rows, shrinkage)
+        return unshrunk(theta, rows, shrinkage) if settings.unshrink else at_right_length(theta, rows, shrinkage)
 
     def _run_published(self, ask: Ask, public: PublicFacts) -> FloatArray:
         teacher = self._taught(ask, replace(public, budget=None), self._ight(public))
@@ -475,8 +475,9 @@ class KnowledgeTransfer(BaseEstimator):
             return self.row_bound
         if public.budget is None:
             return math.inf
-        if rows is not None:
-            return max(0.75 * float(np.median(np.linalg.norm(rows, axis=1))), 1e-3 * public.row_l2)
+        lengths = np.zeros(0) if rows is None else np.linalg.norm(rows, axis=1)
+        if np.any(lengths > 0):  # of a few rare words most rows have none
+            return max(0.75 * float(np.median(lengths[lengths > 0])), 1e-3 * public.row_l2)
         bound = public.row_l2
         if self.variant == "sparse":
             bound = kept_row_norm(public, settings.selection)
