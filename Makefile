@@ -44,6 +44,8 @@ pictures: .venv/extra-docs
 	$(BIN)/python docs/pictures/compare.py
 	$(BIN)/python docs/pictures/lasso.py
 	$(BIN)/python docs/pictures/stochastic.py
+	$(BIN)/python docs/pictures/transfer.py
+	$(BIN)/python docs/pictures/support_swap.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -92,5 +92,5 @@ def audit(
 
 
 if __name__ == "__main__":
-    for fit in (published, unpenalised, sound):
-        print(audit(fit))
+    for fit, runs in ((published, 2_000), (unpenalised, 2_000), (sound, 20_000)):
+        print(audit(fit, runs))

@@ -15,7 +15,14 @@ from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.audit import AuditResult, Pair, audit_mechanism, audit_model
 from tulle.events import NoisePerSensitivity
 from tulle.mechanisms import Gaussian
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, StochasticHardThresholding
+from tulle.methods import (
+    CoordinateDescent,
+    FrankWolfe,
+    HardThresholding,
+    KnowledgeTransfer,
+    ScreenRefine,
+    StochasticHardThresholding,
+)
 from tulle.privacy import gaussian_mu
 from tulle.sampling import SCHEMES
 
@@ -73,7 +80,15 @@ def audits() -> Iterator[tuple[str, AuditResult]]:
             f"stochastic-{scheme.replace('_', '-')}",
             audit_model(model, n_features=1, runs=20_000, pilot_runs=16, pairs=[pair], n_jobs=2, seed=0),
         )
-    yield "dpsl-kt-as-published", audit_dpsl_kt.audit()
+    # A teacher on one feature, noise on its minimiser; then DPSL-KT on the pair that breaks it, and what replaces it.
+    teacher = KnowledgeTransfer("dense", perturbation="output")
+    model = SparseRegressor(
+        1.0, DELTA, n_nonzero=1, bounds=Bounds(row_linf=1.0, label=1.0), method=teacher, fit_intercept=False
+    )
+    yield "transfer-teacher", audit_model(model, n_features=1, runs=40_000, pilot_runs=4_000, n_jobs=2, seed=0)
+    yield "transfer-sparse", audit_dpsl_kt.audit(audit_dpsl_kt.sound, runs=20_000)
+    yield "dpsl-kt-as-published", audit_dpsl_kt.audit(audit_dpsl_kt.published)
+    yield "dpsl-kt-unpenalised", audit_dpsl_kt.audit(audit_dpsl_kt.unpenalised)
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.optimize import root
+from scipy.special import expit, logit, softmax
 from sklearn.base import clone
 
 import tulle.fitting
@@ -126,6 +127,42 @@ def slopes_of(loss: str, y: Array, n_classes: int = 2) -> Callable[[Array], Arra
     if loss == "logistic":
         return lambda m: softmax(m, axis=1) - one_hot
     return lambda m: SLOPES[loss](m, 2 * one_hot - 1)
+
+
+# The best constant margin, of the mean slope at margin 0.
+STARTS: dict[str, Any] = {
+    "squared": lambda slope: -slope,
+    "huber": lambda slope: -slope,
+    "poisson": lambda slope: math.log(1 - slope),
+    "logistic": lambda slope: logit(0.5 - slope),
+    "squared_hinge": lambda slope: -slope,
+}
+
+
+def clipped_scores(X: Array, slopes: Array, clip: float, selection: bool, a: float, public: PublicFacts) -> Array:
+    """The mean over rows of -slope × row, each row (with its constant column a) clipped in the norm of the noise."""
+    if selection:
+        norms, bound = np.abs(slopes) * np.maximum(np.abs(X).max(axis=1), a), max(public.row_linf, a)
+    else:
+        norms, bound = np.abs(slopes) * np.hypot(np.linalg.norm(X, axis=1), a), math.hypot(public.row_l2, a)
+    factor = np.minimum(1, clip * bound / np.maximum(norms, 1e-300)) if clip < math.inf else 1.0
+    return np.asarray(-X.T @ (factor * slopes) / len(X))
+
+
+def shortened(rows: Array, bound: float) -> Array:
+    """Rows scaled down to a length."""
+    return rows * np.minimum(1, bound / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
+
+
+def ridge_fit(rows: Array, y: Array, loss: str, tau: float, penalty: float, centre: Array) -> Array:
+    """Where the gradient of the penalised sum vanishes."""
+
+    def gradient(theta: Array) -> Array:
+        return rows.T @ np.clip(SLOPES[loss](rows @ theta, y), -tau, tau) + penalty * (theta - centre)
+
+    found = root(gradient, centre, method="hybr", options={"xtol": 1e-13, "maxfev": 20000})
+    assert np.linalg.norm(gradient(found.x)) < 1e-6 * (1 + len(rows) * min(tau, 10.0))
+    return np.asarray(found.x)
 
 
 def to_digits(text: str) -> Any:

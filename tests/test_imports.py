@@ -47,8 +47,21 @@ def test_a_private_fit_loads_no_accountant_library() -> None:
 
 def test_no_room_loads_the_compiler() -> None:
     """The loops that follow a walk are compiled where they pay, and numba is loaded then."""
-    loaded = loaded_by("import tulle.methods, tulle.paths, tulle.sets, tulle.walk, tulle.following, tulle.queries")
+    rooms = ("methods", "paths", "sets", "walk", "following", "queries", "students", "public_features", "synthetic")
+    loaded = loaded_by(f"import {', '.join(f'tulle.{room}' for room in rooms)}")
     assert loaded.isdisjoint({"numba", "llvmlite"})
+
+
+def test_a_teacher_and_its_student_load_no_heavy_package() -> None:
+    """Public features, a student and a data set to publish need numpy, scipy and scikit-learn alone."""
+    loaded = loaded_by(
+        "import numpy as np\nfrom tulle import Bounds, SparseRegressor\n"
+        "from tulle.methods import KnowledgeTransfer\nfrom tulle.public_features import UniformFeatures\n"
+        "method = KnowledgeTransfer('dense', UniformFeatures(), n_public=30)\n"
+        "model = SparseRegressor(method=method, bounds=Bounds(row_linf=1.0, label=20.0))\n"
+        "model.fit(np.eye(20), np.arange(20)).release_synthetic(np.eye(20))"
+    )
+    assert loaded.isdisjoint(set(HEAVY) - {"randomgen", "pandas"})
 
 
 @pytest.mark.parametrize("rows", ["np.eye(20)", "sp.csr_array(np.eye(20))"], ids=["dense", "csr"])

@@ -29,6 +29,7 @@ from tulle.mechanisms import (
     Laplace,
     LaplaceMax,
     Mechanism,
+    NoiseWithoutProof,
     NoisyMax,
     PermuteAndFlip,
     SampledGaussian,
@@ -39,7 +40,7 @@ from tulle.mechanisms import (
     rounding_grid,
 )
 from tulle.order_statistics import Background
-from tulle.privacy import Plan, Release
+from tulle.privacy import Plan, Release, epsilon
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Step
 from tulle.randomness import keyed_generator
@@ -109,6 +110,30 @@ class TestAdditiveNoise:
         grid = rounding_grid(factor * scale)
         assert fits_on_grid(kept, grid, cdf_of_largest) is accepted
         assert fits_on_grid(drawn[10:].ravel(), grid, cdf) is accepted
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+def test_law_of_noise_without_a_proof(factor: float, accepted: bool, seed: int) -> None:
+    """exact + N(0, (noise × what the paper claims)²), whatever the query states (Kolmogorov-Smirnov, alpha = 1e-5)."""
+    claimed, exact = 0.7, 12.345
+    mechanism = NoiseWithoutProof(NoisePerSensitivity(factor * NOISE), claimed)
+    for sensitivity in (SENSITIVITY, Sensitivity(l2=0.0)):
+        values = mechanism.release(np.full((DRAWS, 1), exact), sensitivity, keyed_generator(seed), None)
+        scale = NOISE * claimed
+        assert bool(kstest((values[:, 0] - exact) / scale, norm.cdf).pvalue > ALPHA) is accepted
+
+
+def test_noise_without_a_proof_promises_nothing() -> None:
+    """However much of it there is: one exposed answer, epsilon = inf. Scaled to nothing it adds nothing."""
+    mechanism = NoiseWithoutProof(NoisePerSensitivity(NOISE), 0.7)
+    for one in (mechanism, mechanism.scaled(1e6), mechanism.scaled(0.0), NoiseWithoutProof()):
+        assert one.events == (ExposedEvent(), 1)
+        assert epsilon([Release("responses", one, 1)], 0.5) == math.inf
+        assert one.label == "Gaussian noise without a proof"
+    assert mechanism.scaled(2.0) == NoiseWithoutProof(NoisePerSensitivity(2 * NOISE), 0.7)
+    exact = np.array([[1.0], [2.0]])
+    np.testing.assert_array_equal(release(mechanism.scaled(0.0), exact, 0), exact)
 
 
 @pytest.mark.parametrize(("factor", "accepted"), FACTORS)

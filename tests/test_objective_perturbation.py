@@ -65,7 +65,7 @@ from tulle.privacy import (
     total_parts,
 )
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Magnitudes, Minimiser, Query, SecondMoments, Step, _clipped_rows
+from tulle.queries import ClippedGradient, Magnitudes, Minimiser, Query, SecondMoments, Step, Teacher, _clipped_rows
 from tulle.randomness import keyed_generator
 from tulle.rows import Rows
 
@@ -1090,6 +1090,116 @@ class TestMinimiserQuery:
         theta = objective_of(query, Rows(X, y), public).minimise(np.zeros(1))
         assert abs(theta[0]) <= query.size(public)
         assert abs(theta[0] + 2.0) == pytest.approx(20 * 0.1 / 3.0, abs=moves_of(query, public).minimiser)
+
+
+def taught(query: Teacher, rows: Rows, public: PublicFacts) -> np.ndarray:
+    """As the curator evaluates it, without warnings."""
+    with np.errstate(all="ignore"):
+        return query.evaluate(rows, public)[:, 0]
+
+
+class TestTeacherQuery:
+    @settings(max_examples=60)
+    @pytest.mark.parametrize("storage", STORAGES)
+    @pytest.mark.parametrize("name", QUERIED)
+    @given(data=st.data())
+    def test_no_neighbour_moves_it_further(self, name: str, storage: str, data: st.DataObject) -> None:
+        """Nor is it longer than its size, and the solver's certificate is reached on both data sets."""
+        pair = data.draw(neighbours(QUERIED[name], storage))
+        problem = data.draw(minimisers(pair.public.n_features))
+        query = Teacher(problem)
+        both = [taught(query, rows, pair.public) for rows in (pair.one, pair.other)]
+        assert np.all(np.isfinite(both))
+        assert np.linalg.norm(both[0] - both[1]) <= query.sensitivity(pair.public).l2 * ROUNDING
+        tolerance = query._tolerance(pair.public)
+        for theta, rows in zip(both, (pair.one, pair.other)):
+            assert np.linalg.norm(theta) <= query.size(pair.public) * ROUNDING
+            gradient = gradient_of(objective_of(problem, rows, pair.public), theta)
+            assert np.linalg.norm(gradient) <= tolerance * (1 + 1e-6)
+
+    @pytest.mark.parametrize("unit", [1, 2])
+    @pytest.mark.parametrize("kind", ["features", "intercept", "mixing"])
+    @pytest.mark.parametrize("storage", STORAGES)
+    @pytest.mark.parametrize("name", QUERIED)
+    def test_some_neighbour_moves_it_so_far(self, name: str, storage: str, kind: str, unit: int) -> None:
+        """Within 1 % of 2 G k / penalty: rows of one unit at the bound with slopes at the clip that pull apart.
+
+        All other rows are empty, and a large penalty keeps margins so small that slopes stay at the clip.
+        """
+        loss, n, tau, bound, penalty = QUERIED[name], 5, 0.3, 1.5, 1000.0
+        public = PublicFacts(n, 2, 2, loss, None, 9.0, 9.0, LABEL, kind == "intercept", rows_per_unit=unit)
+        a = 0.6 if kind == "intercept" else 0.0
+        mixing = np.array([[1.0], [-2.0]]) if kind == "mixing" else None
+        centre = np.zeros(1 if kind == "mixing" else 2 + (a > 0))
+        query = Teacher(Minimiser(np.arange(2), tau, bound, penalty, centre, a, mixing, output=1))
+        one = np.arange(n) < unit
+        X = np.where(one[:, None], [3.0, 7.0], 0.0)
+        labels = {"one vs rest": (1.0, 0.0), "poisson": (LABEL, 0.0), "squared": (LABEL, -LABEL)}
+        # With a constant column only rows that do not count are empty.
+        answers = [
+            taught(query, Rows(STORAGES[storage](X), np.where(one, label, 1.0), one), public)
+            for label in labels.get(name, (1.0, -1.0))
+        ]
+        moved = float(np.linalg.norm(answers[0] - answers[1]))
+        declared = query.sensitivity(public).l2
+        assert declared == pytest.approx(2 * tau * bound * unit / penalty, rel=1e-5)
+        assert 0.99 * declared <= moved <= declared * ROUNDING
+
+    @pytest.mark.parametrize("penalty", [0.05, 1.0])
+    def test_so_far_among_rows_that_are_not_empty(self, penalty: float) -> None:
+        """The other rows' slopes are all cut and of both signs, so that they have no curvature where it moves."""
+        n, tau = 401, 0.01
+        public = PublicFacts(n, 1, 1, Squared(), None, 1.0, 1.0, LABEL, False)
+        query = Teacher(Minimiser(np.arange(1), tau, 1.0, penalty, np.zeros(1)))
+        rest = np.where(np.arange(n - 1) % 2, LABEL, -LABEL)
+        answers = [taught(query, Rows(np.ones((n, 1)), np.r_[rest, y]), public) for y in (LABEL, -LABEL)]
+        moved = float(np.linalg.norm(answers[0] - answers[1]))
+        assert 0.99 * query.sensitivity(public).l2 <= moved <= query.sensitivity(public).l2 * ROUNDING
+
+    def test_the_tolerance_does_not_look_at_rows(self) -> None:
+        """It is a function of public facts: a millionth of what a unit can do, or what rounding asks for."""
+        public = PublicFacts(1000, 4, 2, Logistic(), None, 3.0, 3.0, 1.0, False, rows_per_unit=3)
+        query = Teacher(Minimiser(np.arange(4), 0.3, 2.0, 5.0, np.zeros(4)))
+        assert query._tolerance(public) == pytest.approx(1e-6 * 2 * 0.3 * 2.0 * 3)
+        assert query.sensitivity(public).l2 == pytest.approx((1 + 2.5e-6) * 2 * 0.3 * 2.0 * 3 / 5.0)
+        many = replace(public, n_rows=10**9)
+        assert query._tolerance(many) > query._tolerance(public)
+        assert query.sensitivity(many).l2 > query.sensitivity(public).l2
+
+    @pytest.mark.parametrize("name", QUERIED)
+    def test_dense_and_csr_rows_have_one_teacher(self, name: str) -> None:
+        rng = np.random.default_rng(1)
+        loss = QUERIED[name]
+        X = rng.normal(size=(60, 6)) * (rng.random((60, 6)) < 0.5)
+        y = rng.integers(0, 3, 60).astype(float) if loss.n_outputs > 1 else rng.choice([-1.0, 1.0], 60)
+        public = PublicFacts(60, 6, 6, loss, None, 2.0, 2.0, LABEL, True)
+        query = Teacher(Minimiser(np.array([0, 1, 3, 5]), 0.6, 1.0, 2.0, np.zeros(5), 0.4, output=1))
+        found = [taught(query, Rows(storage(X), y), public) for storage in STORAGES.values()]
+        np.testing.assert_allclose(*found, atol=2.5 * query._tolerance(public) / 2.0)
+        assert np.linalg.norm(found[0]) > 0.05
+
+    @pytest.mark.parametrize(("factor", "accepted"), FACTORS)
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_its_noise_is_what_its_sensitivity_asks_for(self, factor: float, accepted: bool, seed: int) -> None:
+        """Through the curator, N(0, (noise × 2 G / penalty)²) on each of 20,000 coordinates, dithered over the grid."""
+        d, penalty, tau, bound = 20_000, 7.0, 0.4, 1.5
+        public = PublicFacts(4, d, d, Logistic(), None, bound, 1.0, 1.0, False)
+        plan = Plan((Release("teacher", Gaussian(NoisePerSensitivity(factor * NOISE)), 1),))
+        curator = Curator(Rows(np.zeros((4, d)), np.ones(4)), public, plan, keyed_generator(seed))
+        theta = curator.ask("teacher", Teacher(Minimiser(np.arange(d), tau, bound, penalty, np.zeros(d))))
+        curator.settle()
+        assert theta.shape == (d, 1)
+        scale = NOISE * 2 * tau * bound / penalty
+        grid = rounding_grid(factor * scale * (1 + 2.5e-6))
+        dither = np.random.default_rng(seed).uniform(-grid / 2, grid / 2, d)
+        assert is_normal(theta[:, 0] + dither, math.hypot(scale, grid / math.sqrt(12))) is accepted
+
+    @pytest.mark.parametrize("loss", [Softmax(3), type("Own", (Logistic,), {})()], ids=["softmax", "own"])
+    def test_losses_that_are_not_known_to_be_convex_are_refused(self, loss: Loss) -> None:
+        public = PublicFacts(4, 2, 2, loss, None, 1.0, 1.0, 1.0, False)
+        query = Teacher(Minimiser(np.arange(2), 0.5, 1.0, 1.0, np.zeros(2)))
+        with pytest.raises(ValueError, match="known to be convex"):
+            query.evaluate(Rows(np.ones((4, 2)), np.ones(4)), public)
 
 
 class TestSecondMoments:

@@ -29,6 +29,7 @@ from tulle.queries import (
     Curvature,
     CurvatureAlongGradient,
     Engine,
+    Known,
     Magnitudes,
     QuantileScores,
     Query,
@@ -900,3 +901,19 @@ def test_a_negative_slope_bound_lets_nothing_through() -> None:
     query = ClippedGradient(np.zeros((1, 1)), 0.5)
     assert query.sensitivity(public).l2 == 0.0
     np.testing.assert_array_equal(query.evaluate(Rows(np.ones((3, 1)), np.ones(3)), public), 0.0)
+
+
+def test_known_values_do_not_depend_on_rows() -> None:
+    """Nothing moves, in no norm, whatever the rows; and what is answered is a copy."""
+    values = np.array([[1.0, -2.0], [0.5, 1e9]])
+    query = Known(values)
+    public = PublicFacts(3, 2, 1, Squared(), None, 1.0, 1.0, 1.0, False)
+    rng = np.random.default_rng(0)
+    answers = [query.evaluate(Rows(rng.normal(size=(3, 2)), rng.normal(size=3)), public) for _ in range(2)]
+    for answer in answers:
+        np.testing.assert_array_equal(answer, values)
+    answers[0][0, 0] = 7.0
+    assert values[0, 0] == 1.0
+    sensitivity = query.sensitivity(public)
+    assert (sensitivity.l1, sensitivity.l2, sensitivity.linf) == (0.0, 0.0, 0.0)
+    assert np.linalg.norm(values) <= query.size(public) * ROUNDING

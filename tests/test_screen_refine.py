@@ -16,7 +16,18 @@ import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fits import SLOPES, Array, RecordingCurator, estimator_for, is_classification, signed
+from fits import (
+    SLOPES,
+    STARTS,
+    Array,
+    RecordingCurator,
+    clipped_scores,
+    estimator_for,
+    is_classification,
+    ridge_fit,
+    shortened,
+    signed,
+)
 from scipy.optimize import root
 from scipy.special import expit, logit
 from sklearn.base import clone
@@ -188,30 +199,6 @@ def test_all_rows_of_a_person_count_in_the_refinement(method: ScreenRefine, peop
 
 # --- without noise ---------------------------------------------------------------------------------------------------
 
-STARTS: dict[str, Any] = {
-    "squared": lambda slope: -slope,
-    "huber": lambda slope: -slope,
-    "poisson": lambda slope: math.log(1 - slope),
-    "logistic": lambda slope: logit(0.5 - slope),
-    "squared_hinge": lambda slope: -slope,
-}
-
-
-def shortened(rows: Array, bound: float) -> Array:
-    """Rows scaled down to a length."""
-    return rows * np.minimum(1, bound / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
-
-
-def ridge_fit(rows: Array, y: Array, loss: str, tau: float, penalty: float, centre: Array) -> Array:
-    """Where the gradient of the penalised sum vanishes."""
-
-    def gradient(theta: Array) -> Array:
-        return rows.T @ np.clip(SLOPES[loss](rows @ theta, y), -tau, tau) + penalty * (theta - centre)
-
-    found = root(gradient, centre, method="hybr", options={"xtol": 1e-13, "maxfev": 20000})
-    assert np.linalg.norm(gradient(found.x)) < 1e-6 * (1 + len(rows) * min(tau, 10.0))
-    return np.asarray(found.x)
-
 
 def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: PublicFacts, run: Settings) -> Any:
     """Screen by the exact gradient at the current model, ridge fit on the support, rescale: on plain arrays."""
@@ -222,13 +209,7 @@ def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: Public
         intercept = float(STARTS[loss](np.clip(slope(np.zeros(n), y), -run.clip, run.clip).mean()))
     support: list[int] = []
     for number in range(1, run.rounds + 1):
-        slopes = slope(X @ w + intercept, y)
-        if run.selection:
-            norms, bound = np.abs(slopes) * np.maximum(np.abs(X).max(axis=1), a), max(public.row_linf, a)
-        else:
-            norms, bound = np.abs(slopes) * np.hypot(np.linalg.norm(X, axis=1), a), math.hypot(public.row_l2, a)
-        factor = np.minimum(1, run.clip * bound / np.maximum(norms, 1e-300)) if run.clip < math.inf else 1.0
-        scores = -X.T @ (factor * slopes) / n
+        scores = clipped_scores(X, slope(X @ w + intercept, y), run.clip, run.selection, a, public)
         scores[support] = 0.0
         new = np.argsort(-np.abs(scores))[: math.ceil(number * keep / run.rounds) - len(support)]
         support = sorted([*support, *new])
@@ -291,7 +272,7 @@ def test_without_privacy_it_is_the_non_private_method(
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A private fit whose noise is taken away after it was planned; the report says so, and it warns."""
     monkeypatch.setattr(tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.0) for r in releases))
-    with pytest.warns(PrivacyWarning, match="proves only epsilon = inf"):
+    with pytest.warns(PrivacyWarning, match="proves nothing: the fit is not private"):
         yield
 
 

@@ -9,13 +9,27 @@ import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
-from tulle.methods import CoordinateDescent, FrankWolfe, ScreenRefine, StochasticHardThresholding
+from tulle.methods import (
+    CoordinateDescent,
+    FrankWolfe,
+    KnowledgeTransfer,
+    ScreenRefine,
+    StochasticHardThresholding,
+)
+from tulle.public_features import GaussianFeatures, UniformFeatures
 from tulle.sets import L2Ball
 
 # The checks use features of a few units and labels of a few hundred at most; whatever lies outside is clipped.
 BOUNDS = Bounds(row_l2=10.0, row_linf=5.0, label=100.0)
 
-METHODS: list[Any] = [ScreenRefine(noise="gaussian"), ScreenRefine(noise="selection"), "two_stage"]
+# Public features of a law, since the checks have rows of many widths.
+METHODS: list[Any] = [
+    ScreenRefine(noise="gaussian"),
+    ScreenRefine(noise="selection"),
+    "two_stage",
+    KnowledgeTransfer(features=UniformFeatures()),
+    KnowledgeTransfer("dense", features=GaussianFeatures(2.0), n_public=30, perturbation="output"),
+]
 
 # These take any loss, softmax included; few steps, since the checks fit hundreds of models.
 STEPWISE: list[Any] = [
@@ -48,6 +62,9 @@ ESTIMATORS = [
     SparseRegressor(method="coordinate_descent"),
     *(SparseClassifier(epsilon=None, method=method) for method in EXACT),
     *(SparseRegressor(epsilon=None, method=method) for method in EXACT),
+    SparseClassifier(epsilon=None, method=KnowledgeTransfer(), loss="squared_hinge"),
+    SparseRegressor(epsilon=None, method=KnowledgeTransfer("dense", UniformFeatures())),
+    SparseRegressor(method="knowledge_transfer"),
     PrivateSearch(SparseClassifier(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
     PrivateSearch(SparseRegressor(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
 ]

@@ -25,6 +25,7 @@ from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
 from tulle.privacy import Budget, PrivacyWarning
+from tulle.public_features import check_not_private
 from tulle.rows import Rows
 from tulle.synthetic import SyntheticData
 
@@ -151,6 +152,7 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
         request = self._request(loss, X.shape[0])
+        check_not_private(getattr(request.method, "features", None), X)
         plans = possible_plans(request, X.shape)
         progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
         self._keep(run_fit(request, X, targets, groups, progress.advance))

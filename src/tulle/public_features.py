@@ -124,6 +124,20 @@ def check_features(features: Any, n_features: int) -> None:
         raise ValueError(f"the public features have {rows.shape[1]} columns, the private rows {n_features}")
 
 
+def check_not_private(features: Any, X: Any) -> None:
+    """Raise if the public features are the private rows themselves. Looks at no value."""
+
+    def storage(rows: Any) -> Any:
+        return rows.data if sp.issparse(rows) else rows
+
+    mine, given = storage(X), storage(features)
+    same = isinstance(mine, np.ndarray) and isinstance(given, np.ndarray) and np.shares_memory(mine, given)
+    if same or X is features:
+        raise ValueError(
+            "the public features are the private rows that are fitted to; public features must be known without them"
+        )
+
+
 def public_rows(features: Any, public: PublicFacts, n_rows: int | None, seed: int) -> Any:
     """The public rows, CSR or dense, made to obey the bounds that the private rows obey.
 
