@@ -80,6 +80,8 @@ _AUDIT = "tests/test_audit.py::"
 _SAMPLED = "tests/test_sampled_events.py::"
 _BOUNDARY, _FOLLOWING = "tests/test_trust_boundary.py::", "tests/test_following.py::"
 _DESCENT = "tests/test_coordinate_descent.py::"
+_TRANSFER, _STUDENTS = "tests/test_knowledge_transfer.py::", "tests/test_students.py::"
+_PUBLIC, _SYNTHETIC = "tests/test_public_features.py::", "tests/test_synthetic.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- sensitivities of queries ---
@@ -510,7 +512,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a person's rows counted as one in the refinement",
         "the cases of the proof grow with the rows of a person; the gradient bound alone does not tell",
-        "methods/screen_refine.py",
+        "methods/refinement.py",
         "constants.log_determinant, of_one_output(public.loss).one_sided, public.rows_per_unit\n",
         "constants.log_determinant, of_one_output(public.loss).one_sided\n",
         (_SCREEN + "test_all_rows_of_a_person_count_in_the_refinement",),
@@ -518,7 +520,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a cost that follows the estimated bounds",
         "a plan that is chosen by private estimates must cost what was billed before they were known",
-        "methods/screen_refine.py",
+        "methods/refinement.py",
         "log_determinant = min(share * public.budget.epsilon, _LARGEST_DETERMINANT)",
         "log_determinant = min(share * public.budget.epsilon * min(1.0, unit), _LARGEST_DETERMINANT)",
         (_SCREEN + "test_the_cost_of_a_plan_does_not_depend_on_the_bounds",),
@@ -857,7 +859,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the solver stops where the data say",
         "a tolerance relative to the first gradient: how near the answer is depends on the rows",
         "queries.py",
-        "tolerance=self._tolerance(public),",
+        "tolerance=tolerance,",
         "tolerance=1e-9 * (1.0 + float(np.linalg.norm(parts[0].features.T @ parts[0].targets))),",
         (_SOLVER + "TestAnswers::test_the_tolerance_is_public",),
     ),
@@ -1808,6 +1810,279 @@ MUTANTS: tuple[Mutant, ...] = (
         "with np.errstate():",
         (_ON_BATCHES + "TestCurator::test_no_warning_tells_of_an_extreme_row_in_or_out_of_the_batch[1e+160-csr]",),
     ),
+    # --- knowledge transfer ---
+    Mutant(
+        "a teacher that moves half as far",
+        "output perturbation after Chaudhuri et al. 2011 with G for 2 G: a row that is added, not one that is replaced",
+        "queries.py",
+        "moves = self.problem._gradient_moves(public) + 2.5 * self._tolerance(public)",
+        "moves = 0.5 * self.problem._gradient_moves(public) + 2.5 * self._tolerance(public)",
+        (_OBJECTIVE + "TestTeacherQuery::test_some_neighbour_moves_it_so_far[squared-dense-features-1]",),
+    ),
+    Mutant(
+        "a person's rows counted as one in the teacher",
+        "the bound of one row in the stability of a minimiser, which moves with every row that is replaced",
+        "queries.py",
+        "moves = self.problem._gradient_moves(public) + 2.5 * self._tolerance(public)",
+        "moves = self.problem._gradient_moves(public) / public.rows_per_unit + 2.5 * self._tolerance(public)",
+        (_OBJECTIVE + "TestTeacherQuery::test_some_neighbour_moves_it_so_far[logistic-csr-intercept-2]",),
+    ),
+    Mutant(
+        "a mean's teacher for a sum's penalty",
+        "2 G / (n lambda) is for a mean of losses with lambda: a penalty that was multiplied by n already, and again",
+        "queries.py",
+        "Sensitivity(l2=moves / self.problem.penalty)",
+        "Sensitivity(l2=moves / (public.n_rows * self.problem.penalty))",
+        (_OBJECTIVE + "TestTeacherQuery::test_so_far_among_rows_that_are_not_empty[1.0]",),
+    ),
+    Mutant(
+        "the row bound left out of the teacher's gradient",
+        "the Lipschitz constant of the loss in the margin, for rows that are said to have length 1",
+        "queries.py",
+        "return 2.0 * self.slope_clip * self.row_bound * public.rows_per_unit",
+        "return 2.0 * self.slope_clip * public.rows_per_unit",
+        (_OBJECTIVE + "TestTeacherQuery::test_some_neighbour_moves_it_so_far[huber-dense-intercept-1]",),
+    ),
+    Mutant(
+        "the teacher taken for the exact minimiser",
+        "strong convexity speaks of minimisers; a solver that stops on one data set and goes on for another is not one",
+        "queries.py",
+        "moves = self.problem._gradient_moves(public) + 2.5 * self._tolerance(public)",
+        "moves = self.problem._gradient_moves(public)",
+        (_OBJECTIVE + "TestTeacherQuery::test_the_tolerance_does_not_look_at_rows",),
+    ),
+    Mutant(
+        "the teacher's solver stops long before its certificate",
+        "max_iter and tol of a library's defaults, with the noise of the minimiser (Iyengar et al. 2019)",
+        "queries.py",
+        "self.problem._objective(rows, public, self._tolerance(public))",
+        "self.problem._objective(rows, public, 3e5 * self._tolerance(public))",
+        (_TRANSFER + "test_with_no_noise_a_private_fit_is_the_method_that_it_describes[alone-output-True-logistic]",),
+    ),
+    Mutant(
+        "a certificate that floats cannot reach",
+        "a tolerance below the rounding of the sums that it is checked with holds on some rows and not on others",
+        "queries.py",
+        "return rounding if math.isinf(moves) else max(rounding, 1e-6 * moves)",
+        "return rounding if math.isinf(moves) else 1e-6 * moves",
+        (_OBJECTIVE + "TestTeacherQuery::test_the_tolerance_does_not_look_at_rows",),
+    ),
+    Mutant(
+        "rows scaled down before they are mixed",
+        "public directions are no rotation: a row within its bound can be longer in their coordinates",
+        "queries.py",
+        'squares = np.einsum("ij,ij->i", columns, columns)',
+        "squares = np.square(block.columns(features) @ np.eye(len(features))).sum(axis=1)",
+        (_OBJECTIVE + "TestTeacherQuery::test_some_neighbour_moves_it_so_far[squared-dense-mixing-1]",),
+    ),
+    Mutant(
+        "choosing and teaching both take the screening share's cost",
+        "the same part of a budget handed to two steps: what the parameters say is not what each step has",
+        "methods/knowledge_transfer.py",
+        "teaching = (1 - settings.screening_share) * rest / outputs",
+        "teaching = rest / outputs",
+        (_TRANSFER + "test_the_cost_is_divided_as_the_parameters_say[two-output-gaussian]",),
+    ),
+    Mutant(
+        "one teacher's share for the teachers of all classes",
+        "one-vs-rest teachers share the rows: each is a release of its own",
+        "methods/knowledge_transfer.py",
+        "teaching = (1 - settings.screening_share) * rest / outputs",
+        "teaching = (1 - settings.screening_share) * rest",
+        (_TRANSFER + "test_the_cost_is_divided_as_the_parameters_say[three-output-gaussian]",),
+    ),
+    Mutant(
+        "one class's determinant for the teachers of all classes",
+        "every class's perturbed objective has a Hessian of its own, and pays for it",
+        "methods/knowledge_transfer.py",
+        "share = settings.determinant_share / public.loss.n_outputs",
+        "share = settings.determinant_share",
+        (_TRANSFER + "test_the_cost_is_divided_as_the_parameters_say[three-objective-gaussian]",),
+    ),
+    Mutant(
+        "s features chosen with the noise of one choice",
+        "one-shot top s is s exponential mechanisms; planned as one it eats what the teacher was promised",
+        "methods/knowledge_transfer.py",
+        "NoisePerSensitivity(math.sqrt(public.n_nonzero * outputs / choosing))",
+        "NoisePerSensitivity(math.sqrt(outputs / choosing))",
+        (_TRANSFER + "test_the_cost_is_divided_as_the_parameters_say[two-objective-selection]",),
+    ),
+    Mutant(
+        "the report silent about public features",
+        "private rows passed as public ones: the promise counts on it that they are not, and nobody is told",
+        "fitting.py",
+        'lines += getattr(request.method, "assumptions", lambda public: ())(public)',
+        "lines += ()",
+        (_TRANSFER + "test_the_report_says_what_was_done",),
+    ),
+    # --- knowledge transfer as published ---
+    Mutant(
+        "noise without a proof on the bill as a Gaussian mechanism",
+        "theorem 4.3 of DPSL-KT taken at its word: a sensitivity that one row can exceed a hundred times",
+        "mechanisms.py",
+        '        return "Gaussian noise without a proof"\n\n    @property\n'
+        "    def events(self) -> tuple[Event, int]:\n        return ExposedEvent(), 1\n",
+        '        return "Gaussian noise without a proof"\n\n    @property\n'
+        "    def events(self) -> tuple[Event, int]:\n        return GaussianEvent(self.noise), 1\n",
+        (_MECHANISMS + "test_noise_without_a_proof_promises_nothing",),
+    ),
+    Mutant(
+        "the paper's noise times the query's own sensitivity",
+        "values that are known already move by nothing, and noise in proportion to that is none",
+        "mechanisms.py",
+        "return exact + self.noise.value * self.claimed * generator.standard_normal(exact.shape)",
+        "return exact + self.noise.value * sensitivity.l2 * generator.standard_normal(exact.shape)",
+        (_TRANSFER + "test_the_student_hears_answers_with_the_printed_noise[True]",),
+    ),
+    Mutant(
+        "half the variance that the paper prints",
+        "4 for 8 in sigma²: sqrt(log(2.5/delta)) copied without its factor of two",
+        "methods/knowledge_transfer.py",
+        "math.sqrt(2 * math.log(2.5 / budget.delta))",
+        "math.sqrt(math.log(2.5 / budget.delta))",
+        (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
+    ),
+    Mutant(
+        "log(1.25/delta) for the paper's log(2.5/delta)",
+        "the textbook's Gaussian mechanism where the paper splits delta in two",
+        "methods/knowledge_transfer.py",
+        "math.log(2.5 / budget.delta)",
+        "math.log(1.25 / budget.delta)",
+        (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
+    ),
+    Mutant(
+        "gamma for the length of a sparse gradient",
+        "gamma bounds entries; a gradient of s of them is up to sqrt(s) gamma long",
+        "methods/knowledge_transfer.py",
+        "claimed = 2 * math.sqrt(public.n_nonzero) * gamma",
+        "claimed = 2 * gamma",
+        (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
+    ),
+    Mutant(
+        "sigma² over lambda, not over lambda²",
+        "strong convexity bounds the distance by 1 / lambda, and the variance by its square",
+        "methods/knowledge_transfer.py",
+        "stretch / (public.n_rows * curvature)",
+        "stretch / (public.n_rows * math.sqrt(curvature))",
+        (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
+    ),
+    Mutant(
+        "the noise of one answer on all of them",
+        "m answers of one teacher move together: a vector's sensitivity grows with the square root of m",
+        "methods/knowledge_transfer.py",
+        "stretch = math.sqrt(rows.shape[0] * largest_second_moment(self.features, rows))",
+        "stretch = math.sqrt(largest_second_moment(self.features, rows))",
+        (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
+    ),
+    Mutant(
+        "a covariance for a second moment",
+        "features off centre stretch a teacher's difference along their mean as well",
+        "public_features.py",
+        "return (self.high - self.low) ** 2 / 12 + n_features * ((self.high + self.low) / 2) ** 2",
+        "return (self.high - self.low) ** 2 / 12",
+        (_PUBLIC + "test_the_stretch_is_the_spectral_norm_of_the_second_moment",),
+    ),
+    Mutant(
+        "a false theorem is the secret of those who ask for it",
+        "a method that has no noise but the paper's, fitted with the default calibration: nobody asked, nobody is told",
+        "fitting.py",
+        "_failed_conditions(request, (public.n_rows, public.n_features))\n",
+        "_failed_conditions(request, (public.n_rows, public.n_features)) "
+        'if request.calibration == "published" else ()\n',
+        (_TRANSFER + "test_nothing_is_promised_and_everybody_is_told[{}-squared-rigorous]",),
+    ),
+    Mutant(
+        "the paper's noise reported as calibrated",
+        "the report repeats what was asked for, not what was done",
+        "fitting.py",
+        '"published" if request.published else "rigorous"',
+        "request.calibration",
+        (_TRANSFER + "test_nothing_is_promised_and_everybody_is_told[{}-squared-rigorous]",),
+    ),
+    Mutant(
+        "a report without the reason",
+        "a warning scrolls away, the report stays: epsilon = inf and no word on what broke",
+        "fitting.py",
+        "lines = [f\"The theorem behind the published noise does not apply: {'; '.join(failed)}.\"] if failed else []",
+        "lines = []",
+        (_TRANSFER + "test_nothing_is_promised_and_everybody_is_told[{}-squared-published]",),
+    ),
+    Mutant(
+        "a ledger that has no price for infinity",
+        "a fit of unknown cost is skipped by the sum, and let through",
+        "privacy.py",
+        "if self.share + share > 1 + 1e-9:",
+        "if 1 + 1e-9 < self.share + share < math.inf:",
+        (_TRANSFER + "test_a_ledger_refuses_it_before_noise_is_drawn",),
+    ),
+    # --- students and data sets ---
+    Mutant(
+        "everything after a student is post-processing",
+        "a flag that is set and never taken back: the fits that follow are not billed",
+        "privacy.py",
+        "_post_processing.reset(token)",
+        "pass",
+        (_STUDENTS + "test_what_comes_after_a_student_is_billed_again",),
+    ),
+    Mutant(
+        "a student billed for answers that were paid for",
+        "post-processing on the bill: the ledger runs out for fits that read no private row",
+        "privacy.py",
+        "    if _post_processing.get():\n",
+        "    if _post_processing.get() and math.isinf(promise[0]):\n",
+        (_STUDENTS + "test_a_student_is_not_billed",),
+    ),
+    Mutant(
+        "public rows beyond the bounds of private ones",
+        "a teacher of clipped rows asked about rows of any length, with noise for the clipped",
+        "public_features.py",
+        "    KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip(bounded, public.loss)\n",
+        "",
+        (_PUBLIC + "test_given_rows_are_clipped_as_private_rows_are", _PUBLIC + "test_drawn_rows_are_clipped_too"),
+    ),
+    Mutant(
+        "answers of a fit without privacy published",
+        "synthetic data are called private for being synthetic, whatever made them",
+        "estimators.py",
+        "if math.isinf(self.privacy_.epsilon):",
+        "if math.isnan(self.privacy_.epsilon):",
+        (
+            _SYNTHETIC + "test_a_fit_without_privacy_has_nothing_to_publish",
+            _SYNTHETIC + "test_the_published_variant_has_nothing_to_publish",
+        ),
+    ),
+    Mutant(
+        "a data set's report says that its features are protected",
+        "the report of the fit copied as it is: it does not know of rows that are handed on as they were given",
+        "estimators.py",
+        "        return SyntheticData(X, self._answers(margins), margins, report)\n",
+        "        return SyntheticData(X, self._answers(margins), margins, self.privacy_)\n",
+        (_SYNTHETIC + "test_the_report_is_the_fits_and_says_what_was_public",),
+    ),
+    Mutant(
+        "a saved report forgets its assumptions",
+        "epsilon travels with the data, what it counts on does not",
+        "synthetic.py",
+        'values["assumptions"] = tuple(values["assumptions"])',
+        'values["assumptions"] = ()',
+        (_SYNTHETIC + "test_a_report_with_nothing_asked_and_infinite_parts_survives",),
+    ),
+    Mutant(
+        "published files may hold pickles",
+        "np.load(allow_pickle=True): whoever reads a data set runs its author's code",
+        "synthetic.py",
+        "np.load(path, allow_pickle=False)",
+        "np.load(path, allow_pickle=True)",
+        (_SYNTHETIC + "test_files_that_are_not_such_data_are_refused[pickle]",),
+    ),
+    Mutant(
+        "Python objects saved beside the numbers",
+        "a pickle of labels can hold what they were taken from: the rows themselves",
+        "synthetic.py",
+        "if np.asarray(array).dtype == object:",
+        "if False:",
+        (_SYNTHETIC + "test_what_only_a_pickle_could_keep_is_refused",),
+    ),
 )
 
 
@@ -1842,7 +2117,7 @@ def run_tests(tests: Sequence[str], mutant: Mutant | None, folder: Path) -> Outc
     patched_copy(mutant, folder)
     (folder / "tulle_of_this_folder.py").write_text(_GUARD, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "COLUMNS": "400", "PYTHONIOENCODING": "utf-8"}
+    environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "COLUMNS": "1000", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-rf", "--tb=short", "--color=no"]
     command += ["-p", "tulle_of_this_folder", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
     start = time.perf_counter()

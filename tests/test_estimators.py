@@ -26,7 +26,7 @@ from sklearn.preprocessing import FunctionTransformer
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Loss, OneVsRest, Squared, SquaredHinge, resolve_loss
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, ScreenRefine, TwoStage
+from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, KnowledgeTransfer, ScreenRefine, TwoStage
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient
 from tulle.rows import Rows
@@ -95,6 +95,7 @@ def test_the_signature_of_bounds_starts_as_in_the_issue() -> None:
         TwoStage,
         FrankWolfe,
         CoordinateDescent,
+        KnowledgeTransfer,
         Bounds,
     ],
 )
@@ -115,7 +116,7 @@ def test_the_docstring_lists_every_fitted_attribute(cls: Any) -> None:
     text = inspect.getdoc(cls) or ""
     public = [name for name in vars(fitted(cls)) if name.endswith("_") and not name.startswith("_")]
     assert {"coef_", "intercept_", "support_", "n_iter_", "n_passes_", "privacy_"} <= set(public)
-    undocumented = [name for name in public if not re.search(rf"^\s*{name} : ", text, re.MULTILINE)]
+    undocumented = [name for name in public if not re.search(rf"^\s*(\w+, )*{name}(, \w+)* : ", text, re.MULTILINE)]
     assert set(undocumented) <= {"n_features_in_", "feature_names_in_"}  # scikit-learn's own
 
 
@@ -129,6 +130,7 @@ def test_the_docstring_lists_every_fitted_attribute(cls: Any) -> None:
         "tulle.methods.screen_refine",
         "tulle.methods.frank_wolfe",
         "tulle.methods.coordinate_descent",
+        "tulle.methods.knowledge_transfer",
         "tulle.paths",
         "tulle.audit",
     ],
@@ -382,6 +384,7 @@ def test_a_pickled_model_holds_no_rows() -> None:
         (ScreenRefine, "screen and refine"),
         (FrankWolfe, "private Frank-Wolfe"),
         (CoordinateDescent, "greedy coordinate descent"),
+        (KnowledgeTransfer, "knowledge transfer, sparse"),
     ],
 )
 def test_the_report_holds_what_was_asked_and_what_is_proved(cls: Any, noise: Any, method: Any, name: str) -> None:
@@ -721,7 +724,10 @@ def guessing_is_expected(model: Any, shape: tuple[int, int]) -> bool:
 
 
 @both
-@pytest.mark.parametrize("method", ["auto", "screen_refine", "hard_thresholding", "frank_wolfe", "coordinate_descent"])
+@pytest.mark.parametrize(
+    "method",
+    ["auto", "screen_refine", "hard_thresholding", "frank_wolfe", "coordinate_descent", "knowledge_transfer"],
+)
 @pytest.mark.parametrize("bounds", [Bounds(normalise=True, label=1.0), Bounds(row_l2=90.0, label=1.0)], ids=str)
 def test_a_fit_that_can_only_guess_warns_before_it_spends(
     monkeypatch: pytest.MonkeyPatch, cls: Any, method: Any, bounds: Bounds

@@ -16,12 +16,15 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import kstest, norm, uniform
 
+from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.losses import Logistic, Squared
+from tulle.methods import KnowledgeTransfer
 from tulle.public_features import (
     FeatureDistribution,
     GaussianFeatures,
     UniformFeatures,
     check_features,
+    check_not_private,
     largest_second_moment,
     leading_directions,
     public_rows,
@@ -238,3 +241,33 @@ def test_features_that_do_not_fit(features: Any, message: str) -> None:
 )
 def test_features_that_fit(features: Any) -> None:
     check_features(features, D)
+
+
+@pytest.mark.parametrize("form", ["array", "part", "csr", "integers", "list", "frame"])
+def test_private_rows_are_refused_as_public_features(form: str) -> None:
+    """The object that is fitted to, or a part of its memory, is no set of public features, whatever it is made of."""
+    dense = np.random.default_rng(0).integers(-1, 2, (40, 4)).astype(float)
+    forms: dict[str, Any] = {
+        "array": lambda: dense,
+        "part": lambda: dense,
+        "csr": lambda: sp.csr_array(dense),
+        "integers": lambda: dense.astype(int),
+        "list": dense.tolist,
+        "frame": lambda: pytest.importorskip("pandas").DataFrame(dense, columns=list("abcd")),
+    }
+    X = forms[form]()
+    features = X[5:] if form == "part" else X
+    method = KnowledgeTransfer(features=features)
+    labels = {SparseRegressor: dense[:, 0], SparseClassifier: dense[:, 0] > 0}
+    for estimator, y in labels.items():
+        model = estimator(1.0, 1e-4, n_nonzero=2, method=method, bounds=Bounds(row_linf=1.0, label=1.0))
+        with pytest.raises(ValueError, match="the public features are the private rows"):
+            model.fit(X, y)
+
+
+def test_other_rows_of_the_same_table_are_taken() -> None:
+    """Two halves of one array share its memory, and no row."""
+    X = np.random.default_rng(0).uniform(-1, 1, (40, 4))
+    check_not_private(X[20:], X[:20])
+    check_not_private(sp.csr_array(X[20:]), sp.csr_array(X[:20]))
+    check_not_private(UniformFeatures(), X)

@@ -242,15 +242,15 @@ def shrinkage(loss: Loss, tau: float, bound: float, penalty: float, **changes: A
 def test_what_penalty_and_cuts_took_away_is_given_back(loss: str, tau: float, bound: float, penalty: float) -> None:
     """With many public rows of the same law and no noise the true weights come back, from a teacher far too short.
 
-    20,000 private and 20,000 public rows: the sampling error of a weight is about 0.02; 0.12 is not exceeded but once
-    in 10^6 seeds.
+    20,000 private and 20,000 public rows: over seeds the error is 0.07 on average at most, with a deviation of 0.017,
+    so that 0.18 is a false alarm of about 10^-6.
     """
     theta = teacher_of(loss, tau, bound, penalty)
     kind: Loss = Logistic() if loss == "logistic" else Squared()
     found = unshrunk(theta, public_copies(20_000), shrinkage(kind, tau, bound, penalty))
     off = np.linalg.norm(theta - WEIGHTS)
     assert off > 0.3
-    assert np.linalg.norm(found - WEIGHTS) < min(0.12, off / 4)
+    assert np.linalg.norm(found - WEIGHTS) < min(0.18, off / 3)
 
 
 def gap(w: Array, theta: Array, rows: Array, loss: str, tau: float, bound: float, penalty: float) -> Array:
@@ -285,7 +285,10 @@ def test_it_is_the_root_of_the_equation_that_it_states(loss: str, tau: float, bo
 
 @pytest.mark.parametrize(("tau", "bound", "penalty"), [(math.inf, math.inf, 0.3), (0.5, 1.5, 0.1), (0.3, 1.0, 0.15)])
 def test_the_right_length_makes_probabilities_what_they_should_be(tau: float, bound: float, penalty: float) -> None:
-    """The factor that describes the labels best is 1 within 0.1 after it, and far from 1 before (one seed in 10^6)."""
+    """The factor that describes the labels best is 1 within 0.1 after it, and far from 1 before.
+
+    Its deviation over seeds is 0.017: a false alarm of about 10^-8.
+    """
     X, y = private_rows("logistic")
     theta = teacher_of("logistic", tau, bound, penalty)
     longer = at_right_length(theta, public_copies(20_000), shrinkage(Logistic(), tau, bound, penalty))

@@ -152,7 +152,6 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
         request = self._request(loss, X.shape[0])
-        check_not_private(getattr(request.method, "features", None), X)
         plans = possible_plans(request, X.shape)
         progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
         self._keep(run_fit(request, X, targets, groups, progress.advance))
@@ -362,6 +361,7 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray, Loss]:
         """The checked rows, the targets as the loss wants them, and the loss; sets `classes_`."""
+        check_not_private(getattr(self.method, "features", None), X)
         X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -445,6 +445,7 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray, Loss]:
         """The checked rows, the targets, and the loss."""
+        check_not_private(getattr(self.method, "features", None), X)
         X, y = self._checked(X, y, y_numeric=True)
         targets = np.asarray(y, dtype=np.float64)
         loss = resolve_loss(self.loss, "regression")

@@ -117,6 +117,8 @@ def check_features(features: Any, n_features: int) -> None:
     if isinstance(features, FeatureDistribution):
         features.draw(1, n_features, np.random.default_rng(0))  # it says what does not fit
         return
+    if isinstance(features, str):
+        raise TypeError(f"public features are a distribution such as UniformFeatures(-1, 1), or rows, not {features!r}")
     rows = check_array(
         features, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2, input_name="public features"
     )
@@ -130,6 +132,8 @@ def check_not_private(features: Any, X: Any) -> None:
     def storage(rows: Any) -> Any:
         return rows.data if sp.issparse(rows) else rows
 
+    if features is None:
+        return
     mine, given = storage(X), storage(features)
     same = isinstance(mine, np.ndarray) and isinstance(given, np.ndarray) and np.shares_memory(mine, given)
     if same or X is features:
