@@ -597,10 +597,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "a fit that stops at its own warning has released nothing, and must not have cost anything",
         "fitting.py",
         "    warn_beforehand(request, X.shape, promise)\n    price = (promise, request.delta)\n"
-        "    entries = () if made_up else "
+        "    free = made_up or is_being_taught_on(X)\n"
+        "    entries = () if free else "
         "bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)\n",
         "    price = (promise, request.delta)\n"
-        "    entries = () if made_up else "
+        "    free = made_up or is_being_taught_on(X)\n"
+        "    entries = () if free else "
         "bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)\n"
         "    warn_beforehand(request, X.shape, promise)\n",
         (_ESTIMATORS + "test_a_fit_that_can_only_guess_warns_before_it_spends",),
@@ -1970,8 +1972,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the noise of one answer on all of them",
         "m answers of one teacher move together: a vector's sensitivity grows with the square root of m",
         "methods/knowledge_transfer.py",
-        "stretch = math.sqrt(rows.shape[0] * largest_second_moment(self.features, rows))",
-        "stretch = math.sqrt(largest_second_moment(self.features, rows))",
+        "stretch = math.sqrt(self._n_rows(public) * largest_second_moment(self.features, public))",
+        "stretch = math.sqrt(largest_second_moment(self.features, public))",
         (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
     ),
     Mutant(
@@ -1986,9 +1988,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a false theorem is the secret of those who ask for it",
         "a method that has no noise but the paper's, fitted with the default calibration: nobody asked, nobody is told",
         "fitting.py",
-        "_failed_conditions(request, (public.n_rows, public.n_features))\n",
-        "_failed_conditions(request, (public.n_rows, public.n_features)) "
-        'if request.calibration == "published" else ()\n',
+        "    failed = _failed_conditions(request, public)\n",
+        '    failed = _failed_conditions(request, public) if request.calibration == "published" else ()\n',
         (_TRANSFER + "test_nothing_is_promised_and_everybody_is_told[{}-squared-rigorous]",),
     ),
     Mutant(
@@ -2019,18 +2020,26 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "everything after a student is post-processing",
         "a flag that is set and never taken back: the fits that follow are not billed",
-        "privacy.py",
-        "_post_processing.reset(token)",
+        "public_features.py",
+        "_being_taught.reset(token)",
         "pass",
         (_STUDENTS + "test_what_comes_after_a_student_is_billed_again",),
     ),
     Mutant(
         "a student billed for answers that were paid for",
         "post-processing on the bill: the ledger runs out for fits that read no private row",
-        "privacy.py",
-        "    if _post_processing.get():\n",
-        "    if _post_processing.get() and math.isinf(promise[0]):\n",
+        "fitting.py",
+        "    free = made_up or is_being_taught_on(X)\n",
+        "    free = made_up\n",
         (_STUDENTS + "test_a_student_is_not_billed",),
+    ),
+    Mutant(
+        "a student that may read any rows for free",
+        "an exemption for whoever is called a student, not for the public rows that it was given",
+        "public_features.py",
+        "return rows is not None and _are_the_same(rows, X)",
+        "return rows is not None",
+        (_STUDENTS + "test_a_student_is_billed_for_other_rows",),
     ),
     Mutant(
         "public rows beyond the bounds of private ones",
@@ -2044,7 +2053,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "private rows let through as public features",
         "the rows at hand passed once more: directions and lengths are then read off them, without noise",
         "public_features.py",
-        "    if same or X is features:\n",
+        "    if features is not None and _are_the_same(features, X):\n",
         "    if False:\n",
         (_PUBLIC + "test_private_rows_are_refused_as_public_features[array]",),
     ),
@@ -2052,8 +2061,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a part of the private rows let through as public features",
         "X[:1000] for want of public rows: another object, the same people",
         "public_features.py",
-        "    if same or X is features:\n",
-        "    if X is features:\n",
+        "    if features is not None and _are_the_same(features, X):\n",
+        "    if features is X:\n",
         (_PUBLIC + "test_private_rows_are_refused_as_public_features[part]",),
     ),
     Mutant(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Lasso, LogisticRegression
 
 import tulle.fitting
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
@@ -561,7 +562,8 @@ NARROW, BROKEN = np.ones((9, D - 1)), with_entry(np.ones((9, D)), np.nan)
         pytest.param({"features": X[:1]}, ValueError, "Found array with 1 sample(s)", id="one row"),
         pytest.param({"features": X[0]}, ValueError, "Expected 2D array, got 1D array instead", id="1-d"),
         pytest.param({"features": 3.0}, ValueError, "Expected 2D array, got scalar array instead", id="a number"),
-        pytest.param({"features": "uniform"}, ValueError, "could not convert string to float", id="a word"),
+        pytest.param({"features": "uniform"}, TypeError, "are a distribution such as UniformFeatures", id="a word"),
+        pytest.param({"student": Lasso}, TypeError, "is a class; pass an object, Lasso()", id="a class"),
         pytest.param(
             {"features": GaussianFeatures(np.eye(4))},
             ValueError,
@@ -614,7 +616,7 @@ def test_public_features_and_students_that_cannot_be_used(
         ),
         (
             {"perturbation": "output", "penalty": 0.0},
-            "KnowledgeTransfer(penalty=...) must be a finite number > 0, got 0.0",
+            "KnowledgeTransfer(penalty=...) must lie in [1e-100, 1e100], got 0.0",
         ),
     ],
     ids=lambda value: ", ".join(map(str, value.values())) if isinstance(value, dict) else "",
@@ -625,6 +627,15 @@ def test_settings_of_knowledge_transfer_that_do_not_go_together(
     """A student without lessons, answers without questions, penalties that nobody asked for or that are missing."""
     with pytest.raises(ValueError, match=re.escape(message)):
         cls(epsilon, method=KnowledgeTransfer(**parameters), bounds=BOUNDS).fit(X, LABELS[cls])
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("variant", ["sparse", "dense", "published"])
+def test_a_regression_takes_no_classifier_for_a_student(variant: Any) -> None:
+    """Classes of numbers would be learnt, and called predictions."""
+    method = KnowledgeTransfer(variant, UniformFeatures(), student=LogisticRegression())
+    with pytest.raises(ValueError, match="is a classifier, and this is a regression"):
+        SparseRegressor(1.0, method=method, bounds=BOUNDS).fit(X, LABELS[SparseRegressor])
 
 
 @both

@@ -21,8 +21,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Loss, Poisson, Squared, SquaredHinge
 from tulle.methods import HardThresholding, KnowledgeTransfer
-from tulle.privacy import BudgetExceededError, post_processing
-from tulle.public_features import UniformFeatures
+from tulle.privacy import BudgetExceededError
+from tulle.public_features import UniformFeatures, taught_on
 from tulle.students import LARGEST_UNSHRUNK, Shrinkage, at_right_length, can_unshrink, train, unshrunk
 
 M, D, KEEP = 300, 8, 3
@@ -170,7 +170,11 @@ def test_the_teacher_does_not_depend_on_its_student(student: Any) -> None:
 # --- ledgers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("student", ["ight", SparseRegressor(None), SparseRegressor(1.0, bounds=fits.BOUNDS)], ids=str)
+@pytest.mark.parametrize(
+    "student",
+    ["ight", SparseRegressor(None), SparseRegressor(1.0, bounds=fits.BOUNDS)],
+    ids=["ight", "exact", "private"],
+)
 def test_a_student_is_not_billed(student: Any) -> None:
     """Inside a ledger a fit with a student costs what the fit without one costs, whatever the student is."""
     spent = []
@@ -191,11 +195,22 @@ def test_what_comes_after_a_student_is_billed_again() -> None:
         with pytest.raises(BudgetExceededError):
             fitted(None, delta=1e-5)
         assert len(ledger.fits) == 1
+    X, y = fits.problem("regression", 50)
     with Ledger(Budget(1.0, 1e-3)):
-        with pytest.raises(KeyError), post_processing():
+        with pytest.raises(KeyError), taught_on(X):
             raise KeyError
         with pytest.raises(BudgetExceededError):
-            SparseRegressor(None).fit(*fits.problem("regression", 50))
+            SparseRegressor(None).fit(X, y)
+
+
+def test_a_student_is_billed_for_other_rows() -> None:
+    """While a student is taught, fits to its public rows are free; fits to any others, copies too, are not."""
+    X, y = fits.problem("regression", 50)
+    with Ledger(Budget(1.0, 1e-3)) as ledger, taught_on(X):
+        SparseRegressor(None).fit(X, y)
+        assert not ledger.fits
+        with pytest.raises(BudgetExceededError):
+            SparseRegressor(None).fit(X.copy(), y)
 
 
 # --- unshrinking -----------------------------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ _PARAMETERS = """
     support_ : array of int
         The features with a non-zero weight.
     teacher_coef_, teacher_intercept_ : as coef_ and intercept_
-        What `release_synthetic` answers with: the private teacher behind the model for "knowledge_transfer", which may
-        have more weights than the model; the model itself for all other methods.
+        After "knowledge_transfer" alone: the private teacher behind the model, which may have more weights than it.
+        `release_synthetic` answers with it.
     n_iter_ : int
         Iterations of the method.
     n_passes_ : float
@@ -162,7 +162,8 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
         self.privacy_ = fitted.privacy
         self.coef_, self.intercept_ = self._shaped(fitted.weights)
-        self.teacher_coef_, self.teacher_intercept_ = self.coef_, self.intercept_
+        for left_over in ("teacher_coef_", "teacher_intercept_"):
+            self.__dict__.pop(left_over, None)
         if fitted.teacher is not None:
             self.teacher_coef_, self.teacher_intercept_ = self._shaped(fitted.teacher)
         self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
@@ -239,7 +240,8 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
                 "an epsilon, and with a sound variant of the method"
             )
         X = self._checked(X_public, reset=False)
-        margins = self._margins_of(X, self.teacher_coef_, self.teacher_intercept_)
+        coef = getattr(self, "teacher_coef_", self.coef_)
+        margins = self._margins_of(X, coef, getattr(self, "teacher_intercept_", self.intercept_))
         report = replace(
             self.privacy_,
             assumptions=(

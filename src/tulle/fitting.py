@@ -35,6 +35,7 @@ from tulle.privacy import (
     stream_of,
 )
 from tulle.public import PublicFacts
+from tulle.public_features import is_being_taught_on
 from tulle.randomness import keyed_generator
 from tulle.report import rounded_up
 from tulle.rows import Rows
@@ -73,7 +74,7 @@ class FitRequest:
     @property
     def published(self) -> bool:
         """Whether the noise is the paper's: asked for, or all that the method has."""
-        return self.calibration == "published" or bool(getattr(self.method, "only_published", False))
+        return self.calibration == "published" or _only_published(self.method)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -121,6 +122,11 @@ class FitRequest:
         else:
             releases = calibrate(self.method.releases(public), public.budget)
         return Plan(releases, self.preliminary())
+
+
+def _only_published(method: Method) -> bool:
+    """Whether a method has no noise but its paper's."""
+    return bool(getattr(method, "only_published", False))
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,8 @@ def run_fit(
     promise = max(proof(plan, request.delta)[0] for plan in plans)
     warn_beforehand(request, X.shape, promise)
     price = (promise, request.delta)
-    entries = () if made_up else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
+    free = made_up or is_being_taught_on(X)
+    entries = () if free else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
 
     generator = keyed_generator(request.seed, stream_of(entries))
     rows = Rows(X, targets, active)
@@ -227,9 +234,9 @@ def run_plan(
 def _taught(request: FitRequest, public: PublicFacts, weights: FloatArray) -> tuple[FloatArray | None, FloatArray]:
     """The teacher's weights, if there is one, and the model's. No row is in reach: this is post-processing."""
     teach = getattr(request.method, "teach", None)
-    if teach is None or getattr(request.method, "only_published", False):
+    if teach is None:
         return None, weights
-    return weights, teach(weights, public)
+    return None if _only_published(request.method) else weights, teach(weights, public)
 
 
 def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
@@ -244,14 +251,14 @@ def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.boo
 def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float) -> None:
     """Say what is known, from public quantities, to be weaker or worse than it looks, before anything is spent."""
     n_rows = shape[0]
-    failed = _failed_conditions(request, shape)
+    failed = _failed_conditions(request, possible_publics(request, shape)[0])
     if request.budget is not None and (failed or promise > request.budget.epsilon * (1 + 1e-9)):
         conditions = f" Its theorem does not apply here: {'; '.join(failed)}." if failed else ""
         only = "only " if promise > request.budget.epsilon else ""
         proves = f"proves {only}epsilon = {promise:.4g} at delta = {request.delta:g}"
         if math.isinf(promise):
             proves = "proves nothing: the fit is not private"
-        elif request.calibration == "published":
+        if not _only_published(request.method):
             proves += "; use calibration='rigorous' for noise that keeps the promise"
         warnings.warn(
             f"the published noise for epsilon = {request.budget.epsilon:g} {proves}.{conditions}",
@@ -277,12 +284,12 @@ def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float)
         )
 
 
-def _failed_conditions(request: FitRequest, shape: tuple[int, int]) -> tuple[str, ...]:
+def _failed_conditions(request: FitRequest, public: PublicFacts) -> tuple[str, ...]:
     """Side conditions that the published noise needs and that do not hold, where its paper has any."""
     conditions = getattr(request.method, "failed_conditions", None)
     if not request.published or request.budget is None or conditions is None:
         return ()
-    failed: tuple[str, ...] = conditions(possible_publics(request, shape)[0], request.budget)
+    failed: tuple[str, ...] = conditions(public, request.budget)
     return failed
 
 
@@ -344,7 +351,7 @@ def _assumptions(
         return "declared" if getattr(request.bounds, name) is not None else "implied"
 
     private = request.budget is not None
-    failed = _failed_conditions(request, (public.n_rows, public.n_features))
+    failed = _failed_conditions(request, public)
     lines = [f"The theorem behind the published noise does not apply: {'; '.join(failed)}."] if failed else []
     if private:
         rows = "normalised to" if request.bounds.normalise else "clipped to"

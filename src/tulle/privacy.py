@@ -760,24 +760,8 @@ def billed_to(ledger: Ledger) -> Iterator[None]:
         _prepaid.reset(token)
 
 
-# Whether what is fitted in this thread sees public rows and released answers alone.
-_post_processing: ContextVar[bool] = ContextVar("tulle_post_processing", default=False)
-
-
-@contextmanager
-def post_processing() -> Iterator[None]:
-    """No ledger is billed for what is fitted in here: to public rows, and to answers that were paid for."""
-    token = _post_processing.set(True)
-    try:
-        yield
-    finally:
-        _post_processing.reset(token)
-
-
 def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Entry, ...]:
     """Bill a fit to every open ledger."""
-    if _post_processing.get():
-        return ()
     ledgers = list(_open_ledgers)
     if (prepaid := _prepaid.get()) is not None:
         ledgers = [prepaid]

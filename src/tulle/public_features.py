@@ -7,6 +7,9 @@ public already. Nothing in here is private, and nothing in here costs anything.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +29,7 @@ class FeatureDistribution(Protocol):
     """A law of features, known without looking at private rows."""
 
     def draw(self, n_rows: int, n_features: int, generator: np.random.Generator) -> FloatArray:
-        """Rows of shape (n_rows, n_features)."""
+        """Rows of shape (n_rows, n_features); n_rows may be 0."""
         ...
 
     def stretch(self, n_features: int) -> float:
@@ -98,7 +101,7 @@ class GaussianFeatures:
             if array.ndim and len(array) != n_features:
                 raise ValueError(f"GaussianFeatures({name}=...) is for {len(array)} features, not {n_features}")
         rows = generator.standard_normal((n_rows, n_features))
-        if covariance.ndim == 2:
+        if covariance.ndim == 2 and n_rows:
             values, vectors = np.linalg.eigh(covariance)
             rows = rows @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
         else:
@@ -115,7 +118,7 @@ class GaussianFeatures:
 def check_features(features: Any, n_features: int) -> None:
     """Raise unless `features` is a distribution or finite rows of the right width."""
     if isinstance(features, FeatureDistribution):
-        features.draw(1, n_features, np.random.default_rng(0))  # it says what does not fit
+        features.draw(0, n_features, np.random.default_rng(0))  # it says what does not fit
         return
     if isinstance(features, str):
         raise TypeError(f"public features are a distribution such as UniformFeatures(-1, 1), or rows, not {features!r}")
@@ -126,17 +129,37 @@ def check_features(features: Any, n_features: int) -> None:
         raise ValueError(f"the public features have {rows.shape[1]} columns, the private rows {n_features}")
 
 
+def _are_the_same(first: Any, second: Any) -> bool:
+    """Whether two sets of rows are one object, or share memory. Looks at no value."""
+    if first is second:
+        return True
+    kept = [rows.data if sp.issparse(rows) else rows for rows in (first, second)]
+    return all(isinstance(array, np.ndarray) for array in kept) and np.shares_memory(*kept)
+
+
+# Public rows that a student is being fitted to, in this thread.
+_being_taught: ContextVar[Any] = ContextVar("tulle_being_taught", default=None)
+
+
+@contextmanager
+def taught_on(rows: Any) -> Iterator[None]:
+    """While a student is fitted to these public rows, and to answers that were paid for, no ledger is billed for it."""
+    token = _being_taught.set(rows)
+    try:
+        yield
+    finally:
+        _being_taught.reset(token)
+
+
+def is_being_taught_on(X: Any) -> bool:
+    """Whether these are the public rows of the student that is being fitted; copies of them are not."""
+    rows = _being_taught.get()
+    return rows is not None and _are_the_same(rows, X)
+
+
 def check_not_private(features: Any, X: Any) -> None:
     """Raise if the public features are the private rows themselves. Looks at no value."""
-
-    def storage(rows: Any) -> Any:
-        return rows.data if sp.issparse(rows) else rows
-
-    if features is None:
-        return
-    mine, given = storage(X), storage(features)
-    same = isinstance(mine, np.ndarray) and isinstance(given, np.ndarray) and np.shares_memory(mine, given)
-    if same or X is features:
+    if features is not None and _are_the_same(features, X):
         raise ValueError(
             "the public features are the private rows that are fitted to; public features must be known without them"
         )
@@ -159,10 +182,11 @@ def public_rows(features: Any, public: PublicFacts, n_rows: int | None, seed: in
     return np.vstack(blocks) if isinstance(blocks[0], np.ndarray) else sp.csr_array(sp.vstack(blocks))
 
 
-def largest_second_moment(features: Any, rows: Any) -> float:
+def largest_second_moment(features: Any, public: PublicFacts) -> float:
     """The spectral norm of E[x x'] of a distribution, or of the mean of x x' over given rows."""
     if isinstance(features, FeatureDistribution):
-        return features.stretch(rows.shape[1])
+        return features.stretch(public.n_features)
+    rows = public_rows(features, public, None, 0)
     _, values, _ = randomized_svd(rows, 1, n_iter=8, random_state=0)
     return float(values[0]) ** 2 / rows.shape[0]
 

@@ -19,7 +19,7 @@ from sklearn.base import clone, is_classifier
 
 from tulle.events import FloatArray
 from tulle.losses import Huber, Logistic, Loss, Squared
-from tulle.privacy import post_processing
+from tulle.public_features import taught_on
 
 # The mean of a target and its derivative, as functions of the margin, for losses with a natural link.
 _NATURAL: dict[type[Loss], Any] = {
@@ -202,6 +202,14 @@ def _lengthened(statistic: _Statistic, theta: FloatArray) -> FloatArray:
     return math.exp(brentq(excess, low, high, xtol=1e-9)) * theta
 
 
+def classifies(student: Any) -> bool:
+    """Whether an estimator is a classifier; one that does not say so is not."""
+    try:
+        return bool(is_classifier(student))
+    except AttributeError:  # not scikit-learn's own kind
+        return False
+
+
 def train(
     student: Any, rows: Any, margins: FloatArray, intercept: FloatArray, n_nonzero: int, fallback: FloatArray
 ) -> FloatArray:
@@ -223,7 +231,7 @@ def train(
     """
     weights = np.zeros_like(fallback)
     try:
-        with post_processing():
+        with taught_on(rows):
             for k in range(margins.shape[1]):
                 if isinstance(student, str):
                     weights[:, k] = np.append(_ight(rows, margins[:, k] - intercept[k], n_nonzero), intercept[k])
@@ -245,7 +253,7 @@ def train(
 def _learnt(learner: Any, rows: Any, margins: FloatArray, output: int) -> FloatArray:
     """The weights and the intercept of a user's estimator."""
     responses = margins[:, output]
-    if is_classifier(learner):
+    if classifies(learner):
         first = margins.argmax(axis=1) == output if margins.shape[1] > 1 else responses > 0
         responses = np.where(first, 1, -1)
     learner.fit(rows, responses)

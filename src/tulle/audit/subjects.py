@@ -294,7 +294,7 @@ class _ModelRuns:
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
-            answers = [np.pad(answer, (0, width - len(answer))) for answer in answers]
+            answers = [np.pad(answer, (0, max(0, width - len(answer)))) for answer in answers]
             released.append(np.concatenate([*answers, np.ravel(weights)]))
         return np.array(released)
 
@@ -302,7 +302,8 @@ class _ModelRuns:
         """Estimated bounds: the number of answers varies, what comes first and last does not."""
         answers: list[FloatArray] = []
         fitted = run_fit(replace(self.request, seed=seed), X, targets, witness=_witness(answers), made_up=True)
-        return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(fitted.weights)])
+        weights = fitted.weights if fitted.teacher is None else fitted.teacher
+        return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(weights)])
 
 
 def _code_text(code: Any) -> str:

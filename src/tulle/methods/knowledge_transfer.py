@@ -27,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.utils.extmath import row_norms
 
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
@@ -56,16 +57,17 @@ from tulle.public_features import (
     public_rows,
 )
 from tulle.queries import ClippedGradient, Known, Magnitudes, Step, Teacher
-from tulle.students import Shrinkage, at_right_length, can_unshrink, train, unshrunk
+from tulle.students import Shrinkage, at_right_length, can_unshrink, classifies, train, unshrunk
 
 Variant = Literal["sparse", "dense", "published"]
 
+_SENSIBLE: Range = ("lie in [1e-100, 1e100]", lambda value: 1e-100 <= value <= 1e100)
 _RANGES: dict[str, Range] = {
     "screening_share": SHARE,
     "start_share": SHARE_OR_NONE,
     "clip": POSITIVE,
     "slope_clip": POSITIVE,
-    "row_bound": POSITIVE,
+    "row_bound": _SENSIBLE,
     "determinant_share": ("lie in (0, 0.5]", lambda value: 0 < value <= 0.5),
     "gradient_bound": POSITIVE,
     "sparse_eigenvalue": POSITIVE,
@@ -102,12 +104,9 @@ class Coordinates:
     def count(self) -> int:
         return len(self.features) if self.mixing is None else self.mixing.shape[1]
 
-    def of_rows(self, rows: Any) -> FloatArray:
-        """Public rows in these coordinates."""
-        if self.mixing is not None:
-            return np.asarray(rows @ self.mixing)
-        chosen = rows[:, self.features]
-        return np.asarray(chosen if isinstance(chosen, np.ndarray) else chosen.toarray())
+    def of_rows(self, rows: Any) -> Any:
+        """Public rows in these coordinates, CSR or dense."""
+        return rows[:, self.features] if self.mixing is None else np.asarray(rows @ self.mixing)
 
     def to_weights(self, theta: FloatArray, n_features: int) -> FloatArray:
         """The weights of all features."""
@@ -183,7 +182,8 @@ class KnowledgeTransfer(BaseEstimator):
         In (0, 0.5]: the part of epsilon that goes to the determinant of a perturbed objective, which decides its
         penalty. None: 0.08 for regression, 0.04 for classification.
     penalty : float or None, default=None
-        lambda, for a mean of losses. With perturbation="output", > 0; None: 0.3 curvature × row_bound² / coordinates.
+        lambda, for a mean of losses. With perturbation="output", in [1e-100, 1e100], and raised to 1e-6 curvature ×
+        row_bound²; None: 0.3 curvature × row_bound² / coordinates.
         For "published", >= 0; None: c1 sqrt(s log(d) log(1/delta) / (n epsilon)), as in [KT]'s theorem 4.5; 0 needs
         `sparse_eigenvalue`, and takes the noise of its corollary 4.7. Else it must be None.
     gradient_bound : float or None, default=None
@@ -301,8 +301,7 @@ class KnowledgeTransfer(BaseEstimator):
         curvature = self._published_penalty(public) or self.sparse_eigenvalue
         assert curvature is not None  # checked
         gamma = self.gradient_bound or public.row_linf * (public.label if public.loss.kind == "regression" else 1.0)
-        rows = self._public_rows(public)
-        stretch = math.sqrt(rows.shape[0] * largest_second_moment(self.features, rows))
+        stretch = math.sqrt(self._n_rows(public) * largest_second_moment(self.features, public))
         claimed = 2 * math.sqrt(public.n_nonzero) * gamma * stretch / (public.n_rows * curvature)
         noise = NoisePerSensitivity(math.sqrt(2 * math.log(2.5 / budget.delta)) / budget.epsilon)
         teacher = [release.scaled(0.0) for release in self._published_teacher(public)]
@@ -389,11 +388,12 @@ class KnowledgeTransfer(BaseEstimator):
         return np.asarray(ask("teacher", problem))
 
     def _unshrunk(
-        self, public: PublicFacts, settings: Settings, constants: Refinement, theta: FloatArray, rows: FloatArray
+        self, public: PublicFacts, settings: Settings, constants: Refinement, theta: FloatArray, rows: Any
     ) -> FloatArray:
         loss = of_one_output(public.loss)
         if not can_unshrink(loss, len(theta)):
             return theta
+        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
         if constants.intercept_value:
             rows = np.hstack([rows, np.full((len(rows), 1), constants.intercept_value)])
         n, penalty = public.n_rows, constants.penalty
@@ -415,7 +415,7 @@ class KnowledgeTransfer(BaseEstimator):
         return unshrunk(theta, rows, shrinkage) if settings.unshrink else at_right_length(theta, rows, shrinkage)
 
     def _run_published(self, ask: Ask, public: PublicFacts) -> FloatArray:
-        teacher = self._taught(ask, replace(public, budget=None), self._ight(public))
+        teacher = self._exact_teacher(ask, replace(public, budget=None), self._ight(public))
         rows = self._public_rows(public)
         exact = np.asarray(rows @ teacher[:-1]) + teacher[-1]
         responses = ask("responses", Known(exact))
@@ -424,7 +424,8 @@ class KnowledgeTransfer(BaseEstimator):
         return train(student, rows, responses, teacher[-1], public.n_nonzero, fallback)
 
     @staticmethod
-    def _taught(ask: Ask, public: PublicFacts, ight: HardThresholding) -> FloatArray:
+    def _exact_teacher(ask: Ask, public: PublicFacts, ight: HardThresholding) -> FloatArray:
+        """Asked under the facts of a fit without privacy."""
         return ight.run(ask, public)
 
     # --- defaults: functions of public quantities alone ---
@@ -469,13 +470,13 @@ class KnowledgeTransfer(BaseEstimator):
         count = min(max(count, 1), 500, most)
         return count if count < public.n_features else None
 
-    def _length(self, public: PublicFacts, settings: Settings, rows: FloatArray | None) -> float:
+    def _length(self, public: PublicFacts, settings: Settings, rows: Any) -> float:
         """What rows are scaled down to, the constant column not counted."""
         if self.row_bound is not None:
             return self.row_bound
         if public.budget is None:
             return math.inf
-        lengths = np.zeros(0) if rows is None else np.linalg.norm(rows, axis=1)
+        lengths = np.zeros(0) if rows is None else row_norms(rows)
         if np.any(lengths > 0):  # of a few rare words most rows have none
             return max(0.75 * float(np.median(lengths[lengths > 0])), 1e-3 * public.row_l2)
         bound = public.row_l2
@@ -491,10 +492,14 @@ class KnowledgeTransfer(BaseEstimator):
         bound = math.hypot(length, a)
         share = settings.determinant_share / public.loss.n_outputs
         constants = refinement_of_share(public, settings.slope_clip, bound, a, share)
-        if self.perturbation == "objective" or public.budget is None:
+        if self.perturbation == "objective":
             return constants
-        curvature = of_one_output(public.loss).curvature_within(settings.slope_clip, public.label)
-        penalty = self.penalty or _PENALTY * curvature * bound**2 / max(count, 1)
+        if public.budget is None:
+            return constants if self.penalty is None else replace(constants, penalty=public.n_rows * self.penalty)
+        curvature = of_one_output(public.loss).curvature_within(settings.slope_clip, public.label) * bound**2
+        penalty = self.penalty or _PENALTY * curvature / max(count, 1)
+        # Far below what one row can bend the objective by, floats would no longer certify its minimum.
+        penalty = max(penalty, 1e-6 * curvature)
         return replace(constants, penalty=public.n_rows * penalty, log_determinant=0.0)
 
     def _n_rows(self, public: PublicFacts) -> int:
@@ -524,6 +529,11 @@ class KnowledgeTransfer(BaseEstimator):
             raise ValueError(f"{name}(student=...) must be 'auto', 'ight', None or an estimator, got {self.student!r}")
         if not (self.student is None or isinstance(self.student, str) or hasattr(self.student, "fit")):
             raise TypeError(f"{name}(student=...) must have a fit method and, after it, coef_; got {self.student!r}")
+        if isinstance(self.student, type):
+            raise TypeError(f"{name}(student=...) is a class; pass an object, {self.student.__name__}()")
+        own = not (self.student is None or isinstance(self.student, str))
+        if own and public.loss.kind == "regression" and classifies(self.student):
+            raise ValueError(f"{name}(student=...) is a classifier, and this is a regression: {self.student!r}")
         if self.features is None:
             if self.student not in ("auto", None):
                 raise ValueError(f"{name}(student=...) learns from public features; give features=... or student=None")
@@ -537,7 +547,7 @@ class KnowledgeTransfer(BaseEstimator):
 
     def _check_penalty(self) -> None:
         zero = self.variant == "published"
-        check_numbers(self, {"penalty": NOT_NEGATIVE if zero else POSITIVE}, optional=("penalty",))
+        check_numbers(self, {"penalty": NOT_NEGATIVE if zero else _SENSIBLE}, optional=("penalty",))
         if zero and self.penalty == 0 and self.sparse_eigenvalue is None:
             raise ValueError(
                 "KnowledgeTransfer(penalty=0) takes the noise of the paper's corollary 4.7, which divides by a sparse "
@@ -554,10 +564,12 @@ class KnowledgeTransfer(BaseEstimator):
     def describe(self, public: PublicFacts) -> str:
         settings = self.settings(public)
         kept = f"{public.n_nonzero:,} of {public.n_features:,} weights kept"
+        if not (self.student is None or isinstance(self.student, str)):
+            kept = "as many weights as its student keeps"
         if self.variant == "published":
             return (
                 f"knowledge transfer (DPSL-KT) as published, penalty {self._published_penalty(public):.4g}: an exact "
-                f"teacher, {self._n_rows(public):,} noisy answers on public features, {kept}"
+                f"teacher, {self._n_rows(public):,} answers on public features, {kept}"
             )
         if self.variant == "dense":
             where = "all features" if settings.directions is None else f"{settings.directions} public directions"
