@@ -10,11 +10,21 @@ import calibration
 import fit_against_liblinear
 import frank_wolfe
 import import_time
+import knowledge_transfer
 import noise
 import order_statistics
 import stochastic
 
-BENCHMARKS = (import_time, calibration, noise, order_statistics, fit_against_liblinear, stochastic, frank_wolfe)
+BENCHMARKS = (
+    import_time,
+    calibration,
+    noise,
+    order_statistics,
+    fit_against_liblinear,
+    stochastic,
+    frank_wolfe,
+    knowledge_transfer,
+)
 
 
 def main() -> None:
