@@ -93,8 +93,9 @@ def test_the_stretch_of_rows_is_that_of_their_mean_square(convert: Any) -> None:
     """|X|² / m in the spectral norm, for rows that are given."""
     rows = np.random.default_rng(0).normal(size=(60, 8)) * np.linspace(3, 1, 8)
     expected = np.linalg.norm(rows, 2) ** 2 / 60
-    assert largest_second_moment(convert(rows), convert(rows)) == pytest.approx(expected, rel=1e-6)
-    assert largest_second_moment(UniformFeatures(), rows) == pytest.approx(1 / 3)
+    public = fits.facts(n_features=rows.shape[1], row_l2=math.inf, row_linf=math.inf)
+    assert largest_second_moment(convert(rows), public) == pytest.approx(expected, rel=1e-6)
+    assert largest_second_moment(UniformFeatures(), public) == pytest.approx(1 / 3)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -163,7 +163,8 @@ def test_the_teacher_does_not_depend_on_its_student(student: Any) -> None:
     model, alone = fitted(student), fitted(None)
     np.testing.assert_array_equal(model.teacher_coef_, alone.teacher_coef_)
     assert model.teacher_intercept_ == alone.teacher_intercept_
-    assert model.privacy_ == alone.privacy_
+    # What is said of the method names how many weights the student keeps; all else is the same.
+    assert replace(model.privacy_, method="") == replace(alone.privacy_, method="")
     assert 0 < np.count_nonzero(model.coef_) < fits.D
 
 

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
 from compare import COLOURS, SETTINGS, Setting
-from draw import BLUE, GREEN, GREY, HERE, INK, ORANGE, right_label, save
+from draw import BLUE, GREEN, GREY, HERE, INK, right_label, save
 from joblib import Parallel, delayed
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
@@ -33,11 +33,12 @@ CONSTANTS = (0.1, 0.3, 1.0, 3.0, 10.0)
 PUBLISHED, SPARSE, DENSE = "DPSL-KT as published", "knowledge transfer, sparse", "knowledge transfer, dense"
 # The theorem's gamma bounds a row's gradient: by the label bound, for regression. With 1 there is less noise than that.
 LESS_NOISE = "DPSL-KT, γ = 1"
+MAGENTA = "#b3008f"
 STYLES: dict[str, dict[str, Any]] = {
     SPARSE: {"color": BLUE, "linewidth": 2.5},
     DENSE: {"color": GREEN, "linewidth": 2.5},
-    PUBLISHED: {"color": ORANGE, "linewidth": 2.5, "linestyle": "--"},
-    LESS_NOISE: {"color": ORANGE, "linewidth": 1.2, "linestyle": ":"},
+    PUBLISHED: {"color": MAGENTA, "linewidth": 2.5, "linestyle": "--"},
+    LESS_NOISE: {"color": MAGENTA, "linewidth": 1.2, "linestyle": ":"},
 }
 OTHERS = {
     "auto": "auto",
@@ -97,7 +98,7 @@ def figure2(trials: int = 10) -> None:
     with (HERE / "methods_synthetic.csv").open(newline="") as file:
         measured = [row for row in csv.DictReader(file) if row["figure"] == "DPSL-KT fig. 2"]
     settings = [setting for setting in SETTINGS if setting.name == "DPSL-KT fig. 2"]
-    figure, panels = plt.subplots(1, 4, figsize=(14.5, 4.3), layout="constrained", sharey=True)
+    figure, panels = plt.subplots(1, 4, figsize=(14.5, 4.6), layout="constrained", sharey=True)
     rows: list[Row] = []
     cases = [(setting, logistic) for setting in settings for logistic in (False, True)]
     for axes, (setting, logistic) in zip(panels, cases):
@@ -109,7 +110,8 @@ def figure2(trials: int = 10) -> None:
         }
         for method, words in OTHERS.items():
             means = [others[method, epsilon] for epsilon in epsilons]
-            axes.plot(epsilons, means, color=COLOURS[method], label=words, linewidth=1.2, marker=".")
+            colour = INK if method == "auto" else COLOURS[method]
+            axes.plot(epsilons, means, color=colour, label=words, linewidth=1.2, marker=".")
         found = _panel(setting, logistic, trials)
         for method, style in STYLES.items():
             if (method, epsilons[0]) not in found:
@@ -126,7 +128,7 @@ def figure2(trials: int = 10) -> None:
         axes.set(xlabel="privacy loss ε (δ = 0.01)", ylim=(0, 1.3))
         print(kind, setting.n, flush=True)
     panels[0].set_ylabel("relative error ‖ŵ − w*‖ / ‖w*‖")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=8, frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     header = ("model", "n", "d", "s", "method", "epsilon", "relative_error", "standard_deviation")
     save(figure, "transfer_figure2", header, rows)
 

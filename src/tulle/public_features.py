@@ -101,7 +101,9 @@ class GaussianFeatures:
             if array.ndim and len(array) != n_features:
                 raise ValueError(f"GaussianFeatures({name}=...) is for {len(array)} features, not {n_features}")
         rows = generator.standard_normal((n_rows, n_features))
-        if covariance.ndim == 2 and n_rows:
+        if n_rows == 0:
+            return rows
+        if covariance.ndim == 2:
             values, vectors = np.linalg.eigh(covariance)
             rows = rows @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
         else:
