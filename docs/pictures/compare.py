@@ -134,7 +134,7 @@ def synthetic(trials: int = 10) -> None:
             axes.set(xlabel="privacy loss ε (δ = 0.01)", ylim=(0, 1.25))
             print(setting.name, kind, setting.n, flush=True)
         line[0].set_ylabel("relative error ‖ŵ − w*‖ / ‖w*‖")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=8, frameon=False)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     header = ("figure", "model", "n", "d", "s", "method", "epsilon", "relative_error", "standard_deviation")
     save(figure, "methods_synthetic", header, rows)
 

@@ -216,7 +216,7 @@ def half_public() -> None:
         axes.set_title(f"{case}, {'1,000' if case.startswith('IMDB') else '500'} weights", fontsize=10)
         axes.set(xlabel="privacy loss ε", ylim=(0, None), ylabel="1 − R²" if case.startswith("IMDB") else "test error")
         axes.set_xticks(EPSILONS)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     save(figure, "transfer_half_public", ("data", "method", "epsilon", "loss", "standard_deviation"), rows)
 
 
