@@ -6,6 +6,7 @@ import csv
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +32,17 @@ def test_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(accuracy) > 0.8
     assert int(non_zeros) <= 1000
     assert "Privacy report" in out
+
+
+def test_example_of_knowledge_transfer_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block of docs/knowledge_transfer.md runs as printed, finds the largest weight, and saves its answers."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/knowledge_transfer.md").read_text(), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(block, found)
+    assert int(np.abs(found["weights"]).argmax()) in found["model"].support_
+    assert found["data"].privacy.epsilon <= 2.0
+    assert (tmp_path / "answers.npz").stat().st_size > 1000
 
 
 def test_readme_audit_finds_the_leak(capsys: pytest.CaptureFixture[str]) -> None:
