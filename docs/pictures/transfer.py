@@ -203,20 +203,30 @@ def half_public() -> None:
         plain = float(np.mean(losses(PLAIN, 1.0, range(trials))))
         rows += [(case, name, e, np.mean(v), np.std(v)) for (name, e), v in found.items()]
         rows.append((case, PLAIN, "", plain, 0.0))
-        for name, style in {**STYLES, WITHOUT: {"color": GREY, "linewidth": 2}}.items():
-            if (name, EPSILONS[0]) in found:
-                means = [float(np.mean(found[name, e])) for e in EPSILONS]
-                axes.plot(EPSILONS, means, marker="o", markersize=5, label=name, **style)
+        for name, style in {
+            SPARSE: STYLES[SPARSE],
+            DENSE: STYLES[DENSE],
+            WITHOUT: {"color": GREY, "linewidth": 2},
+        }.items():
+            means = [float(np.mean(found[name, e])) for e in EPSILONS]
+            axes.plot(EPSILONS, means, marker="o", markersize=5, label=name, **style)
         axes.axhline(plain, color=GREY, linewidth=1)
-        axes.annotate(PLAIN, (EPSILONS[-1], plain), (0, 3), **right_label())
+        axes.annotate(PLAIN, (EPSILONS[-1], plain), (0, -13), **right_label())
+        if (PUBLISHED, EPSILONS[0]) in found:
+            means = [float(np.mean(found[PUBLISHED, e])) for e in EPSILONS]
+            words = f"{PUBLISHED}, run here: {min(means):.2f} to {max(means):.2f}"
+            axes.annotate(words, (EPSILONS[-1], 0.131), (0, -13), **right_label())
         if not case.startswith("IMDB"):
             axes.plot(EPSILONS, [TABLE_3[e][0] for e in EPSILONS], "x", color=INK, label="paper's table 3: DPSL-KT")
             rows += [(case, "paper: DPSL-KT", e, TABLE_3[e][0], "") for e in EPSILONS]
             rows += [(case, "paper: DP-IGHT", e, TABLE_3[e][1], "") for e in EPSILONS]
         axes.set_title(f"{case}, {'1,000' if case.startswith('IMDB') else '500'} weights", fontsize=10)
-        axes.set(xlabel="privacy loss ε", ylim=(0, None), ylabel="1 − R²" if case.startswith("IMDB") else "test error")
+        ratings = case.startswith("IMDB")
+        axes.set(
+            xlabel="privacy loss ε", ylim=(0, 0.65 if ratings else 0.131), ylabel="1 − R²" if ratings else "test error"
+        )
         axes.set_xticks(EPSILONS)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     save(figure, "transfer_half_public", ("data", "method", "epsilon", "loss", "standard_deviation"), rows)
 
 
