@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tulle.batch_queries import BatchGradient
 from tulle.bounds import GRID, Bounds
 from tulle.following import FollowedScores, Kind, can_follow, scores_of
 from tulle.losses import Huber, Logistic, Loss, Norm, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
@@ -39,6 +40,7 @@ from tulle.queries import (
 from tulle.rows import Rows
 from tulle.sets import Polytope
 from tulle.walk import Walk
+from tulle.weights import SparseWeights
 
 ROUNDING = 1 + 1e-9
 LABEL = 2.0
@@ -751,6 +753,22 @@ def test_tiny_slopes_are_clipped_too(support: np.ndarray | None) -> None:
     gradient = ClippedGradient(np.zeros((2, 1)), 1e-200, "l2", 0.0, support, None if support is None else 1.0)
     largest = np.abs(answer(gradient, rows, public)).max()
     assert 0.79e-200 < largest <= 0.8e-200 * (1 + 1e-9) <= gradient.level(public)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("kind", ["all", "support", "batch"])
+def test_rows_whose_squares_vanish_are_clipped_too(kind: str, storage: Any) -> None:
+    """Entries of 1e-170 make a row of computed length 0, and a slope of 1e206 more of it than any clip allows."""
+    public = replace(PublicFacts.without_model(1, 2, 1), row_l2=1.5, row_linf=1.5, label=1e300)
+    rows = Rows(storage(np.array([[3e-170, 4e-170]])), np.array([1e206]))
+    support = np.array([[True], [True]]) if kind == "support" else None
+    query: Any = ClippedGradient(np.zeros((2, 1)), 0.5, "l2", 0.0, support, None if support is None else 1.5)
+    if kind == "batch":
+        query = BatchGradient(SparseWeights(np.arange(0), np.zeros((0, 1)), 2), 0.5)
+        answered = query.evaluate(rows.batch(np.array([0])), public).to_dense()
+    else:
+        answered = answer(query, rows, public)
+    assert np.linalg.norm(answered) <= 0.5 * 1.5
 
 
 @pytest.mark.parametrize(("norm", "bound"), [("l2", 1.5), ("linf", 1.0)])

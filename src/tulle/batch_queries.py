@@ -15,7 +15,7 @@ from tulle.events import FloatArray
 from tulle.mechanisms import Sensitivity, SparseAnswer
 from tulle.order_statistics import Background
 from tulle.public import PublicFacts
-from tulle.queries import Query, clipped, counted, largest_margin, lengths_of, mean_moves
+from tulle.queries import Query, clipped, counted, largest_margin, lengths_of, longest, mean_moves
 from tulle.rows import Block, Rows
 from tulle.weights import SparseWeights
 
@@ -104,7 +104,7 @@ class BatchGradient(Query):
         return self._clip(counted(slopes, block), block, level)
 
     def _clip(self, slopes: FloatArray, block: Block, level: float) -> FloatArray:
-        lengths = np.hypot(block.norms("l2"), self.intercept_value)
+        lengths = longest(block.norms("l2"), self.weights.n_lines, self.intercept_value)
         return clipped(slopes, lengths_of(slopes) * lengths * (1.0 + 2.0**-52 * self.weights.n_lines), level)
 
 

@@ -135,8 +135,8 @@ def _are_the_same(first: Any, second: Any) -> bool:
     """Whether two sets of rows are one object, or share memory. Looks at no value."""
     if first is second:
         return True
-    kept = [rows.data if sp.issparse(rows) else rows for rows in (first, second)]
-    return all(isinstance(array, np.ndarray) for array in kept) and np.shares_memory(*kept)
+    one, other = (getattr(rows, "data", None) if sp.issparse(rows) else rows for rows in (first, second))
+    return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.shares_memory(one, other)
 
 
 # Public rows that a student is being fitted to, in this thread.

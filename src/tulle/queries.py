@@ -95,6 +95,15 @@ def lengths_of(rows: FloatArray) -> FloatArray:
     return np.asarray(largest * np.sqrt(((rows / unit[:, None]) ** 2).sum(axis=1)))
 
 
+def longest(norms: FloatArray, n_features: int, intercept_value: float) -> FloatArray:
+    """Upper bounds of the ℓ2 norms of rows with their constant column, given norms computed from squares.
+
+    Squares of entries below 1e-150 vanish or lose their digits. A row of such entries looks empty, and a slope that is
+    as huge as they are small would pass unclipped.
+    """
+    return np.hypot(norms + 1e-150 * math.sqrt(n_features), intercept_value)
+
+
 def clipped(slopes: FloatArray, norms: FloatArray, level: float) -> FloatArray:
     """Slopes scaled down where the norm of a row's contribution is above `level`."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -188,12 +197,12 @@ class ClippedGradient(Query):
         if self.norm == "linf":
             norms = np.abs(slopes).max(axis=1) * np.maximum(block.norms("linf"), a)
         elif self.support is None:
-            norms = lengths_of(slopes) * np.hypot(block.norms("l2"), a)
+            norms = lengths_of(slopes) * longest(block.norms("l2"), len(self.weights), a)
         else:
             parts = np.empty_like(slopes)
             for column in range(slopes.shape[1]):
                 chosen = np.flatnonzero(self.support[: len(self.weights) - bool(a), column])
-                parts[:, column] = slopes[:, column] * np.hypot(block.norms_on(chosen), a)
+                parts[:, column] = slopes[:, column] * longest(block.norms_on(chosen), len(self.weights), a)
             norms = lengths_of(parts)
         return norms * (1.0 + 2.0**-52 * self.weights.size)
 
