@@ -56,7 +56,7 @@ def fitted(cls: Any, **parameters: Any) -> Any:
 
 
 @pytest.mark.parametrize(("cls", "loss"), [(SparseClassifier, "logistic"), (SparseRegressor, "squared")])
-def test_the_signature_is_the_one_of_the_issue(cls: type, loss: str) -> None:
+def test_the_signature_stays_as_it_is(cls: type, loss: str) -> None:
     """Names, order, defaults, and all but the budget by keyword only."""
     parameters = inspect.signature(cls).parameters
     assert {name: parameter.default for name, parameter in parameters.items()} == {
@@ -77,7 +77,7 @@ def test_the_signature_is_the_one_of_the_issue(cls: type, loss: str) -> None:
     assert cls().get_params(deep=False) == {name: parameter.default for name, parameter in parameters.items()}
 
 
-def test_the_signature_of_bounds_starts_as_in_the_issue() -> None:
+def test_the_signature_of_bounds_starts_as_ever() -> None:
     """Bounds(row_l2=None, row_linf=None, label=None), and options after it."""
     parameters = inspect.signature(Bounds).parameters
     assert list(parameters)[:3] == ["row_l2", "row_linf", "label"]
