@@ -2039,7 +2039,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "fitting.py",
         "    free = made_up or is_being_taught_on(X)\n",
         "    free = made_up\n",
-        (_STUDENTS + "test_a_student_is_not_billed",),
+        (_STUDENTS + "test_a_student_is_not_billed[private]",),
     ),
     Mutant(
         "a student that may read any rows for free",
