@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pages import ROOT, cells
 
 from tulle.losses import Logistic, Squared
 from tulle.methods import METHODS, FrankWolfe, HardThresholding
 from tulle.privacy import Budget, epsilon
 from tulle.public import PublicFacts
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -89,18 +89,6 @@ def test_table_of_the_published_lasso_noise_is_true() -> None:
 def figures(name: str) -> list[dict[str, str]]:
     with (ROOT / "docs/pictures" / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def cells(page: str, first: str) -> list[list[str]]:
-    """The rows of the table on a page whose first heading is `first`."""
-    lines = (ROOT / "docs" / page).read_text().splitlines()
-    start = next(k for k, line in enumerate(lines) if line.startswith(f"| {first} |"))
-    rows = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
 
 
 COMPARED = (

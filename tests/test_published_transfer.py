@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import ROOT, cells
 
 from tulle import SparseRegressor
 from tulle.methods import HardThresholding
 from tulle.privacy import gaussian_epsilon
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/proofs/published_transfer.md"
 
 
@@ -29,18 +28,6 @@ def picture() -> Any:
     finally:
         del sys.path[:2]
     return support_swap
-
-
-def cells(first: str) -> list[list[str]]:
-    """The rows of the table on the page whose first two headings are `first`."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    start = next(k for k, line in enumerate(lines) if line.startswith(f"| {first} |"))
-    rows = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
 
 
 class TestPair:
@@ -84,7 +71,7 @@ class TestPair:
         assert (np.sqrt(v) / (v + 1)).max() <= 0.5
 
     def test_table_is_true(self) -> None:
-        rows = cells("n | claimed ε, δ")
+        rows = cells("proofs/published_transfer.md", "n | claimed ε, δ")
         assert len(rows) == 5
         for n, claimed, penalty, bound, distance, times, proved in rows:
             size, (epsilon, delta), ridge = int(n), map(float, claimed.split(",")), float(penalty.split()[0])
@@ -124,7 +111,7 @@ class TestRandomNeighbours:
     def test_table_is_the_measured_one(self) -> None:
         with (ROOT / "docs/pictures/support_swap.csv").open(newline="") as file:
             measured = [row for row in csv.DictReader(file) if row["what"] == "neighbour"]
-        rows = cells("s | λ")
+        rows = cells("proofs/published_transfer.md", "s | λ")
         assert len(rows) == 6
         for s, penalty, share, spread, *beyond in rows:
             mine = [row for row in measured if row["weights_kept"] == s and float(row["penalty"]) == float(penalty)]

@@ -21,8 +21,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.losses import Huber, Logistic, Loss, Poisson, Squared, SquaredHinge
 from tulle.methods import HardThresholding, KnowledgeTransfer
-from tulle.privacy import BudgetExceededError
-from tulle.public_features import UniformFeatures, taught_on
+from tulle.privacy import BudgetExceededError, taught_on
+from tulle.public_features import UniformFeatures
 from tulle.students import LARGEST_UNSHRUNK, Shrinkage, at_right_length, can_unshrink, train, unshrunk
 
 M, D, KEEP = 300, 8, 3
@@ -212,6 +212,15 @@ def test_a_student_is_billed_for_other_rows() -> None:
         assert not ledger.fits
         with pytest.raises(BudgetExceededError):
             SparseRegressor(None).fit(X.copy(), y)
+    with Ledger(Budget(1.0, 1e-3)) as ledger, taught_on(X[20:]), pytest.raises(BudgetExceededError):
+        SparseRegressor(None).fit(X, y)  # the public rows and others in one array
+    assert not ledger.fits
+    rows = sp.csr_array(X)
+    with Ledger(Budget(1.0, 1e-3)) as ledger, taught_on(rows):
+        SparseRegressor(None).fit(rows, y)
+        with pytest.raises(BudgetExceededError):
+            SparseRegressor(None).fit(rows[20:], y[20:])
+    assert not ledger.fits
 
 
 # --- unshrinking -----------------------------------------------------------------------------------------------------

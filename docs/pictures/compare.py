@@ -86,26 +86,29 @@ SETTINGS = (
 )
 
 
-def _relative_errors(setting: Setting, logistic: bool, trial: int) -> dict[tuple[str, float], float]:
+def relative_error(setting: Setting, logistic: bool, method: Any, epsilon: float | None, trial: int) -> float:
+    """‖ŵ − w*‖ / ‖w*‖ of one fit to one data set."""
     warnings.simplefilter("ignore")
     problem = setting.make(setting.n, setting.d, setting.s, logistic=logistic, seed=trial)
-    estimator = SparseClassifier if logistic else SparseRegressor
+    model = (SparseClassifier if logistic else SparseRegressor)(
+        epsilon,
+        0.01,
+        n_nonzero=setting.s,
+        method=method,
+        bounds=setting.bounds,
+        fit_intercept=False,
+        random_state=trial,
+    ).fit(problem.X, problem.y)
+    return float(np.linalg.norm(model.coef_.ravel() - problem.weights) / np.linalg.norm(problem.weights))
+
+
+def _relative_errors(setting: Setting, logistic: bool, trial: int) -> dict[tuple[str, float], float]:
     errors = {}
     for method in METHODS:
         for epsilon in (*setting.epsilons[logistic], None):
             if epsilon is None and method != "auto":
                 continue
-            model = estimator(
-                epsilon,
-                0.01,
-                n_nonzero=setting.s,
-                method=method,
-                bounds=setting.bounds,
-                fit_intercept=False,
-                random_state=trial,
-            ).fit(problem.X, problem.y)
-            distance = np.linalg.norm(model.coef_.ravel() - problem.weights)
-            errors[method, epsilon or math.inf] = float(distance / np.linalg.norm(problem.weights))
+            errors[method, epsilon or math.inf] = relative_error(setting, logistic, method, epsilon, trial)
     return errors
 
 

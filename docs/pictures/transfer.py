@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
-from compare import COLOURS, SETTINGS, Setting
+from compare import COLOURS, SETTINGS, Setting, relative_error
 from draw import BLUE, GREEN, GREY, HERE, INK, right_label, save
 from joblib import Parallel, delayed
 
@@ -55,21 +55,6 @@ def _parallel(jobs: Iterable[Any]) -> list[Any]:
 # --- figure 2 --------------------------------------------------------------------------------------------------------
 
 
-def _relative_error(setting: Setting, logistic: bool, method: KnowledgeTransfer, epsilon: float, trial: int) -> float:
-    warnings.simplefilter("ignore")
-    problem = setting.make(setting.n, setting.d, setting.s, logistic=logistic, seed=trial)
-    model = (SparseClassifier if logistic else SparseRegressor)(
-        epsilon,
-        0.01,
-        n_nonzero=setting.s,
-        method=method,
-        bounds=setting.bounds,
-        fit_intercept=False,
-        random_state=trial,
-    ).fit(problem.X, problem.y)
-    return float(np.linalg.norm(model.coef_.ravel() - problem.weights) / np.linalg.norm(problem.weights))
-
-
 def _published(constant: float, features: Any, gamma: float | None = None) -> KnowledgeTransfer:
     return KnowledgeTransfer("published", features, gradient_bound=gamma, published_constant=constant, n_iter=30)
 
@@ -79,7 +64,7 @@ def _panel(setting: Setting, logistic: bool, trials: int) -> dict[tuple[str, flo
     found: dict[tuple[str, float], list[float]] = {}
 
     def measure(method: KnowledgeTransfer, epsilon: float, seeds: range) -> list[float]:
-        return _parallel(delayed(_relative_error)(setting, logistic, method, epsilon, seed) for seed in seeds)
+        return _parallel(delayed(relative_error)(setting, logistic, method, epsilon, seed) for seed in seeds)
 
     for epsilon in setting.epsilons[logistic]:
         found[SPARSE, epsilon] = measure(KnowledgeTransfer(features=features), epsilon, range(trials))

@@ -30,12 +30,12 @@ from tulle.privacy import (
     calibrate,
     confirm_entries,
     epsilon,
+    is_being_taught_on,
     is_number,
     proof,
     stream_of,
 )
 from tulle.public import PublicFacts
-from tulle.public_features import is_being_taught_on
 from tulle.randomness import keyed_generator
 from tulle.report import rounded_up
 from tulle.rows import Rows

@@ -628,7 +628,7 @@ class ObjectivePerturbation(Mechanism):
 
 @dataclass(frozen=True)
 class Exact(Mechanism):
-    """The exact answer. Only in plans of fits without privacy."""
+    """The exact answer. Only in plans that promise nothing."""
 
     @property
     def label(self) -> str:
@@ -645,8 +645,10 @@ class Exact(Mechanism):
 
 
 @dataclass(frozen=True)
-class NoiseWithoutProof(Mechanism):
-    """exact + N(0, σ²), σ = noise × a sensitivity that a paper claims and that does not hold. Nothing is promised.
+class NoiseWithoutProof(Exact):
+    """exact + N(0, σ²), σ = noise × a sensitivity that a paper claims and that does not hold.
+
+    Nothing is promised: it costs what the exact answer costs.
 
     Parameters
     ----------
@@ -660,10 +662,6 @@ class NoiseWithoutProof(Mechanism):
     @property
     def label(self) -> str:
         return "Gaussian noise without a proof"
-
-    @property
-    def events(self) -> tuple[Event, int]:
-        return ExposedEvent(), 1
 
     def release(
         self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None

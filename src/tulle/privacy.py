@@ -760,6 +760,33 @@ def billed_to(ledger: Ledger) -> Iterator[None]:
         _prepaid.reset(token)
 
 
+# The public rows that a student is fitted to, in this thread.
+_lessons: ContextVar[Any] = ContextVar("tulle_lessons", default=None)
+
+
+@contextmanager
+def taught_on(rows: Any) -> Iterator[None]:
+    """While a student is fitted to these public rows, and to answers that were paid for, no ledger is billed for it."""
+    token = _lessons.set(rows)
+    try:
+        yield
+    finally:
+        _lessons.reset(token)
+
+
+def is_being_taught_on(X: Any) -> bool:
+    """Whether these are exactly the public rows of the student that is fitted: not copies, not more or fewer rows."""
+
+    def place(rows: Any) -> Any:
+        entries = getattr(rows, "data", None) if not isinstance(rows, np.ndarray) else rows
+        if not isinstance(entries, np.ndarray):
+            return rows
+        return entries.__array_interface__["data"][0], entries.shape, entries.strides
+
+    rows = _lessons.get()
+    return rows is not None and (rows is X or (rows.shape == X.shape and place(rows) == place(X)))
+
+
 def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Entry, ...]:
     """Bill a fit to every open ledger."""
     ledgers = list(_open_ledgers)

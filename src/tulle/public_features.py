@@ -7,9 +7,6 @@ public already. Nothing in here is private, and nothing in here costs anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -137,26 +134,6 @@ def _are_the_same(first: Any, second: Any) -> bool:
         return True
     one, other = (getattr(rows, "data", None) if sp.issparse(rows) else rows for rows in (first, second))
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.shares_memory(one, other)
-
-
-# Public rows that a student is being fitted to, in this thread.
-_being_taught: ContextVar[Any] = ContextVar("tulle_being_taught", default=None)
-
-
-@contextmanager
-def taught_on(rows: Any) -> Iterator[None]:
-    """While a student is fitted to these public rows, and to answers that were paid for, no ledger is billed for it."""
-    token = _being_taught.set(rows)
-    try:
-        yield
-    finally:
-        _being_taught.reset(token)
-
-
-def is_being_taught_on(X: Any) -> bool:
-    """Whether these are the public rows of the student that is being fitted; copies of them are not."""
-    rows = _being_taught.get()
-    return rows is not None and _are_the_same(rows, X)
 
 
 def check_not_private(features: Any, X: Any) -> None:

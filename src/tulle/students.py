@@ -19,7 +19,7 @@ from sklearn.base import clone, is_classifier
 
 from tulle.events import FloatArray
 from tulle.losses import Huber, Logistic, Loss, Squared
-from tulle.public_features import taught_on
+from tulle.privacy import taught_on
 
 # The mean of a target and its derivative, as functions of the margin, for losses with a natural link.
 _NATURAL: dict[type[Loss], Any] = {
