@@ -99,6 +99,8 @@ class AuditResult:
             axes.fill_between(grid, edge, 1.0, color="#d1600a", alpha=0.08, linewidth=0)
         smallest = max(100 / max(self.runs, 1000), 1e-6)  # rates of few hits are mostly luck
         axes.set(xscale="log", yscale="log", xlim=(smallest, 1), ylim=(smallest, 1.3))
+        for axis in (axes.xaxis, axes.yaxis):  # over a single decade the labels between would overlap
+            axis.set_minor_formatter("")
         axes.set(xlabel="false-hit rate (the other world)", ylabel="hit rate")
         axes.set_title(f"audited ε >= {self.epsilon:.2f} ({100 * self.confidence:g} %)", loc="left", fontsize=11)
         axes.legend(frameon=False, loc="lower right", fontsize=9)

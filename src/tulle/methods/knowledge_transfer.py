@@ -257,6 +257,11 @@ class KnowledgeTransfer(BaseEstimator):
         """Whether there is no noise but the paper's."""
         return self.variant == "published"
 
+    @property
+    def _own_student(self) -> bool:
+        """Whether the student is an estimator of the user's."""
+        return not (self.student is None or isinstance(self.student, str))
+
     def bounds_wanted(self) -> tuple[str, ...]:
         if self.variant == "dense" or (self.variant == "sparse" and self.noise == "gaussian"):
             return ("row_l2",)
@@ -420,7 +425,7 @@ class KnowledgeTransfer(BaseEstimator):
         exact = np.asarray(rows @ teacher[:-1]) + teacher[-1]
         responses = ask("responses", Known(exact))
         fallback = np.zeros_like(teacher)
-        student = "ight" if isinstance(self.student, str) or self.student is None else self.student
+        student = self.student if self._own_student else "ight"
         return train(student, rows, responses, teacher[-1], public.n_nonzero, fallback)
 
     @staticmethod
@@ -527,12 +532,11 @@ class KnowledgeTransfer(BaseEstimator):
             check_whole(self, {"directions": 1})
         if isinstance(self.student, str) and self.student not in ("auto", "ight"):
             raise ValueError(f"{name}(student=...) must be 'auto', 'ight', None or an estimator, got {self.student!r}")
-        if not (self.student is None or isinstance(self.student, str) or hasattr(self.student, "fit")):
+        if self._own_student and not hasattr(self.student, "fit"):
             raise TypeError(f"{name}(student=...) must have a fit method and, after it, coef_; got {self.student!r}")
         if isinstance(self.student, type):
             raise TypeError(f"{name}(student=...) is a class; pass an object, {self.student.__name__}()")
-        own = not (self.student is None or isinstance(self.student, str))
-        if own and public.loss.kind == "regression" and classifies(self.student):
+        if self._own_student and public.loss.kind == "regression" and classifies(self.student):
             raise ValueError(f"{name}(student=...) is a classifier, and this is a regression: {self.student!r}")
         if self.features is None:
             if self.student not in ("auto", None):
@@ -564,7 +568,7 @@ class KnowledgeTransfer(BaseEstimator):
     def describe(self, public: PublicFacts) -> str:
         settings = self.settings(public)
         kept = f"{public.n_nonzero:,} of {public.n_features:,} weights kept"
-        if not (self.student is None or isinstance(self.student, str)):
+        if self._own_student:
             kept = "as many weights as its student keeps"
         if self.variant == "published":
             return (
