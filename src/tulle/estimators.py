@@ -24,7 +24,7 @@ from tulle.events import FloatArray
 from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
-from tulle.privacy import Budget, PrivacyWarning
+from tulle.privacy import Budget, PrivacyReport, PrivacyWarning
 from tulle.public_features import check_not_private
 from tulle.rows import Rows
 from tulle.synthetic import SyntheticData
@@ -101,36 +101,25 @@ def _document(cls: type, **words: str) -> None:
     cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.format(**words).strip("\n").lstrip())
 
 
-class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
-    """What the classifier and the regressor share: everything but labels and predictions."""
+def coded_classes(estimator: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The classes among labels, and each label's number among them; an error where there is one class only."""
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"{type(estimator).__name__} needs rows of at least two classes, but the labels hold one class: "
+            f"{classes[0]!r}"
+        )
+    return classes, codes
+
+
+class LinearModel(BaseEstimator):
+    """What all fitted linear models share, however they were fitted: rows are checked, margins, sparse weights."""
 
     coef_: Any
     intercept_: Any
-
-    def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        *,
-        n_nonzero: int | None = None,
-        method: Any = "auto",
-        loss: str | Loss = "squared",
-        bounds: Bounds | None = None,
-        calibration: Literal["rigorous", "published"] = "rigorous",
-        fit_intercept: bool = True,
-        random_state: Seed = None,
-        verbose: int = 0,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_nonzero = n_nonzero
-        self.method = method
-        self.loss = loss
-        self.bounds = bounds
-        self.calibration = calibration
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.verbose = verbose
+    bounds: Bounds | None
+    privacy_: PrivacyReport
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -148,58 +137,9 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
             **checks,
         )
 
-    # --- fitting ---
-
-    def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
-        request = self._request(loss, X.shape[0])
-        plans = possible_plans(request, X.shape)
-        progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
-        self._keep(run_fit(request, X, targets, groups, progress.advance))
-        progress.finish()
-
-    def _keep(self, fitted: Fitted) -> None:
-        """Become the model that a fit gave."""
-        self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
-        self.privacy_ = fitted.privacy
-        self.coef_, self.intercept_ = self._shaped(fitted.weights)
-        for left_over in ("teacher_coef_", "teacher_intercept_"):
-            self.__dict__.pop(left_over, None)
-        if fitted.teacher is not None:
-            self.teacher_coef_, self.teacher_intercept_ = self._shaped(fitted.teacher)
-        self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
-
     def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         """coef_ and intercept_ of weights of shape (features + 1, outputs)."""
         raise NotImplementedError
-
-    def _request(self, loss: Loss, n_rows: int) -> FitRequest:
-        return FitRequest(
-            what=f"{type(self).__name__}.fit",
-            budget=self._budget(n_rows),
-            n_nonzero=self.n_nonzero,
-            method=resolve_method(self.method),
-            loss=loss,
-            bounds=Bounds() if self.bounds is None else self.bounds,
-            calibration=self.calibration,
-            fit_intercept=bool(self.fit_intercept),
-            seed=seed_of(self.random_state),
-        )
-
-    def _budget(self, n_rows: int) -> Budget | None:
-        if self.epsilon is None:
-            return None
-        delta = min(1e-5, 1 / (10 * n_rows)) if self.delta is None else self.delta
-        budget = Budget(self.epsilon, delta)
-        if delta >= 1 / n_rows:
-            warnings.warn(
-                f"delta = {delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a promise would allow "
-                "publishing a row chosen at random; use delta=None or a much smaller value",
-                PrivacyWarning,
-                stacklevel=6,
-            )
-        return budget
-
-    # --- using a fitted model ---
 
     def _margins(self, X: Any) -> FloatArray:
         check_is_fitted(self)
@@ -283,11 +223,107 @@ class _SparseLinearModel(CallbackSupportMixin, BaseEstimator):
         return self
 
 
+class _SparseLinearModel(CallbackSupportMixin, LinearModel):
+    """What the classifier and the regressor share: everything but labels and predictions."""
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        *,
+        n_nonzero: int | None = None,
+        method: Any = "auto",
+        loss: str | Loss = "squared",
+        bounds: Bounds | None = None,
+        calibration: Literal["rigorous", "published"] = "rigorous",
+        fit_intercept: bool = True,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_nonzero = n_nonzero
+        self.method = method
+        self.loss = loss
+        self.bounds = bounds
+        self.calibration = calibration
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
+        request = self._request(loss, X.shape[0])
+        plans = possible_plans(request, X.shape)
+        progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
+        self._keep(run_fit(request, X, targets, groups, progress.advance))
+        progress.finish()
+
+    def _keep(self, fitted: Fitted) -> None:
+        """Become the model that a fit gave."""
+        self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
+        self.privacy_ = fitted.privacy
+        self.coef_, self.intercept_ = self._shaped(fitted.weights)
+        for left_over in ("teacher_coef_", "teacher_intercept_"):
+            self.__dict__.pop(left_over, None)
+        if fitted.teacher is not None:
+            self.teacher_coef_, self.teacher_intercept_ = self._shaped(fitted.teacher)
+        self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
+
+    def _request(self, loss: Loss, n_rows: int) -> FitRequest:
+        return FitRequest(
+            what=f"{type(self).__name__}.fit",
+            budget=self._budget(n_rows),
+            n_nonzero=self.n_nonzero,
+            method=resolve_method(self.method),
+            loss=loss,
+            bounds=Bounds() if self.bounds is None else self.bounds,
+            calibration=self.calibration,
+            fit_intercept=bool(self.fit_intercept),
+            seed=seed_of(self.random_state),
+        )
+
+    def _budget(self, n_rows: int) -> Budget | None:
+        if self.epsilon is None:
+            return None
+        delta = min(1e-5, 1 / (10 * n_rows)) if self.delta is None else self.delta
+        budget = Budget(self.epsilon, delta)
+        if delta >= 1 / n_rows:
+            warnings.warn(
+                f"delta = {delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a promise would allow "
+                "publishing a row chosen at random; use delta=None or a much smaller value",
+                PrivacyWarning,
+                stacklevel=6,
+            )
+        return budget
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):
+    """Classes by the sign of a margin, or by the largest."""
+
+    classes_: npt.NDArray[Any]
+
+    def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
+        return weights[:-1].T.copy(), weights[-1].copy()
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """The margin of each row: of shape (n,) for two classes, else (n, classes)."""
+        margins = self._margins(X)
+        return margins[:, 0] if len(self.classes_) == 2 else margins
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most likely class of each row."""
+        return self._answers(self._margins(X))
+
+    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
+        chosen = (margins[:, 0] > 0).astype(int) if len(self.classes_) == 2 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+
 def _has_probabilities(model: Any) -> bool:
     return model.loss == "logistic" or hasattr(model.loss, "probabilities")
 
 
-class SparseClassifier(ClassifierMixin, _SparseLinearModel):
+class SparseClassifier(LinearClassifier, _SparseLinearModel):
     """A private linear classifier with few non-zero weights.
 
     {parameters}
@@ -365,31 +401,9 @@ class SparseClassifier(ClassifierMixin, _SparseLinearModel):
         """The checked rows, the targets as the loss wants them, and the loss; sets `classes_`."""
         check_not_private(getattr(self.method, "features", None), X)
         X, y = self._checked(X, y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes, but the labels hold one class: "
-                f"{self.classes_[0]!r}"
-            )
+        self.classes_, codes = coded_classes(self, y)
         loss = resolve_loss(self.loss, "classification", len(self.classes_))
         return X, np.asarray(codes if loss.n_outputs > 1 else 2 * codes - 1, dtype=np.float64), loss
-
-    def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
-        return weights[:-1].T.copy(), weights[-1].copy()
-
-    def decision_function(self, X: Any) -> FloatArray:
-        """The margin of each row: of shape (n,) for two classes, else (n, classes)."""
-        margins = self._margins(X)
-        return margins[:, 0] if len(self.classes_) == 2 else margins
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The most likely class of each row."""
-        return self._answers(self._margins(X))
-
-    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
-        chosen = (margins[:, 0] > 0).astype(int) if len(self.classes_) == 2 else margins.argmax(axis=1)
-        return np.asarray(self.classes_[chosen])
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> FloatArray:

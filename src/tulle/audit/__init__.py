@@ -16,11 +16,12 @@ from tulle.audit.evidence import best_possible, clopper_pearson, epsilon_lower_b
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.one_run import audit_one_run, one_run_bound
 from tulle.audit.result import AuditResult
-from tulle.audit.subjects import audit_function, audit_mechanism, audit_model
+from tulle.audit.subjects import audit_channel, audit_function, audit_mechanism, audit_model
 
 __all__ = [
     "AuditResult",
     "Pair",
+    "audit_channel",
     "audit_function",
     "audit_mechanism",
     "audit_model",

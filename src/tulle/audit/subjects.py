@@ -24,6 +24,9 @@ from tulle.audit.runner import Schedule, Subject, collect
 from tulle.curator import Witness
 from tulle.events import FloatArray
 from tulle.fitting import FitRequest, clip_and_plan, run_fit, run_plan
+from tulle.local.channel import Channel
+from tulle.local.labels import RandomisedResponse
+from tulle.local.uniforms import open_interval
 from tulle.losses import resolve_loss
 from tulle.mechanisms import Gaussian, Mechanism, Sensitivity, TopK, rounding_grid
 from tulle.rows import Rows
@@ -188,6 +191,75 @@ def audit_mechanism(
         confidence=confidence,
         claimed=claimed,
         known=(_first_item if isinstance(mechanism, TopK) else _both_tails, threshold),
+    )
+
+
+# --- local channels --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _ChannelRuns:
+    """Answers of many users with one of two values."""
+
+    channel: Channel
+    values: tuple[FloatArray, FloatArray]
+
+    def fingerprint(self) -> str:
+        return _digest(repr(self.channel), *self.values)
+
+    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
+        words = generator.integers(0, 2**64, (count, self.channel.n_uniforms), dtype=np.uint64)
+        value = np.tile(self.values[world], (count, 1))
+        return self.channel.answer(value, open_interval(words)).astype(float)
+
+
+def audit_channel(
+    channel: Channel,
+    first: Any = None,
+    second: Any = None,
+    *,
+    claimed: float | None = None,
+    runs: int = 200_000,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    n_jobs: int = 1,
+    verbose: int = 0,
+) -> AuditResult:
+    """Audit a local randomiser: tell two values of one user apart by the answer.
+
+    Parameters
+    ----------
+    channel : Channel
+        Of `tulle.local`.
+    first, second : array of shape (width,) or None, default=None
+        The two values. None: opposite ends of the ball or the interval, or two classes.
+    claimed : float or None, default=None
+        None is the channel's own epsilon. The delta is the channel's.
+    runs : int, default=200_000
+        Answers in each world; half of them choose the attack.
+    confidence : float, default=0.95
+        In (0, 1).
+    seed, n_jobs, verbose
+        As in `audit_mechanism`.
+
+    Returns
+    -------
+    AuditResult
+    """
+    opposite = np.r_[channel.bound, np.zeros(channel.width - 1)]
+    classes = isinstance(channel, RandomisedResponse)
+    values = [
+        default if value is None else np.asarray(value, dtype=float).reshape(channel.width)
+        for value, default in ((first, opposite), (second, 0.0 * opposite if classes else -opposite))
+    ]
+    schedule = Schedule(runs, max(1, min(runs // 8, 2_000_000 // channel.n_uniforms)), seed, n_jobs, verbose=verbose)
+    return _audit(
+        _ChannelRuns(channel, (values[0], values[1])),
+        schedule,
+        f"{channel.name}, two values of one user",
+        delta=channel.delta,
+        confidence=confidence,
+        claimed=channel.epsilon if claimed is None else claimed,
     )
 
 

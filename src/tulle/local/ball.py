@@ -1,0 +1,187 @@
+"""Randomisers of vectors in the Euclidean ball: the hemisphere of Duchi, Jordan and Wainwright (2018), and PrivUnit of
+Bhowmick et al. (2018) with the cap that serves best.
+
+A vector v of norm at most r becomes a direction u = ±v/|v|, the sign such that E u = v/r. The answer is a random
+direction U: with chance p0 uniform on the cap {<U, u> >= g} of the sphere, else uniform on the rest. With q the
+sphere's share that lies in the cap, p0/(1 - p0) = e^epsilon q/(1 - q) makes the two densities differ by exactly
+e^epsilon, so the channel is epsilon-private for every g. Z = (r/m) U is unbiased for m = E<U, u>, and the g that
+makes m largest gives the least noise. The hemisphere is g = 0.
+
+Proof: docs/proofs/ball_randomisers.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import betaincc, betainccinv, betaln, expit, ndtri
+
+from tulle.local.channel import MOST_EPSILON, Channel, IntArray
+from tulle.local.uniforms import FloatArray
+
+# An entry of a direction is about 1/sqrt(dimension); answers are whole multiples of at most 2^-10 of that.
+_GRID_BITS = 10
+
+
+@dataclass(frozen=True)
+class PrivUnit(Channel):
+    """A vector in a ball, answered by a random direction. Purely epsilon-private.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, 50].
+    bound : float
+        The radius r of the ball, in (0, inf).
+    dimension : int
+        At least 1.
+    cap : float
+        The height g of the cap, in [0, 1). Any height is as private; `PrivUnit.best` has the least noise.
+    """
+
+    name = "priv_unit"
+
+    dimension: int
+    cap: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.dimension, (int, np.integer)) and self.dimension >= 1):
+            raise ValueError(f"PrivUnit(dimension=...) must be an integer >= 1, got {self.dimension!r}")
+        if not (isinstance(self.cap, (int, float)) and 0 <= self.cap < 1):
+            raise ValueError(f"PrivUnit(cap=...) must lie in [0, 1), got {self.cap!r}")
+        if self.dimension == 1 and self.cap > 0:
+            raise ValueError("in one dimension there is no cap: use PrivUnit(cap=0.0)")
+        if self.share == 0:
+            raise ValueError(f"a cap of height {self.cap} is empty in {self.dimension} dimensions; use PrivUnit.best")
+
+    @classmethod
+    def best(cls, epsilon: float, bound: float, dimension: int) -> PrivUnit:
+        """The randomiser with the least noise at an epsilon."""
+        hemisphere = cls.hemisphere(epsilon, bound, dimension)  # checks all three
+        return cls(hemisphere.epsilon, hemisphere.bound, hemisphere.dimension, best_cap(float(epsilon), int(dimension)))
+
+    @classmethod
+    def hemisphere(cls, epsilon: float, bound: float, dimension: int) -> PrivUnit:
+        """Duchi, Jordan and Wainwright's randomiser: the cap is half of the sphere."""
+        return cls(epsilon, bound, dimension, 0.0)
+
+    @property
+    def width(self) -> int:
+        return self.dimension
+
+    @cached_property
+    def share(self) -> float:
+        """q: the part of the sphere that lies in the cap."""
+        return cap_share(self.cap, self.dimension)
+
+    @cached_property
+    def chance(self) -> float:
+        """p0: the chance that an answer lies in the cap."""
+        return float(expit(self.kept_epsilon + math.log(self.share) - math.log1p(-self.share)))
+
+    @cached_property
+    def mean(self) -> float:
+        """m: the mean component of an answer's direction along the value's."""
+        return mean_component(self.chance, self.cap, self.share, self.dimension)
+
+    @property
+    def n_uniforms(self) -> int:
+        return self.dimension + 3
+
+    @property
+    def largest(self) -> int:
+        return 2 ** (_GRID_BITS + math.ceil(math.log2(self.dimension) / 2))
+
+    @property
+    def unit(self) -> float:
+        return self.bound / (self.mean * self.largest)
+
+    @property
+    def worst_variance(self) -> float:
+        return (self.bound / self.mean) ** 2  # at value 0; |Z| is the same for all
+
+    @property
+    def rounding(self) -> float:
+        # 64 units in the last place of an entry's typical size, against a cell of 2^-11 of it or more.
+        return 64 * 2.0**-53 * self.dimension * 2.0 ** (_GRID_BITS + 1)
+
+    def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
+        coin, inside, height, *_ = uniforms.T
+        direction = self._directions(values, coin)
+        # The share of the sphere that lies above the answer: up to q inside of the cap, from q to 1 outside.
+        above = np.where(inside < self.chance, height * self.share, self.share + height * (1 - self.share))
+        along = self._component(above)
+        across = ndtri(uniforms[:, 3:])
+        across -= np.sum(across * direction, axis=1, keepdims=True) * direction
+        across /= np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-300)
+        if self.dimension == 1:
+            across[:] = 0.0
+        point = along[:, None] * direction + np.sqrt((1 - along) * (1 + along))[:, None] * across
+        return np.round(point * self.largest).astype(np.int64)
+
+    def _directions(self, values: FloatArray, coin: FloatArray) -> FloatArray:
+        """±v/|v|, the sign with chance 1/2 ± |v|/(2r); the first axis where there is no direction to speak of."""
+        with np.errstate(all="ignore"):  # a user's extreme row is nobody's business
+            greatest = np.max(np.abs(values), axis=1, keepdims=True)
+            usable = np.isfinite(greatest) & (greatest > 0)
+            scaled = np.where(usable, values / greatest, 0.0)
+            scaled[:, 0] = np.where(usable[:, 0], scaled[:, 0], 1.0)
+            lengths = np.linalg.norm(scaled, axis=1)
+            norms = np.where(usable[:, 0], lengths * greatest[:, 0], 0.0)
+            towards = coin < 0.5 + np.minimum(norms / self.bound, 1.0) / 2
+        return np.where(towards, 1.0, -1.0)[:, None] * scaled / lengths[:, None]
+
+    def _component(self, above: FloatArray) -> FloatArray:
+        """t such that the part `above` of the sphere has a component along u of t or more."""
+        if self.dimension == 1:
+            return np.where(above < 0.5, 1.0, -1.0)
+        squares = betainccinv(0.5, (self.dimension - 1) / 2, 2 * np.minimum(above, 1 - above))
+        return np.where(above < 0.5, 1.0, -1.0) * np.sqrt(np.clip(squares, 0.0, 1.0))
+
+    def possible(self, answer: IntArray) -> bool:
+        """Also that it is a direction: a stranger cannot move the mean by more than a user can."""
+        if not super().possible(answer):
+            return False
+        length = float(np.linalg.norm(answer.astype(np.float64)))
+        return abs(length - self.largest) <= 0.5 * math.sqrt(self.dimension) + 1e-6 * self.largest
+
+
+def cap_share(height: float, dimension: int) -> float:
+    """The part of the unit sphere whose component along one axis is at least `height`."""
+    if dimension == 1:
+        return 0.5
+    return 0.5 * float(betaincc(0.5, (dimension - 1) / 2, height**2))
+
+
+def mean_component(chance: float, height: float, share: float, dimension: int) -> float:
+    """E<U, u> where U lies in the cap with a given chance, and is uniform inside and outside."""
+    if dimension == 1:
+        return 2 * chance - 1
+    # The integral of t over the cap of the uniform law on the sphere.
+    log_moment = (dimension - 1) / 2 * math.log1p(-(height**2)) - betaln(0.5, (dimension - 1) / 2)
+    return (chance / share - (1 - chance) / (1 - share)) * math.exp(log_moment) / (dimension - 1)
+
+
+@lru_cache(maxsize=1024)
+def best_cap(epsilon: float, dimension: int) -> float:
+    """The height at which an answer points along the value most, on average."""
+    if dimension == 1:
+        return 0.0
+
+    def height_of(log_share: float) -> float:
+        return math.sqrt(float(betainccinv(0.5, (dimension - 1) / 2, 2 * math.exp(log_share))))
+
+    def loss(log_share: float) -> float:
+        share = math.exp(log_share)
+        chance = float(expit(epsilon + log_share - math.log1p(-share)))
+        return -mean_component(chance, height_of(log_share), share, dimension)
+
+    # In one variable with one optimum: the smaller the cap the more an answer says, if it lies in it at all.
+    found = minimize_scalar(loss, bounds=(-2 * min(epsilon, MOST_EPSILON) - 3, math.log(0.5)), method="bounded")
+    height = height_of(found.x) if found.fun < loss(math.log(0.5)) else 0.0
+    return min(height, 1 - 2.0**-40)

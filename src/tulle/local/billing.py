@@ -1,0 +1,165 @@
+"""What a local study costs each user, and the report that says so.
+
+A user is in one group and answers one question, so the study costs a user what the dearest channel costs
+(docs/proofs/local_protocol.md, theorem 1). The figures come from the channels' events through the same accountants as
+everywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tulle.events import Event, ExposedEvent, FloatArray, GaussianEvent, NoisePerSensitivity, PureEvent
+from tulle.local.channel import Channel, Unrandomised
+from tulle.local.labels import GaussianLabel
+from tulle.local.protocols import LabelCollection, LdpIht, Protocol
+from tulle.local.uniforms import open_interval
+from tulle.mechanisms import Exact, HardThreshold, Mechanism, Sensitivity
+from tulle.privacy import Plan, PrivacyReport, Release, bill_open_ledgers, proof, stream_of
+from tulle.report import BillLine, rounded_up
+
+
+@dataclass(frozen=True)
+class LocalAnswer(Mechanism):
+    """One user's answer through a channel. `noise` is its worst standard deviation over twice the bound.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    channel : Channel
+    """
+
+    channel: Channel = field(default_factory=lambda: Unrandomised(math.inf, 1.0, 1))
+
+    @classmethod
+    def through(cls, channel: Channel) -> LocalAnswer:
+        return cls(NoisePerSensitivity(math.sqrt(channel.worst_variance) / (2 * channel.bound)), channel)
+
+    @property
+    def label(self) -> str:
+        return f"{self.channel.name.replace('_', ' ')}, one answer"
+
+    @property
+    def events(self) -> tuple[Event, int]:
+        if isinstance(self.channel, GaussianLabel):
+            return GaussianEvent(NoisePerSensitivity(self.channel.scale / 2)), 1
+        if isinstance(self.channel, Unrandomised):
+            return ExposedEvent(), 1
+        return PureEvent(self.channel.epsilon), 1
+
+    def release(
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> Any:
+        """Unbiased estimates of many users' values, one line each."""
+        words = generator.integers(0, 2**64, (len(exact), self.channel.n_uniforms), dtype=np.uint64)
+        return self.channel.unit * self.channel.answer(exact, open_interval(words))
+
+
+def releases(protocol: Protocol) -> tuple[Release, ...]:
+    """What is released about the users of each kind of group; every user is in one."""
+    lines = []
+    if protocol.n_searching:
+        lines.append(Release("bounds", LocalAnswer.through(protocol.yes_or_no), 1))
+    # What a channel costs does not depend on its bound, which may be searched for yet.
+    kind = "gradient" if isinstance(protocol, LdpIht) else "label"
+    lines.append(Release(kind, LocalAnswer.through(protocol.make_channel(1.0)), 1))
+    return tuple(lines)
+
+
+def promise(protocol: Protocol) -> float:
+    """The epsilon that is proved for every user, at the budget's delta."""
+    if protocol.budget is None:
+        return math.inf
+    return max(proof([release], protocol.delta)[0] for release in releases(protocol))
+
+
+def bill(what: str, protocol: Protocol) -> tuple[int, ...]:
+    """Bill a simulated study to every open ledger, before anybody answers. A ledger speaks of whole rows."""
+    dearest = max(releases(protocol), key=lambda release: proof([release], protocol.delta)[0])
+    plan, proved = Plan((dearest,)), promise(protocol)
+    if isinstance(protocol, LabelCollection) or protocol.budget is None:
+        plan, proved = Plan((dearest, Release("rows", Exact(), 1))), math.inf
+    return stream_of(bill_open_ledgers(what, [plan], (proved, protocol.delta), 1))
+
+
+def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded: bool) -> PrivacyReport:
+    """The privacy report of a study.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        After its last round.
+    method : str
+        The algorithm and its public settings.
+    n_users : int
+        Who were asked.
+    accepted : int
+        Whose answers counted.
+    seeded : bool
+        Whether users' randomness came from a seed.
+    """
+    budget, proved, delta = protocol.budget, promise(protocol), protocol.delta
+    lines = releases(protocol)
+    rounding = max(release.mechanism.channel.rounding for release in lines)  # type: ignore[attr-defined]
+    slack = 0.0 if budget is None else min(1.0, (1 + math.exp(proved)) * rounding)
+    labels_only = isinstance(protocol, LabelCollection)
+    return PrivacyReport(
+        epsilon=proved,
+        delta=delta,
+        asked=None if budget is None else (budget.epsilon, delta),
+        method=method,
+        calibration="none" if budget is None else "rigorous",
+        accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
+        unit=(
+            f"one user's {'label' if labels_only else 'row'}, replaced by any other; {n_users:,} users were asked, "
+            f"{accepted:,} answered"
+        ),
+        bill=tuple(
+            BillLine(
+                release.name,
+                release.mechanism.label,
+                release.count,
+                release.mechanism.noise.value,
+                proof([release], delta)[0],
+            )
+            for release in lines
+        ),
+        assumptions=tuple(_assumptions(protocol, slack, seeded)),
+        who_saw_what=(
+            f"The server saw {'features and randomised labels' if labels_only else 'randomised answers'}, one a user.",
+            "Nobody but the user saw the user's " + ("label." if labels_only else "row."),
+            "Whoever gets the fitted model sees coef_, intercept_ and this report; the promise covers all of it.",
+        ),
+        seeded=seeded,
+        floating_point_slack=slack,
+    )
+
+
+def _assumptions(protocol: Protocol, slack: float, seeded: bool) -> list[str]:
+    lines = []
+    if isinstance(protocol, LabelCollection):
+        lines.append(
+            "Only labels are protected. The server knows every user's features, and the model may reveal them."
+        )
+        if protocol.n_classes is not None:
+            lines.append("The set of class labels is taken as public.")
+    if protocol.found:
+        bounds = ", ".join(f"{name} {value:.4g}" for name, value in protocol.found.items())
+        lines.append(f"Bounds were searched for among users who answered nothing else: {bounds}.")
+    if protocol.budget is None:
+        return lines
+    return [
+        "Local privacy: each user randomised its own answer, so the promise holds towards the server too, whatever all "
+        "other users do or reveal.",
+        "Each user answered at most one question. Groups were fixed by names, before anybody answered.",
+        *lines,
+        f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ (answers are whole "
+        "numbers of a unit that was fixed beforehand). Who answers, and when, is not protected.",
+        "Users' randomness came from a seed: a simulation, and not private against anyone who knows or guesses it."
+        if seeded
+        else "Users' randomness came from the operating system's cryptographic source.",
+    ]

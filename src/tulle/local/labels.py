@@ -1,0 +1,346 @@
+"""Randomisers of one number in [-B, B], and of one class among several.
+
+| channel | paper | best for |
+| --- | --- | --- |
+| `TwoPoint` | Duchi, Jordan, Wainwright 2018 | epsilon below 0.61 |
+| `Piecewise` | Wang et al., ICDE 2019 | large epsilon, if values are mostly small |
+| `Hybrid` | the same | epsilon above 0.61: the least worst-case variance of all |
+| `LaplaceLabel` | Dwork et al. 2006 | comparison |
+| `GaussianLabel` | Wang and Xu 2019 (label-LDP-IHT) | comparison; it needs a delta and has the most noise |
+| `RandomisedResponse` | Warner 1965 | classes |
+
+Proof: docs/proofs/label_randomisers.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtri
+
+from tulle.gaussian_tradeoff import gaussian_mu
+from tulle.local.channel import Channel, IntArray
+from tulle.local.uniforms import FloatArray
+
+# Continuous answers are whole multiples of 2^-12 of their scale.
+_GRID = 2.0**-12
+
+# Below it a mixture with `Piecewise` only adds noise (Wang et al. 2019, section 3.3).
+_ROOTS = ((6353 - 405 * math.sqrt(241)) ** (1 / 3), (6353 + 405 * math.sqrt(241)) ** (1 / 3))
+_MIXING_FROM = math.log((-5 + 2 * sum(_ROOTS)) / 27)
+
+
+@dataclass(frozen=True)
+class LabelChannel(Channel):
+    """A randomiser of one number."""
+
+    @property
+    def rounding(self) -> float:
+        # Eight roundings of a number that is at most 2^6 scales large, on either side of a border between cells.
+        return 16 * 2.0**-53 * 2.0**6 / _GRID
+
+    def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
+        with np.errstate(all="ignore"):
+            shares = np.clip(np.nan_to_num(values[:, 0] / self.bound, nan=0.0), -1.0, 1.0)
+        return self._answer(shares, uniforms)[:, None]
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        """The answers to values of -1 to 1 bounds."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TwoPoint(LabelChannel):
+    """One of two answers, ±B (e^epsilon + 1)/(e^epsilon - 1)."""
+
+    name = "two_point"
+
+    @property
+    def n_uniforms(self) -> int:
+        return 1
+
+    @property
+    def unit(self) -> float:
+        return self.bound / math.tanh(self.kept_epsilon / 2)
+
+    @property
+    def largest(self) -> int:
+        return 1
+
+    @property
+    def worst_variance(self) -> float:
+        return self.unit**2  # at 0
+
+    @property
+    def rounding(self) -> float:
+        return 2.0**-52
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        up = uniforms[:, 0] < 0.5 + shares * math.tanh(self.kept_epsilon / 2) / 2
+        return np.where(up, 1, -1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Piecewise(LabelChannel):
+    """A number in [-C B, C B], e^epsilon times as likely in a window about the value as outside of it."""
+
+    name = "piecewise"
+
+    @property
+    def n_uniforms(self) -> int:
+        return 2
+
+    @cached_property
+    def reach(self) -> float:
+        """C = (e^(epsilon/2) + 1)/(e^(epsilon/2) - 1)."""
+        return 1 / math.tanh(self.kept_epsilon / 4)
+
+    @property
+    def unit(self) -> float:
+        return self.bound * self.reach * _GRID
+
+    @property
+    def largest(self) -> int:
+        return round(1 / _GRID)
+
+    @property
+    def worst_variance(self) -> float:
+        return self.variance(1.0)
+
+    def variance(self, share: float) -> float:
+        """The variance of an answer to a value of `share` bounds."""
+        less_one = math.expm1(self.kept_epsilon / 2)
+        return self.bound**2 * (share**2 / less_one + (less_one + 4) / (3 * less_one**2))
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        return _whole(self.point(shares, uniforms) / self.reach)
+
+    def point(self, shares: FloatArray, uniforms: FloatArray) -> FloatArray:
+        """The answers in units of the bound, before they are put on the grid."""
+        window = self.reach - 1
+        low = (self.reach + 1) / 2 * shares - window / 2
+        near, place = uniforms[:, 0], uniforms[:, 1]
+        # Outside: the interval without the window, of length C + 1, laid out from -C and with the window stepped over.
+        outside = -self.reach + place * (self.reach + 1)
+        outside = np.where(outside < low, outside, outside + window)
+        root = math.exp(self.kept_epsilon / 2)
+        return np.where(near < root / (root + 1), low + place * window, outside)
+
+
+@dataclass(frozen=True)
+class Hybrid(LabelChannel):
+    """`Piecewise` with chance 1 - e^(-epsilon/2), else `TwoPoint`: which of them does not depend on the value."""
+
+    name = "hybrid"
+
+    @property
+    def n_uniforms(self) -> int:
+        return 3
+
+    @cached_property
+    def mixing(self) -> float:
+        """The chance of `Piecewise`."""
+        return -math.expm1(-self.epsilon / 2) if self.epsilon > _MIXING_FROM else 0.0
+
+    @cached_property
+    def _parts(self) -> tuple[TwoPoint, Piecewise]:
+        return TwoPoint(self.epsilon, self.bound), Piecewise(self.epsilon, self.bound)
+
+    @property
+    def unit(self) -> float:
+        return self._parts[0].unit * _GRID  # both of its points are whole numbers
+
+    @property
+    def largest(self) -> int:
+        two_point, piecewise = self._parts
+        return math.ceil(max(1.0, self.bound * piecewise.reach / two_point.unit) / _GRID)
+
+    @property
+    def worst_variance(self) -> float:
+        # Quadratic in the value, so at 0 or at the bound.
+        two_point, piecewise = self._parts
+        return max(
+            self.mixing * piecewise.variance(share)
+            + (1 - self.mixing) * (two_point.worst_variance - (share * self.bound) ** 2)
+            for share in (0.0, 1.0)
+        )
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        two_point, piecewise = self._parts
+        rest = uniforms[:, 1:]
+        points = _whole(piecewise.point(shares, rest) * (self.bound / two_point.unit))
+        ends = two_point._answer(shares, rest) * round(1 / _GRID)
+        return np.where(uniforms[:, 0] < self.mixing, points, ends)
+
+
+@dataclass(frozen=True)
+class LaplaceLabel(LabelChannel):
+    """The value plus Laplace noise of scale 2B/epsilon."""
+
+    name = "laplace"
+
+    @property
+    def n_uniforms(self) -> int:
+        return 1
+
+    @property
+    def scale(self) -> float:
+        """In units of the bound."""
+        return 2 / self.kept_epsilon
+
+    @property
+    def unit(self) -> float:
+        return self.bound * self.scale * _GRID
+
+    @property
+    def largest(self) -> int:
+        # The least uniform is 2^-54, so that no noise passes 53 log 2 < 37 scales.
+        return math.ceil((1 / self.scale + 37) / _GRID)
+
+    @property
+    def worst_variance(self) -> float:
+        return 2 * (self.bound * self.scale) ** 2
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        folded = np.minimum(uniforms[:, 0], 1 - uniforms[:, 0])
+        noise = np.where(uniforms[:, 0] < 0.5, 1.0, -1.0) * np.log(2 * folded)
+        return _whole(shares / self.scale + noise)
+
+
+@dataclass(frozen=True)
+class GaussianLabel(LabelChannel):
+    """The value plus Gaussian noise, the exact one for (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, 50].
+    bound : float
+        In (0, inf).
+    gaussian_delta : float
+        In (0, 1).
+    """
+
+    name = "gaussian"
+
+    gaussian_delta: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.gaussian_delta, float) and 0 < self.gaussian_delta < 1):
+            raise ValueError(f"GaussianLabel needs a delta in (0, 1), got {self.gaussian_delta!r}")
+
+    @property
+    def delta(self) -> float:
+        return self.gaussian_delta
+
+    @property
+    def n_uniforms(self) -> int:
+        return 1
+
+    @cached_property
+    def scale(self) -> float:
+        """The standard deviation, in units of the bound; two values are at most two bounds apart."""
+        return 2 / gaussian_mu(self.kept_epsilon, self.gaussian_delta)
+
+    @property
+    def unit(self) -> float:
+        return self.bound * self.scale * _GRID
+
+    @property
+    def largest(self) -> int:
+        return math.ceil((1 / self.scale + 9) / _GRID)  # ndtri(2^-54) > -9
+
+    @property
+    def worst_variance(self) -> float:
+        return (self.bound * self.scale) ** 2
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        return _whole(shares / self.scale + ndtri(uniforms[:, 0]))
+
+
+def _whole(points: FloatArray) -> IntArray:
+    return np.round(points / _GRID).astype(np.int64)
+
+
+def best_label_channel(epsilon: float, bound: float) -> LabelChannel:
+    """The purely private channel with the least variance for the worst value."""
+    candidates = (TwoPoint, Piecewise, Hybrid, LaplaceLabel)
+    return min((cls(epsilon, bound) for cls in candidates), key=lambda channel: channel.worst_variance)
+
+
+@dataclass(frozen=True)
+class RandomisedResponse(Channel):
+    """One class among several: the true one with chance e^epsilon/(e^epsilon + k - 1), else any other.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, 50].
+    bound : float
+        1.0; there is nothing to bound.
+    n_classes : int
+        k, at least 2. Values are class numbers, 0 to k - 1.
+    """
+
+    name = "randomised_response"
+
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (isinstance(self.n_classes, (int, np.integer)) and self.n_classes >= 2):
+            raise ValueError(f"RandomisedResponse(n_classes=...) must be an integer >= 2, got {self.n_classes!r}")
+        if self.bound != 1:
+            raise ValueError(f"RandomisedResponse has no bound: use bound=1.0, not {self.bound!r}")
+
+    @property
+    def n_uniforms(self) -> int:
+        return 2
+
+    @cached_property
+    def chance(self) -> float:
+        """The chance of the true class."""
+        return 1 / (1 + (self.n_classes - 1) * math.exp(-self.kept_epsilon))
+
+    @property
+    def unit(self) -> float:
+        return 1.0  # answers are class numbers; see `indicators`
+
+    @property
+    def largest(self) -> int:
+        return self.n_classes - 1
+
+    @property
+    def _false(self) -> float:
+        """The chance of each class that is not the true one."""
+        return (1 - self.chance) / (self.n_classes - 1)
+
+    @property
+    def worst_variance(self) -> float:
+        """Of `indicators`, summed over the classes; the same for all values."""
+        false = (self.n_classes - 1) * self._false * (1 - self._false)
+        return (self.chance * (1 - self.chance) + false) / (self.chance - self._false) ** 2
+
+    @property
+    def rounding(self) -> float:
+        return 2.0**-50
+
+    def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
+        with np.errstate(all="ignore"):
+            codes = np.clip(np.nan_to_num(values[:, 0], nan=0.0), 0, self.largest).astype(np.int64)
+        # One of the other classes, each as likely as the next.
+        others = np.minimum((uniforms[:, 1] * (self.n_classes - 1)).astype(np.int64), self.n_classes - 2)
+        others += others >= codes
+        return np.where(uniforms[:, 0] < self.chance, codes, others)[:, None]
+
+    def possible(self, answer: IntArray) -> bool:
+        return super().possible(answer) and bool(np.all(answer >= 0))
+
+    def indicators(self, answers: IntArray) -> FloatArray:
+        """Unbiased estimates of which class each user is of: shape (users, classes), rows that sum to 1."""
+        given = answers[:, None] == np.arange(self.n_classes)
+        return np.asarray((given - self._false) / (self.chance - self._false))
