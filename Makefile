@@ -5,7 +5,7 @@ BIN := .venv/bin
 # The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test audit published mutants lint format bench docs pictures clean
+.PHONY: demo test audit local published mutants lint format bench docs pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -15,6 +15,10 @@ test: .venv/extra-test
 
 audit: .venv/extra-plot
 	$(BIN)/python examples/audit_tulle.py
+
+# 10,000 users who trust nobody answer a server over HTTP.
+local: .venv/extra-plot
+	$(BIN)/python examples/local_study.py
 
 # What the printed noise of the papers on batches really proves.
 published: .venv/extra-plot
@@ -46,6 +50,8 @@ pictures: .venv/extra-docs
 	$(BIN)/python docs/pictures/stochastic.py
 	$(BIN)/python docs/pictures/transfer.py
 	$(BIN)/python docs/pictures/support_swap.py
+	$(BIN)/python docs/pictures/local.py
+	$(BIN)/python docs/pictures/covertype_gap.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -11,6 +11,7 @@ import fit_against_liblinear
 import frank_wolfe
 import import_time
 import knowledge_transfer
+import local
 import noise
 import order_statistics
 import stochastic
@@ -24,6 +25,7 @@ BENCHMARKS = (
     stochastic,
     frank_wolfe,
     knowledge_transfer,
+    local,
 )
 
 

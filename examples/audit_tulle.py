@@ -12,8 +12,11 @@ import audit_dpsl_kt
 import numpy as np
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.audit import AuditResult, Pair, audit_mechanism, audit_model
+from tulle.audit import AuditResult, Pair, audit_channel, audit_mechanism, audit_model
 from tulle.events import NoisePerSensitivity
+from tulle.local.ball import PrivUnit
+from tulle.local.channel import Channel
+from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, RandomisedResponse, TwoPoint
 from tulle.mechanisms import Gaussian
 from tulle.methods import (
     CoordinateDescent,
@@ -80,6 +83,19 @@ def audits() -> Iterator[tuple[str, AuditResult]]:
             f"stochastic-{scheme.replace('_', '-')}",
             audit_model(model, n_features=1, runs=20_000, pilot_runs=16, pairs=[pair], n_jobs=2, seed=0),
         )
+    # Every local channel, on two opposite values of one user.
+    channels: dict[str, Channel] = {
+        "priv-unit": PrivUnit.best(1.0, 1.0, 20),
+        "hemisphere": PrivUnit.hemisphere(1.0, 1.0, 20),
+        "two-point": TwoPoint(1.0, 1.0),
+        "piecewise": Piecewise(1.0, 1.0),
+        "hybrid": Hybrid(1.0, 1.0),
+        "laplace-label": LaplaceLabel(1.0, 1.0),
+        "gaussian-label": GaussianLabel(1.0, 1.0, DELTA),
+        "randomised-response": RandomisedResponse(1.0, 1.0, 4),
+    }
+    for name, channel in channels.items():
+        yield f"local-{name}", audit_channel(channel, runs=1_000_000, seed=0)
     # A teacher on one feature, noise on its minimiser; then DPSL-KT on the pair that breaks it, and what replaces it.
     teacher = KnowledgeTransfer("dense", perturbation="output")
     model = SparseRegressor(

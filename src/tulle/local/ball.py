@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import betaincc, betainccinv, betaln, expit, ndtri
 
-from tulle.local.channel import MOST_EPSILON, Channel, IntArray
+from tulle.local.channel import Channel, IntArray, check_count, on_lattice
 from tulle.local.uniforms import FloatArray
 
 # An entry of a direction is about 1/sqrt(dimension); answers are whole multiples of at most 2^-10 of that.
@@ -34,9 +34,9 @@ class PrivUnit(Channel):
     Parameters
     ----------
     epsilon : float
-        In (0, 50].
+        In [1e-6, 16].
     bound : float
-        The radius r of the ball, in (0, inf).
+        The radius r of the ball, in [1e-100, 1e100].
     dimension : int
         At least 1.
     cap : float
@@ -50,8 +50,7 @@ class PrivUnit(Channel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.dimension, (int, np.integer)) and self.dimension >= 1):
-            raise ValueError(f"PrivUnit(dimension=...) must be an integer >= 1, got {self.dimension!r}")
+        check_count("PrivUnit(dimension=...)", self.dimension, 1)
         if not (isinstance(self.cap, (int, float)) and 0 <= self.cap < 1):
             raise ValueError(f"PrivUnit(cap=...) must lie in [0, 1), got {self.cap!r}")
         if self.dimension == 1 and self.cap > 0:
@@ -82,7 +81,7 @@ class PrivUnit(Channel):
     @cached_property
     def chance(self) -> float:
         """p0: the chance that an answer lies in the cap."""
-        return float(expit(self.kept_epsilon + math.log(self.share) - math.log1p(-self.share)))
+        return on_lattice(float(expit(self.kept_epsilon + math.log(self.share) - math.log1p(-self.share))))
 
     @cached_property
     def mean(self) -> float:
@@ -174,14 +173,15 @@ def best_cap(epsilon: float, dimension: int) -> float:
         return 0.0
 
     def height_of(log_share: float) -> float:
-        return math.sqrt(float(betainccinv(0.5, (dimension - 1) / 2, 2 * math.exp(log_share))))
+        square = float(betainccinv(0.5, (dimension - 1) / 2, 2 * math.exp(log_share)))
+        return min(math.sqrt(square), 1 - 2.0**-40)
 
     def loss(log_share: float) -> float:
-        share = math.exp(log_share)
-        chance = float(expit(epsilon + log_share - math.log1p(-share)))
-        return -mean_component(chance, height_of(log_share), share, dimension)
+        height = height_of(log_share)
+        share = cap_share(height, dimension)  # not quite what was asked for where the cap is tiny
+        chance = float(expit(epsilon + math.log(share) - math.log1p(-share)))
+        return -mean_component(chance, height, share, dimension)
 
     # In one variable with one optimum: the smaller the cap the more an answer says, if it lies in it at all.
-    found = minimize_scalar(loss, bounds=(-2 * min(epsilon, MOST_EPSILON) - 3, math.log(0.5)), method="bounded")
-    height = height_of(found.x) if found.fun < loss(math.log(0.5)) else 0.0
-    return min(height, 1 - 2.0**-40)
+    found = minimize_scalar(loss, bounds=(-2 * epsilon - 3, math.log(0.5)), method="bounded")
+    return height_of(found.x) if found.fun < loss(math.log(0.5)) else 0.0

@@ -130,9 +130,11 @@ def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded:
         ),
         assumptions=tuple(_assumptions(protocol, slack, seeded)),
         who_saw_what=(
-            f"The server saw {'features and randomised labels' if labels_only else 'randomised answers'}, one a user.",
-            "Nobody but the user saw the user's " + ("label." if labels_only else "row."),
-            "Whoever gets the fitted model sees coef_, intercept_ and this report; the promise covers all of it.",
+            f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
+            f"{'labels' if labels_only else 'answers'}, one a user.",
+            *(() if budget is None else (f"Nobody but the user saw the user's {'label' if labels_only else 'row'}.",)),
+            "Whoever gets the fitted model sees coef_, intercept_ and this report"
+            + ("." if budget is None else "; the promise covers all of it."),
         ),
         seeded=seeded,
         floating_point_slack=slack,
@@ -142,9 +144,8 @@ def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded:
 def _assumptions(protocol: Protocol, slack: float, seeded: bool) -> list[str]:
     lines = []
     if isinstance(protocol, LabelCollection):
-        lines.append(
-            "Only labels are protected. The server knows every user's features, and the model may reveal them."
-        )
+        if protocol.budget is not None:
+            lines.append("Only labels are protected. The server knows users' features, and the model may reveal them.")
         if protocol.n_classes is not None:
             lines.append("The set of class labels is taken as public.")
     if protocol.found:

@@ -26,16 +26,36 @@ IntArray = npt.NDArray[np.int64]
 # Chances are computed in float64 from special functions that err by some 1e-13: epsilon is kept by this much room.
 ROOM = 1e-10
 
-# Beyond it e^epsilon and the constants made of it are no numbers worth computing with.
-MOST_EPSILON = 50.0
+# Beyond these chances are too close to 1/2 or to 1 for 52 random bits, and nothing is hidden or nothing is said.
+LEAST_EPSILON, MOST_EPSILON = 1e-6, 16.0
+_LEAST_BOUND, _MOST_BOUND = 1e-100, 1e100
 
 
-def check_positive(what: str, value: Any, most: float = math.inf) -> None:
-    """Raise unless a public parameter is a finite number > 0."""
+def check_positive(what: str, value: Any, least: float = 0.0, most: float = math.inf) -> None:
+    """Raise unless a public parameter is a finite number > 0, within limits."""
     number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if not (number and 0 < value <= most and value < math.inf):
-        limit = "" if math.isinf(most) else f" and at most {most:g}"
-        raise ValueError(f"{what} must be a finite number > 0{limit}, got {value!r}")
+    if not (number and 0 < value < math.inf and least <= value <= most):
+        limit = "" if math.isinf(most) else f" from {least:g} to {most:g}"
+        raise ValueError(f"{what} must be a finite number > 0{limit}, got {value!r:.60}")
+
+
+def check_epsilon(what: str, value: Any) -> None:
+    """Raise unless a channel can have this epsilon."""
+    check_positive(what, value, LEAST_EPSILON, MOST_EPSILON)
+
+
+def check_count(what: str, value: Any, least: int) -> None:
+    """Raise unless a public parameter is a whole number from `least` on."""
+    if isinstance(value, (bool, np.bool_)) or not (isinstance(value, (int, np.integer)) and value >= least):
+        raise ValueError(f"{what} must be an integer >= {least}, got {value!r:.60}")
+
+
+def on_lattice(chance: float) -> float:
+    """The largest chance that 52 random bits have exactly, and that is no larger.
+
+    A likelier answer's chance is rounded down so that odds never pass e^epsilon, however close to 1 it is.
+    """
+    return math.floor(chance * 2.0**52) * 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -45,9 +65,9 @@ class Channel(ABC):
     Parameters
     ----------
     epsilon : float
-        In (0, 50].
+        In [1e-6, 16].
     bound : float
-        In (0, inf): values beyond it, in magnitude or Euclidean norm, are scaled down to it.
+        In [1e-100, 1e100]: values beyond it, in magnitude or Euclidean norm, are scaled down to it.
     """
 
     name: ClassVar[str]
@@ -56,8 +76,11 @@ class Channel(ABC):
     bound: float
 
     def __post_init__(self) -> None:
-        check_positive(f"{type(self).__name__}(epsilon=...)", self.epsilon, MOST_EPSILON)
-        check_positive(f"{type(self).__name__}(bound=...)", self.bound)
+        check_epsilon(f"{type(self).__name__}(epsilon=...)", self.epsilon)
+        check_positive(f"{type(self).__name__}(bound=...)", self.bound, _LEAST_BOUND, _MOST_BOUND)
+        # A float32 would pull chances down to its own precision.
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "bound", float(self.bound))
 
     @property
     def delta(self) -> float:
@@ -106,7 +129,8 @@ class Channel(ABC):
         Parameters
         ----------
         values : array of shape (users, width)
-            Anything: what is not finite counts as 0, what lies beyond the bound is scaled down to it.
+            Anything: what is not a number counts as 0 (a vector with an entry that is not finite as well), what lies
+            beyond the bound is scaled down to it.
         uniforms : array of shape (users, n_uniforms)
 
         Returns
@@ -115,8 +139,9 @@ class Channel(ABC):
         """
 
     def possible(self, answer: IntArray) -> bool:
-        """Whether this channel can have given an answer: what a server asks of strangers' messages."""
-        return answer.shape == (self.width,) and bool(np.all(np.abs(answer) <= self.largest))
+        """Whether an answer lies within what this channel gives: what a server asks of strangers' messages."""
+        within = (-self.largest <= answer) & (answer <= self.largest)
+        return answer.shape == (self.width,) and bool(np.all(within))
 
 
 @dataclass(frozen=True)
@@ -128,7 +153,7 @@ class Unrandomised(Channel):
     epsilon : float
         inf.
     bound : float
-        In (0, inf].
+        In (0, inf).
     dimension : int
         At least 1.
     """

@@ -18,7 +18,7 @@ from tulle.bounds import Bounds
 from tulle.estimators import LinearClassifier, LinearModel, Seed, coded_classes, seed_of
 from tulle.events import FloatArray
 from tulle.local import billing
-from tulle.local.channel import MOST_EPSILON, check_positive
+from tulle.local.channel import check_count, check_epsilon, check_positive
 from tulle.local.expectations import Expectation, expectation
 from tulle.local.labels import RandomisedResponse
 from tulle.local.noisy_labels import (
@@ -52,11 +52,13 @@ class _LocalModel(LinearModel):
     def _budget(self, delta: float = 0.0) -> Budget | None:
         if self.epsilon is None:
             return None
-        check_positive("epsilon", self.epsilon, MOST_EPSILON)
+        check_epsilon("epsilon", self.epsilon)
         return Budget(self.epsilon, delta)
 
     def _known_bounds(self) -> Bounds:
         bounds = Bounds() if self.bounds is None else self.bounds
+        if not isinstance(bounds, Bounds):
+            raise TypeError(f"bounds must be a Bounds or None, got {bounds!r}")
         if bounds.rows_per_person != 1:
             raise ValueError("a user has one row and one answer here: Bounds(rows_per_person=1)")
         if bounds.normalise:
@@ -70,10 +72,10 @@ class _LocalModel(LinearModel):
             warnings.warn(
                 f"{self.expected_}; use more users, fewer features or a larger epsilon, or protect labels alone",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
-        stream = billing.bill(f"{type(self).__name__}.fit", protocol)
         seed = seed_of(self.random_state)
+        stream = billing.bill(f"{type(self).__name__}.fit", protocol)
         # Inside a ledger, studies that share a seed still get different answers.
         inner = seed if seed is None or not stream else int(keyed_generator(seed, stream).integers(2**63))
         server = simulate(protocol, Population(X, y, responses, inner), verbose=self.verbose)
@@ -93,8 +95,7 @@ class _LocalModel(LinearModel):
 
     @staticmethod
     def _nonzero(wanted: Any, n_features: int) -> int:
-        if not (isinstance(wanted, (int, np.integer)) and wanted >= 1):
-            raise ValueError(f"n_nonzero must be an integer >= 1 or None, got {wanted!r}")
+        check_count("n_nonzero", wanted, 1)
         return int(min(wanted, n_features))
 
 
@@ -136,8 +137,7 @@ class _WholeRowRegressor(_LocalRegressor):
         raise NotImplementedError
 
     def _protocol(self, n_features: int, n_users: int, n_rounds: int, step: float | None) -> LdpIht:
-        if not (isinstance(n_rounds, (int, np.integer)) and n_rounds >= 1):
-            raise ValueError(f"n_rounds must be an integer >= 1, got {n_rounds!r}")
+        check_count("n_rounds", n_rounds, 1)
         if self.ball not in get_args(BallChoice):
             raise ValueError(f"ball={self.ball!r} is unknown; choose one of {get_args(BallChoice)}")
         for name, value in (("step", step), ("radius", self.radius), ("weight_bound", self.weight_bound)):
@@ -198,7 +198,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        What one answer costs, and so what the study costs each user; in (0, 50]. Purely epsilon-private. None
+        What one answer costs, and so what the study costs each user; in [1e-6, 16]. Purely epsilon-private. None
         randomises nothing, to compare with.
     n_nonzero : int or None, default=None
         Non-zero weights, at least 1. None: as many as the expected noise allows.
@@ -291,7 +291,7 @@ class OneRoundSparseRegressor(_WholeRowRegressor):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        In (0, 50]; None randomises nothing.
+        In [1e-6, 16]; None randomises nothing.
     n_nonzero : int or None, default=None
         At least 1; None: as many as the expected noise allows.
     second_moment : float or None, default=None
@@ -348,8 +348,7 @@ class _LabelPrivate(_LocalModel):
     def _check_solver(self) -> None:
         if self.solver not in get_args(Solver):
             raise ValueError(f"solver={self.solver!r} is unknown; choose one of {get_args(Solver)}")
-        if not (isinstance(self.n_iter, (int, np.integer)) and self.n_iter >= 1):
-            raise ValueError(f"n_iter must be an integer >= 1, got {self.n_iter!r}")
+        check_count("n_iter", self.n_iter, 1)
         if self.step is not None:
             check_positive("step", self.step)
         if self.n_nonzero is not None:
@@ -376,7 +375,8 @@ class _LabelPrivate(_LocalModel):
 
     def _describe(self, protocol: Protocol) -> str:
         after = "IHT" if self.solver == "iht" else "the LASSO"
-        return f"randomised labels, sent once (label-LDP; Wang and Xu, ICML 2019), then {after} on known features"
+        labels = "exact labels" if protocol.budget is None else "randomised labels"
+        return f"{labels}, sent once (label-LDP; Wang and Xu, ICML 2019), then {after} on known features"
 
 
 class LabelPrivateSparseRegressor(_LabelPrivate, _LocalRegressor):
@@ -388,7 +388,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, _LocalRegressor):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        What a label costs, in (0, 50]; None randomises nothing.
+        What a label costs, in [1e-6, 16]; None randomises nothing.
     delta : float or None, default=None
         In [0, 1); only randomiser="gaussian" has use for it, and None is min(1e-5, 1/(10 n)) there, else 0.
     n_nonzero : int or None, default=None
@@ -467,19 +467,17 @@ class LabelPrivateSparseRegressor(_LabelPrivate, _LocalRegressor):
 
     def protocol(self, n_features: int, n_users: int) -> LabelCollection:
         """The protocol that a server would run for these settings, with so many users of so many features."""
-        delta = self.delta
-        if delta is None:
-            delta = min(1e-5, 1 / (10 * n_users)) if self.randomiser == "gaussian" else 0.0
-        budget = self._budget(delta)
-        if delta >= 1 / n_users:
+        gaussian = self.randomiser == "gaussian"
+        delta = min(1e-5, 1 / (10 * n_users)) if self.delta is None else Budget(1.0, self.delta).delta
+        # Of other channels what is promised is what is proved: they are purely private.
+        budget = self._budget(delta if gaussian else 0.0)
+        if gaussian and budget is not None and delta >= 1 / n_users:
             warnings.warn(
                 f"delta = {delta:g} is not below 1 / (number of users) = {1 / n_users:.3g}: such a promise would allow "
                 "publishing a label chosen at random; use delta=None, or randomiser='auto' which needs none",
                 PrivacyWarning,
                 stacklevel=3,
             )
-        if self.randomiser != "gaussian":
-            budget = self._budget()  # what is promised is what is proved: purely private
         protocol = LabelCollection(
             budget, n_features, self._known_bounds(), bool(self.fit_intercept), randomiser=self.randomiser
         )
@@ -505,9 +503,8 @@ class LabelPrivateSparseRegressor(_LabelPrivate, _LocalRegressor):
         X, targets = self._checked_numbers(X, y)
         protocol = self.protocol(X.shape[1], X.shape[0])
         self._study(protocol, X, targets, dict(RESPONSES))
-        answered = np.array(sorted(map(int, protocol.answers)), dtype=np.intp)
-        labels = protocol.channel.unit * np.array([protocol.answers[str(number)] for number in answered], dtype=float)
-        self._solve(X, answered, labels[:, None], link)
+        answered, given = protocol.by_number()
+        self._solve(X, answered, protocol.channel.unit * given[:, None].astype(np.float64), link)
         return self
 
 
@@ -519,7 +516,7 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
     Parameters
     ----------
     epsilon : float or None, default=1.0
-        What a class costs, in (0, 50]. Purely epsilon-private. None randomises nothing.
+        What a class costs, in [1e-6, 16]. Purely epsilon-private. None randomises nothing.
     n_nonzero : int or None, default=None
         Non-zero weights for each class, at least 1. None: what predicts held-out answers best.
     solver : {"iht", "lasso"}, default="iht"
@@ -601,11 +598,12 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
         k = len(self.classes_)
         protocol = self.protocol(X.shape[1], X.shape[0], k)
         self._study(protocol, X, codes.astype(np.float64), dict(RESPONSES))
+        answered, given = protocol.by_number()
         channel = protocol.channel
-        assert isinstance(channel, RandomisedResponse)
-        answered = np.array(sorted(map(int, protocol.answers)), dtype=np.intp)
-        given = np.array([protocol.answers[str(number)] for number in answered], dtype=np.int64)
-        indicators = channel.indicators(given)
+        if isinstance(channel, RandomisedResponse):
+            indicators = channel.indicators(given)
+        else:
+            indicators = np.eye(k)[np.round(channel.unit * given).astype(int)]
         if k == 2:
             self._solve(X, answered, indicators[:, 1:], LOGISTIC_LINK)
         else:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tulle.local.protocols import LabelCollection, LdpIht, Protocol
+from tulle.local.responses import IDENTITY
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,24 @@ class Expectation:
         return text
 
 
+def _first_step(protocol: LdpIht) -> float:
+    """Step × radius, spread over all weights, over the largest weight."""
+    if protocol.n_searching:  # defaults of bounds that nobody knows yet
+        return protocol.clipping if protocol.response == IDENTITY else protocol.clipping / 2
+    size = protocol.step_size(0) * protocol.first_radius
+    return size / (math.sqrt(protocol.dimension) * protocol.largest_weight)
+
+
 def expectation(protocol: Protocol, n_users: int) -> Expectation:
     """What can be expected of a protocol with so many users."""
     answering = max(n_users * (1 - (protocol.bounds.estimate_share if protocol.n_searching else 0.0)), 1.0)
     whole_row = isinstance(protocol, LdpIht)
     if isinstance(protocol, LdpIht):
-        # A step of 1/curvature times a radius of row × label × steepness, over the largest weight and the root of the
-        # dimension that an answer spreads over, is 1; averaging with weights 2/(t + 2) wastes a quarter of the users.
-        channel = protocol.make_channel(1.0)
-        lost = 1.0 if protocol.n_gradients == 1 else 4 / 3
-        noise = protocol.clipping * math.sqrt(channel.worst_variance * lost / answering)
+        # With steps 2/(t + 2) gradient t weighs (t + 1) / (1 + … + T) in the end.
+        weighed = np.arange(1, protocol.n_gradients + 1) / (protocol.n_gradients * (protocol.n_gradients + 1) / 2)
+        radii = np.array([protocol.radius_share(number) for number in range(protocol.n_gradients)])
+        spread = math.sqrt(protocol.n_gradients * float(((weighed * radii) ** 2).sum()))
+        noise = _first_step(protocol) * spread * math.sqrt(protocol.make_channel(1.0).worst_variance / answering)
     else:
         assert isinstance(protocol, LabelCollection)
         channel_variance = protocol.make_channel(1.0).worst_variance

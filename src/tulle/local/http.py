@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tulle.local.server import Receipt, Server
-from tulle.local.user import User
+from tulle.local.user import RefusedError, User
 from tulle.local.wire import Reason, decode_question
 
 # How long a question that is not open yet is waited for before the user asks again, and a silent line is kept.
@@ -93,6 +94,9 @@ class _Listener(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing is written about users who hang up: who answers when is nobody's business."""
+
 
 def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
@@ -101,9 +105,9 @@ def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            after = parse_qs(parts.query).get("after", ["0"])[0]
-            if parts.path != "/question" or not after.isdecimal() or len(after) > 9:
+            path, _, query = self.path.partition("?")
+            after = parse_qs(query).get("after", ["0"])[0]
+            if path != "/question" or not (after.isascii() and after.isdecimal()) or len(after) > 9:
                 return self._reply(404, b"")
             with server.changed:
                 server.changed.wait_for(lambda: server.finished or server.round > int(after), timeout=_WAIT_SECONDS)
@@ -113,9 +117,9 @@ def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
             return self._reply(200, question) if is_open else self._reply(204, b"")
 
         def do_POST(self) -> None:
-            user = unquote(urlsplit(self.path).path.removeprefix("/answer/"))
+            user = unquote(self.path.removeprefix("/answer/"))
             length = self.headers.get("Content-Length", "")
-            if not self.path.startswith("/answer/") or not length.isdecimal():
+            if not self.path.startswith("/answer/") or not (length.isascii() and length.isdecimal()):
                 self.close_connection = True
                 server.reject("malformed", "no such address, or no length")
                 return self._reply(400, b"")
@@ -133,6 +137,8 @@ def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
+            if self.close_connection:
+                self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(body)
 
@@ -142,21 +148,31 @@ def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+_LINES = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+
+
 class HttpUserClient:
     """A user's line to a server. What could not be sent is sent again as it is; no second answer is drawn.
 
     Parameters
     ----------
     url : str
+        Beginning with http:// or https://.
     attempts : int, default=5
         How often a lost connection is tried again.
     """
 
     def __init__(self, url: str, attempts: int = 5) -> None:
         parts = urlsplit(url)
-        self._address = (parts.hostname or "", parts.port)
+        if parts.scheme not in _LINES or not parts.hostname:
+            raise ValueError(f"a server's address begins with http:// or https://, not {url!r}")
+        if attempts < 1:
+            raise ValueError(f"attempts must be at least 1, got {attempts}")
+        self._line_to = _LINES[parts.scheme]
+        self._address = (parts.hostname, parts.port)
         self._attempts = attempts
         self._line: http.client.HTTPConnection | None = None
+        self._repeated = False
 
     def question(self, after: int) -> bytes | None:
         """The next question after a round, when it opens; None where the study is over."""
@@ -171,14 +187,17 @@ class HttpUserClient:
 
     def send(self, user: str, answer: bytes) -> bool:
         """Send an answer; whether it counts."""
-        status, _ = self._request("POST", f"/answer/{quote(user, safe='')}", answer)
-        return status == 200
+        self._repeated = False
+        status, reply = self._request("POST", f"/answer/{quote(user, safe='')}", answer)
+        # The reply to an earlier attempt may have been lost, and the answer counted.
+        return status == 200 or (self._repeated and status == 409 and b'"duplicate"' in reply)
 
     def _request(self, verb: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         for attempt in range(self._attempts):
+            self._repeated = attempt > 0
             try:
                 if self._line is None:
-                    self._line = http.client.HTTPConnection(*self._address, timeout=_IDLE_SECONDS + _WAIT_SECONDS)
+                    self._line = self._line_to(*self._address, timeout=_IDLE_SECONDS + _WAIT_SECONDS)
                 self._line.request(verb, path, body)
                 reply = self._line.getresponse()
                 return reply.status, reply.read()
@@ -187,7 +206,7 @@ class HttpUserClient:
                 if attempt == self._attempts - 1:
                     raise
                 time.sleep(0.1 * 2**attempt)
-        raise ConnectionError("no attempt was allowed")
+        raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
         if self._line is not None:
@@ -204,7 +223,8 @@ def answer_for(url: str, users: Sequence[User]) -> int:
             after = asked.round
             for user in users:
                 if asked.is_for(user.name):
-                    counted += client.send(user.name, user.answer(question))
+                    with suppress(RefusedError):  # one user's no is not another's
+                        counted += client.send(user.name, user.answer(question))
     finally:
         client.close()
     return counted

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from tulle.gaussian_tradeoff import gaussian_mu
-from tulle.local.channel import Channel, IntArray
+from tulle.local.channel import Channel, IntArray, check_count, on_lattice
 from tulle.local.uniforms import FloatArray
 
 # Continuous answers are whole multiples of 2^-12 of their scale.
@@ -62,13 +62,21 @@ class TwoPoint(LabelChannel):
     def n_uniforms(self) -> int:
         return 1
 
+    @cached_property
+    def slant(self) -> float:
+        """How much likelier the end on a value's own side is, for a value at the bound; halves of it are exact."""
+        return 2 * on_lattice(math.tanh(self.kept_epsilon / 2) / 2)
+
     @property
     def unit(self) -> float:
-        return self.bound / math.tanh(self.kept_epsilon / 2)
+        return self.bound / self.slant
 
     @property
     def largest(self) -> int:
         return 1
+
+    def possible(self, answer: IntArray) -> bool:
+        return super().possible(answer) and bool(np.all(answer != 0))
 
     @property
     def worst_variance(self) -> float:
@@ -79,7 +87,7 @@ class TwoPoint(LabelChannel):
         return 2.0**-52
 
     def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
-        up = uniforms[:, 0] < 0.5 + shares * math.tanh(self.kept_epsilon / 2) / 2
+        up = uniforms[:, 0] < 0.5 + shares * (self.slant / 2)
         return np.where(up, 1, -1).astype(np.int64)
 
 
@@ -126,8 +134,8 @@ class Piecewise(LabelChannel):
         # Outside: the interval without the window, of length C + 1, laid out from -C and with the window stepped over.
         outside = -self.reach + place * (self.reach + 1)
         outside = np.where(outside < low, outside, outside + window)
-        root = math.exp(self.kept_epsilon / 2)
-        return np.where(near < root / (root + 1), low + place * window, outside)
+        in_window = on_lattice(1 / (1 + math.exp(-self.kept_epsilon / 2)))
+        return np.where(near < in_window, low + place * window, outside)
 
 
 @dataclass(frozen=True)
@@ -197,7 +205,7 @@ class LaplaceLabel(LabelChannel):
 
     @property
     def largest(self) -> int:
-        # The least uniform is 2^-54, so that no noise passes 53 log 2 < 37 scales.
+        # The least uniform is 2^-53, so that no noise passes 52 log 2 < 37 scales.
         return math.ceil((1 / self.scale + 37) / _GRID)
 
     @property
@@ -217,11 +225,11 @@ class GaussianLabel(LabelChannel):
     Parameters
     ----------
     epsilon : float
-        In (0, 50].
+        In [1e-6, 16].
     bound : float
-        In (0, inf).
+        In [1e-100, 1e100].
     gaussian_delta : float
-        In (0, 1).
+        In [1e-100, 1).
     """
 
     name = "gaussian"
@@ -230,8 +238,8 @@ class GaussianLabel(LabelChannel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.gaussian_delta, float) and 0 < self.gaussian_delta < 1):
-            raise ValueError(f"GaussianLabel needs a delta in (0, 1), got {self.gaussian_delta!r}")
+        if not (isinstance(self.gaussian_delta, float) and 1e-100 <= self.gaussian_delta < 1):
+            raise ValueError(f"GaussianLabel needs a delta in [1e-100, 1), got {self.gaussian_delta!r}")
 
     @property
     def delta(self) -> float:
@@ -244,7 +252,8 @@ class GaussianLabel(LabelChannel):
     @cached_property
     def scale(self) -> float:
         """The standard deviation, in units of the bound; two values are at most two bounds apart."""
-        return 2 / gaussian_mu(self.kept_epsilon, self.gaussian_delta)
+        # With room for what `gaussian_epsilon` adds when this noise is accounted for.
+        return 2 / gaussian_mu(self.epsilon * (1 - 2e-7), self.gaussian_delta)
 
     @property
     def unit(self) -> float:
@@ -252,7 +261,7 @@ class GaussianLabel(LabelChannel):
 
     @property
     def largest(self) -> int:
-        return math.ceil((1 / self.scale + 9) / _GRID)  # ndtri(2^-54) > -9
+        return math.ceil((1 / self.scale + 9) / _GRID)  # ndtri(2^-53) > -9
 
     @property
     def worst_variance(self) -> float:
@@ -279,7 +288,7 @@ class RandomisedResponse(Channel):
     Parameters
     ----------
     epsilon : float
-        In (0, 50].
+        In [1e-6, 16].
     bound : float
         1.0; there is nothing to bound.
     n_classes : int
@@ -292,8 +301,7 @@ class RandomisedResponse(Channel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.n_classes, (int, np.integer)) and self.n_classes >= 2):
-            raise ValueError(f"RandomisedResponse(n_classes=...) must be an integer >= 2, got {self.n_classes!r}")
+        check_count("RandomisedResponse(n_classes=...)", self.n_classes, 2)
         if self.bound != 1:
             raise ValueError(f"RandomisedResponse has no bound: use bound=1.0, not {self.bound!r}")
 
@@ -304,7 +312,7 @@ class RandomisedResponse(Channel):
     @cached_property
     def chance(self) -> float:
         """The chance of the true class."""
-        return 1 / (1 + (self.n_classes - 1) * math.exp(-self.kept_epsilon))
+        return on_lattice(1 / (1 + (self.n_classes - 1) * math.exp(-self.kept_epsilon)))
 
     @property
     def unit(self) -> float:

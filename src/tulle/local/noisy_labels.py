@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
 from tulle.events import FloatArray
-from tulle.local.responses import Response
+from tulle.local.responses import RESPONSES, Response
 from tulle.mechanisms import HardThreshold
 
 
@@ -53,7 +53,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 def link_of(response: Response) -> Link:
     """The link of a response; the integral of the user's own is computed."""
-    if response.name in _LINKS:
+    if RESPONSES.get(response.name) == response:
         return _LINKS[response.name]
 
     def potential(margins: FloatArray) -> FloatArray:
@@ -145,14 +145,14 @@ def hard_thresholding(
     for _ in range(n_iter):
         gradient = data.gradient(weights)
         size = _best_step(data, keep(gradient)) if step is None else step
-        weights = keep(weights - size * gradient)
-        if not refit:
-            continue
-        chosen = weights[:-1] != 0
-        if support is not None and np.array_equal(chosen, support):
-            break
-        support = chosen
-        weights = _refitted(data, weights, chosen)
+        moved = keep(weights - size * gradient)
+        if refit:
+            chosen = moved[:-1] != 0
+            if support is not None and np.array_equal(chosen, support):
+                break
+            support = chosen
+            moved = _refitted(data, moved, chosen)
+        weights = moved
     return weights
 
 

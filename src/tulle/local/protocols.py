@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tulle.bounds import GRID, Bounds
 from tulle.events import FloatArray
@@ -257,7 +258,7 @@ class LdpIht(Protocol):
         if self.weight_bound is not None:
             return self.weight_bound
         # A response that flattens out reaches its bound at larger margins than its slope at 0 says.
-        margin = (1 if self.response.name == "identity" else 2) * self.label_bound / self.response.steepness
+        margin = (1 if self.response == IDENTITY else 2) * self.label_bound / self.response.steepness
         return margin * math.sqrt(self.dimension) / self.row_bound
 
     @property
@@ -279,7 +280,12 @@ class LdpIht(Protocol):
 
     def channel(self, number: int) -> Channel:
         """The randomiser of gradient round `number`, from 0."""
-        return self.make_channel(self.first_radius * max(0.7**number, 0.3))
+        return self.make_channel(self.first_radius * self.radius_share(number))
+
+    @staticmethod
+    def radius_share(number: int) -> float:
+        """The radius of gradient round `number` over the first: errors shrink, and so do gradients."""
+        return max(0.7**number, 0.3)
 
     def step_size(self, number: int) -> float:
         first = 1 / self.curvature if self.step is None else self.step
@@ -293,7 +299,8 @@ class LdpIht(Protocol):
         number = self.round - 1 - self.n_searching
         gradient = self.channel(number).unit * tally.total / max(tally.count, 1)
         kept = self.n_nonzero * (1 if number == self.n_gradients - 1 else self.working)
-        moved = (self.weights - self.step_size(number) * gradient)[:, None]
+        # Steps may be any size: what overflows is as good as the largest number.
+        moved = np.clip(self.weights - self.step_size(number) * gradient, -1e150, 1e150)[:, None]
         weights = HardThreshold(kept, self.n_features)(moved)[:, 0]
         length = float(np.linalg.norm(weights))
         self.weights = weights * min(1.0, self.largest_weight / length) if length > 0 else weights
@@ -328,16 +335,19 @@ class LabelCollection(Protocol):
         return self.round > self.n_searching
 
     def make_channel(self, bound: float) -> Channel:
+        if self.randomiser != "auto" and self.randomiser not in LABEL_CHANNELS:
+            names = sorted(LABEL_CHANNELS)
+            raise ValueError(f"randomiser={self.randomiser!r} is unknown; choose 'auto' or one of {names}")
+        if self.budget is None:
+            return Unrandomised(math.inf, bound if self.n_classes is None else self.n_classes, 1)
         if self.n_classes is not None:
-            return RandomisedResponse(min(self.epsilon, MOST_EPSILON), 1.0, self.n_classes)
-        return Unrandomised(math.inf, bound, 1) if self.budget is None else self._label_channel(self.budget, bound)
+            return RandomisedResponse(self.epsilon, 1.0, self.n_classes)
+        return self._label_channel(self.budget, bound)
 
     def _label_channel(self, budget: Budget, bound: float) -> Channel:
         name = self.randomiser
         if name == "auto":
             return best_label_channel(budget.epsilon, bound)
-        if name not in LABEL_CHANNELS:
-            raise ValueError(f"randomiser={name!r} is unknown; choose 'auto' or one of {sorted(LABEL_CHANNELS)}")
         if name == GaussianLabel.name:
             if budget.delta == 0:
                 raise ValueError("randomiser='gaussian' needs a delta > 0; 'auto' needs none and has less noise")
@@ -347,6 +357,12 @@ class LabelCollection(Protocol):
     @property
     def channel(self) -> Channel:
         return self.make_channel(self.label_bound)
+
+    def by_number(self) -> tuple[npt.NDArray[np.intp], IntArray]:
+        """Whose answers counted, where users are called by numbers, and what they said."""
+        numbers = sorted(map(int, self.answers))
+        said = [self.answers[str(number)] for number in numbers]
+        return np.array(numbers, dtype=np.intp), np.array(said, dtype=np.int64)
 
     def _ask(self) -> tuple[Ask, Channel]:
         return LabelAsk(), self.channel

@@ -61,6 +61,6 @@ def resolve_response(response: Any) -> Response:
     """The response behind a name, or a user's own."""
     if isinstance(response, Response):
         return response
-    if response not in RESPONSES:
+    if not isinstance(response, str) or response not in RESPONSES:
         raise ValueError(f"response={response!r} is unknown; choose one of {sorted(RESPONSES)} or pass a Response")
     return RESPONSES[response]

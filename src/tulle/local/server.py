@@ -23,7 +23,9 @@ from tulle.local.wire import (
     Reason,
     WireError,
     answer_bytes,
+    check_name,
     decode_answer,
+    encode_answer,
     encode_question,
     place,
 )
@@ -68,6 +70,8 @@ class Server:
     ) -> None:
         if len(set(users)) < len(users):
             raise ValueError("two users share a name; give each a name of its own")
+        for name in (study, *users):
+            check_name(name)
         self.protocol = protocol
         self.study = study
         self.accepted = 0
@@ -93,6 +97,7 @@ class Server:
         number = self.protocol.round
         start, end = (float(border) for border in self._borders[number - 1 : number + 1])
         ask, channel = self.protocol.ask()
+        self._width = channel.width
         self._question = Question(self.study, number, start, end, ask, channel)
         self.asked = frozenset(user for user, at in self._places.items() if start <= at < end)
         self._tally = Tally.empty(channel.width, self.protocol.keep_each)
@@ -126,8 +131,8 @@ class Server:
 
     @property
     def most_bytes(self) -> int:
-        """No answer to the current question is longer."""
-        return 0 if self._question is None else answer_bytes(self._question.channel.width)
+        """No answer to the current question is longer, or to the last one."""
+        return answer_bytes(self._width)
 
     def receive(self, raw: bytes, sender: str | None = None) -> Receipt:
         """Take an answer, or reject and count it.
@@ -145,7 +150,7 @@ class Server:
             except WireError as error:
                 return self.reject(error.reason, str(error), sender)
             if self._journal is not None:
-                self._journal.write(raw + b"\n")
+                self._journal.write(encode_answer(answer) + b"\n")  # one line, however the message was laid out
                 self._journal.flush()
             self._count(answer)
             return Receipt()
@@ -159,6 +164,8 @@ class Server:
             All of them in the group that is asked.
         values : array of int of shape (users, width)
         """
+        if not len(users) == len(set(users)) == len(values):
+            raise ValueError("one answer for each user, and each user once")
         if not self.asked.issuperset(users) or not self._answered.isdisjoint(users):
             raise ValueError("these users are not asked now, or have answered before")
         with self._lock:

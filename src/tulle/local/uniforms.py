@@ -48,7 +48,10 @@ class SeededUniforms:
 
     def draw(self, users: int, each: int) -> FloatArray:
         words = np.empty((users, each), dtype=np.uint64)
-        for place, number in zip(range(users), self._numbers, strict=False):
+        for place in range(users):
+            number = next(self._numbers, None)
+            if number is None:
+                raise ValueError(f"there are numbers for {place} of {users} users: every user needs one, once")
             # The second of four words that count: every user has 2^64 draws to itself.
             counter = np.array([0, number, 0, 0], dtype=np.uint64)
             words[place] = np.random.Philox(key=self._key, counter=counter).random_raw(each)
@@ -56,5 +59,8 @@ class SeededUniforms:
 
 
 def open_interval(words: npt.NDArray[np.uint64]) -> FloatArray:
-    """53 of 64 random bits as a number in (0, 1): never 0, never 1, symmetric about 1/2."""
-    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    """52 of 64 random bits as the middle of a cell of (0, 1): never 0, never 1, symmetric about 1/2, and exact.
+
+    For a chance c that is a whole multiple of 2^-52, a number lies below c with exactly that chance.
+    """
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

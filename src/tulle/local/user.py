@@ -19,7 +19,16 @@ from tulle.local.channel import IntArray, check_positive
 from tulle.local.labels import RandomisedResponse
 from tulle.local.responses import RESPONSES, Response
 from tulle.local.uniforms import FloatArray, SystemUniforms, Uniforms
-from tulle.local.wire import Answer, ExceedsAsk, GradientAsk, LabelAsk, Question, decode_question, encode_answer
+from tulle.local.wire import (
+    Answer,
+    ExceedsAsk,
+    GradientAsk,
+    LabelAsk,
+    Question,
+    check_name,
+    decode_question,
+    encode_answer,
+)
 
 
 class RefusedError(RuntimeError):
@@ -77,6 +86,17 @@ class FileRecord:
             file.write(json.dumps(said) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        _sync_folder(os.path.dirname(os.path.abspath(self.path)))
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a new file's entry in its folder last through a power cut, where the platform lets one."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class User:
@@ -131,7 +151,7 @@ class User:
         check_positive("max_epsilon", max_epsilon)
         if not (isinstance(max_delta, (int, float)) and 0 <= max_delta < 1):
             raise ValueError(f"max_delta must lie in [0, 1), got {max_delta!r}")
-        self.name = name
+        self.name = check_name(name)
         self._row = np.array(x, dtype=np.float64).reshape(1, -1)
         self._label = np.array([y], dtype=np.float64)
         if not (np.all(np.isfinite(self._row)) and np.all(np.isfinite(self._label))):
@@ -231,7 +251,17 @@ def _values(
         sizes = np.abs(y) if ask.quantity == "label" else np.linalg.norm(_with_constant(X, ask.intercept), axis=1)
         return (sizes > ask.threshold).astype(np.float64)[:, None]
     rows = _with_constant(X, ask.intercept)
-    return responses[ask.response].gradient_slope(rows @ ask.weights, y)[:, None] * rows
+    return _slopes(responses[ask.response], rows @ ask.weights, y)[:, None] * rows
+
+
+def _slopes(response: Response, margins: FloatArray, y: FloatArray) -> FloatArray:
+    """What each row is multiplied by; 0 where a response of the user's own fails: silence would say something."""
+    try:
+        return response.gradient_slope(margins, y).reshape(len(y))
+    except Exception:
+        if len(y) == 1:
+            return np.zeros(1)
+        return np.concatenate([_slopes(response, margins[[i]], y[[i]]) for i in range(len(y))])
 
 
 def _with_constant(X: FloatArray, intercept: bool) -> FloatArray:

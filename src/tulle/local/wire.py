@@ -32,9 +32,9 @@ VERSION = 1
 # No question is longer, and no answer has more numbers: both sides say no before they allocate anything.
 MOST_QUESTION_BYTES = 64 * 2**20
 MOST_NUMBERS = 4 * 2**20
-# All of an answer but its numbers.
-_ENVELOPE_BYTES = 1024
+# All of an answer but its numbers: two names, of which JSON may write each character in twelve, and the rest.
 _MOST_NAME = 128
+_ENVELOPE_BYTES = 24 * _MOST_NAME + 256
 
 CHANNELS: dict[str, type[Channel]] = {
     cls.name: cls for cls in (PrivUnit, TwoPoint, Piecewise, Hybrid, LaplaceLabel, GaussianLabel, RandomisedResponse)
@@ -186,7 +186,7 @@ def decode_question(raw: bytes) -> Question:
     if not 0 <= start <= end <= 1:
         raise WireError("malformed", f"a group lies within [0, 1), not from {start} to {end}")
     return Question(
-        _name(message["study"]),
+        check_name(message["study"]),
         _round(message["round"]),
         start,
         end,
@@ -200,7 +200,7 @@ def decode_answer(raw: bytes, numbers: int) -> Answer:
     message = _load(raw, answer_bytes(numbers), "answer")
     _check_fields(message, {"tulle", "message", "study", "round", "user", "values"})
     values = _unpacked(message["values"], "<i4", numbers).astype(np.int64)
-    return Answer(_name(message["study"]), _round(message["round"]), _name(message["user"]), values)
+    return Answer(check_name(message["study"]), _round(message["round"]), check_name(message["user"]), values)
 
 
 def _load(raw: bytes, limit: int, kind: str) -> dict[str, Any]:
@@ -235,7 +235,8 @@ def _check_fields(message: Any, expected: set[str]) -> None:
         raise WireError("malformed", f"fields {found!r:.200}, where {sorted(expected)} are expected")
 
 
-def _name(value: Any) -> str:
+def check_name(value: Any) -> str:
+    """The name, or a `WireError` where it cannot travel."""
     if not (isinstance(value, str) and 0 < len(value) <= _MOST_NAME):
         raise WireError("malformed", f"a name is a text of 1 to {_MOST_NAME} characters")
     return value
@@ -289,7 +290,7 @@ def _ask(message: Any) -> Ask:
     _check_fields(message, {"kind", *(field.name for field in fields(cls))})
     if cls is GradientAsk:
         weights = _unpacked(message["weights"], "<f8").astype(np.float64)
-        return GradientAsk(weights, _name(message["response"]), _flag(message["intercept"]))
+        return GradientAsk(weights, check_name(message["response"]), _flag(message["intercept"]))
     if cls is ExceedsAsk:
         if message["quantity"] not in get_args(Quantity):
             raise WireError("malformed", f"an unknown quantity: {message['quantity']!r:.50}")
