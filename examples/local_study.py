@@ -32,15 +32,15 @@ def row_of(user: int) -> tuple[FloatArray, float]:
 def host(url: str, numbers: range) -> None:
     """A process that hosts users. Each looks at the question, answers once, and says no to more than epsilon = 2."""
     users = {f"user {number}": User(f"user {number}", *row_of(number), max_epsilon=2.0) for number in numbers}
-    client, after = HttpUserClient(url), 0
-    while (question := client.question(after)) is not None:
-        asked = decode_question(question)
-        after = asked.round
-        for name, user in users.items():
-            if asked.is_for(name):
-                nonsense = int(name.split()[1]) % 100 == 0
-                client.send(name, b"{oh no" if nonsense else user.answer(question))
-    client.close()
+    after = 0
+    with HttpUserClient(url) as client:
+        while (question := client.question(after)) is not None:
+            asked = decode_question(question)
+            after = asked.round
+            for name, user in users.items():
+                if asked.is_for(name):
+                    nonsense = int(name.split()[1]) % 100 == 0
+                    client.send(name, b"{oh no" if nonsense else user.answer(question))
 
 
 def main() -> None:

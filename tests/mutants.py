@@ -397,7 +397,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sqrt(2 log(1.25/delta)) at large epsilon",
         "Dwork and Roth's formula holds for ε < 1; DPSL-KT Lemma 2.6 states it for any ε, and is false at ε = 8",
-        "privacy.py",
+        "gaussian_tradeoff.py",
         "return root * (1 + 1e-7)",
         "return min(root * (1 + 1e-7), mu * math.sqrt(2 * math.log(1.25 / delta)))",
         (_PRIVACY + "TestGaussianFunctions::test_the_stated_epsilon_is_enough",),

@@ -99,3 +99,59 @@ def test_the_front_door_lists_its_names_and_refuses_others() -> None:
     assert all(getattr(tulle, name) is not None for name in dir(tulle))
     with pytest.raises(AttributeError, match="module 'tulle' has no attribute 'SparseForest'"):
         tulle.SparseForest  # noqa: B018
+
+
+LOCAL_NAMES = [
+    "FileRecord",
+    "HttpStudy",
+    "HttpUserClient",
+    "LabelCollection",
+    "LabelPrivateSparseClassifier",
+    "LabelPrivateSparseRegressor",
+    "LdpIht",
+    "LocalSparseRegressor",
+    "OneRoundSparseRegressor",
+    "Response",
+    "Server",
+    "User",
+    "answer_for",
+]
+
+
+def test_the_door_of_local_studies_loads_nothing_at_all() -> None:
+    """`import tulle.local` loads neither numpy nor scikit-learn; its rooms open on first use."""
+    assert loaded_by("import tulle.local").isdisjoint({*HEAVY, "sklearn", "scipy", "numpy"})
+
+
+def test_a_user_loads_neither_scikit_learn_nor_anything_heavy() -> None:
+    """A user's device needs numpy and scipy alone."""
+    loaded = loaded_by("from tulle.local import FileRecord, Response, User")
+    assert {"numpy", "scipy"} <= loaded
+    assert loaded.isdisjoint({*HEAVY, "sklearn", "joblib"})
+
+
+@pytest.mark.parametrize("name", ["LocalSparseRegressor", "LabelPrivateSparseClassifier", "Server", "HttpStudy"])
+def test_local_studies_load_no_heavy_package(name: str) -> None:
+    """Estimators, servers and studies over HTTP run on numpy, scipy and scikit-learn."""
+    assert loaded_by(f"from tulle.local import {name}").isdisjoint(set(HEAVY) - {"randomgen", "pandas"})
+
+
+def test_a_local_study_loads_no_heavy_package() -> None:
+    """From rows to a report, with an open ledger: no accountant's library, no compiler."""
+    loaded = loaded_by(
+        "import numpy as np\nfrom tulle import Bounds, Budget, Ledger\nfrom tulle.local import LocalSparseRegressor\n"
+        "with Ledger(Budget(1.0)):\n"
+        "    model = LocalSparseRegressor(bounds=Bounds(row_l2=1.0, label=1.0)).fit(np.ones((200, 2)), np.ones(200))\n"
+        "str(model.privacy_)"
+    )
+    assert loaded.isdisjoint(set(HEAVY) - {"randomgen", "pandas"})
+
+
+def test_the_door_of_local_studies_lists_its_names_and_refuses_others() -> None:
+    """`dir(tulle.local)` is the door, each name resolves, and an unknown one is an AttributeError that names it."""
+    import tulle.local
+
+    assert dir(tulle.local) == LOCAL_NAMES == sorted(tulle.local.__all__)
+    assert all(getattr(tulle.local, name) is not None for name in LOCAL_NAMES)
+    with pytest.raises(AttributeError, match=r"module 'tulle\.local' has no attribute 'Curator'"):
+        tulle.local.Curator  # noqa: B018

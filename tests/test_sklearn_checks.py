@@ -9,6 +9,12 @@ import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
+from tulle.local import (
+    LabelPrivateSparseClassifier,
+    LabelPrivateSparseRegressor,
+    LocalSparseRegressor,
+    OneRoundSparseRegressor,
+)
 from tulle.methods import (
     CoordinateDescent,
     FrankWolfe,
@@ -42,6 +48,17 @@ STEPWISE: list[Any] = [
 ]
 EXACT: list[Any] = [FrankWolfe(n_iter=40), CoordinateDescent(n_iter=40), StochasticHardThresholding(passes=8.0)]
 
+# Studies in which each row is a user; a penalty is given where the search for one is slow.
+LOCAL: list[Any] = [
+    *(cls(epsilon) for cls in (LocalSparseRegressor, OneRoundSparseRegressor) for epsilon in (1.0, None)),
+    *(cls(bounds=BOUNDS) for cls in (LocalSparseRegressor, OneRoundSparseRegressor)),
+    LocalSparseRegressor(ball="hemisphere", response="tanh", n_rounds=2, bounds=BOUNDS),
+    *(LabelPrivateSparseRegressor(epsilon, solver=solver) for epsilon in (1.0, None) for solver in ("iht", "lasso")),
+    *(LabelPrivateSparseRegressor(randomiser="gaussian", bounds=bounds) for bounds in (None, BOUNDS)),
+    *(LabelPrivateSparseClassifier(epsilon, solver="lasso", penalty=0.05) for epsilon in (1.0, None)),
+    *(LabelPrivateSparseClassifier(epsilon) for epsilon in (1.0, None)),
+]
+
 ESTIMATORS = [
     SparseClassifier(),
     SparseRegressor(),
@@ -67,6 +84,7 @@ ESTIMATORS = [
     SparseRegressor(method="knowledge_transfer"),
     PrivateSearch(SparseClassifier(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
     PrivateSearch(SparseRegressor(bounds=BOUNDS), {"n_nonzero": [1, 3]}, Budget(1.0, 1e-5), n_trials=2.0),
+    *LOCAL,
 ]
 
 
@@ -76,7 +94,11 @@ def test_scikit_learn_check(estimator: Any, check: Callable[[Any], None]) -> Non
     check(estimator)
 
 
-@pytest.mark.parametrize("estimator", [SparseClassifier(), SparseRegressor()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "estimator",
+    [SparseClassifier(), SparseRegressor(), LocalSparseRegressor(), LabelPrivateSparseClassifier()],
+    ids=lambda e: type(e).__name__,
+)
 def test_the_checks_cover_sparse_rows_and_expect_no_failure(estimator: Any) -> None:
     """The generated list holds the checks on sparse rows, on pickling, on cloning, and nothing is marked xfail."""
     checks = list(estimator_checks_generator(estimator, mark="xfail"))

@@ -18,13 +18,16 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import betaincc, betainccinv, betaln, expit, ndtri
+from scipy.special import betaincc, betainccinv, betaincinv, betaln, expit, ndtri
 
 from tulle.local.channel import Channel, IntArray, check_count, on_lattice
 from tulle.local.uniforms import FloatArray
 
 # An entry of a direction is about 1/sqrt(dimension); answers are whole multiples of at most 2^-10 of that.
 _GRID_BITS = 10
+
+# The chance of a smaller cap would be lost among 52 random bits; the best caps have shares above 1e-6.
+_LEAST_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ class PrivUnit(Channel):
             raise ValueError(f"PrivUnit(cap=...) must lie in [0, 1), got {self.cap!r}")
         if self.dimension == 1 and self.cap > 0:
             raise ValueError("in one dimension there is no cap: use PrivUnit(cap=0.0)")
-        if self.share == 0:
-            raise ValueError(f"a cap of height {self.cap} is empty in {self.dimension} dimensions; use PrivUnit.best")
+        if self.share < _LEAST_SHARE:
+            raise ValueError(
+                f"a cap of height {self.cap} is all but empty in {self.dimension} dimensions; use PrivUnit.best"
+            )
 
     @classmethod
     def best(cls, epsilon: float, bound: float, dimension: int) -> PrivUnit:
@@ -106,21 +111,21 @@ class PrivUnit(Channel):
 
     @property
     def rounding(self) -> float:
-        # 64 units in the last place of an entry's typical size, against a cell of 2^-11 of it or more.
-        return 64 * 2.0**-53 * self.dimension * 2.0 ** (_GRID_BITS + 1)
+        # 64 units in the last place of an entry's typical size, against a cell of 2^-11 of it or more; and against the
+        # width of the cap, where that is less than a cell (docs/proofs/ball_randomisers.md, lemmas 7 to 9).
+        narrow = 4 * (1 + math.sqrt(self.dimension) * self.cap) / ((1 - self.cap) * (1 + self.cap))
+        return 64 * 2.0**-53 * self.dimension * (2.0 ** (_GRID_BITS + 1) + narrow)
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
         coin, inside, height, *_ = uniforms.T
         direction = self._directions(values, coin)
         # The share of the sphere that lies above the answer: up to q inside of the cap, from q to 1 outside.
         above = np.where(inside < self.chance, height * self.share, self.share + height * (1 - self.share))
-        along = self._component(above)
+        along, aside = self._components(above)
         across = ndtri(uniforms[:, 3:])
         across -= np.sum(across * direction, axis=1, keepdims=True) * direction
         across /= np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-300)
-        if self.dimension == 1:
-            across[:] = 0.0
-        point = along[:, None] * direction + np.sqrt((1 - along) * (1 + along))[:, None] * across
+        point = along[:, None] * direction + aside[:, None] * across
         return np.round(point * self.largest).astype(np.int64)
 
     def _directions(self, values: FloatArray, coin: FloatArray) -> FloatArray:
@@ -135,12 +140,19 @@ class PrivUnit(Channel):
             towards = coin < 0.5 + np.minimum(norms / self.bound, 1.0) / 2
         return np.where(towards, 1.0, -1.0)[:, None] * scaled / lengths[:, None]
 
-    def _component(self, above: FloatArray) -> FloatArray:
-        """t such that the part `above` of the sphere has a component along u of t or more."""
+    def _components(self, above: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """t such that the part `above` of the sphere has a component along u of t or more, and the length of the rest.
+
+        Each is as precise as a float can be, also where the other is nearly 1.
+        """
+        side = np.where(above < 0.5, 1.0, -1.0)
         if self.dimension == 1:
-            return np.where(above < 0.5, 1.0, -1.0)
-        squares = betainccinv(0.5, (self.dimension - 1) / 2, 2 * np.minimum(above, 1 - above))
-        return np.where(above < 0.5, 1.0, -1.0) * np.sqrt(np.clip(squares, 0.0, 1.0))
+            return side, np.zeros_like(side)
+        both = 2 * np.minimum(above, 1 - above)
+        rest = betaincinv((self.dimension - 1) / 2, 0.5, both)
+        square = np.where(rest < 0.5, 1 - rest, betainccinv(0.5, (self.dimension - 1) / 2, both))
+        rest = np.where(rest < 0.5, rest, 1 - square)
+        return side * np.sqrt(np.clip(square, 0.0, 1.0)), np.sqrt(np.clip(rest, 0.0, 1.0))
 
     def possible(self, answer: IntArray) -> bool:
         """Also that it is a direction: a stranger cannot move the mean by more than a user can."""

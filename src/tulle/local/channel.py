@@ -23,8 +23,9 @@ from tulle.local.uniforms import FloatArray
 
 IntArray = npt.NDArray[np.int64]
 
-# Chances are computed in float64 from special functions that err by some 1e-13: epsilon is kept by this much room.
-ROOM = 1e-10
+# Chances are computed in float64 from special functions that err by some 1e-13: epsilon is kept by this
+# much room, relative to it and in all.
+ROOM, _ROOM_NEAR_ZERO = 1e-10, 1e-13
 
 # Beyond these chances are too close to 1/2 or to 1 for 52 random bits, and nothing is hidden or nothing is said.
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 16.0
@@ -95,7 +96,7 @@ class Channel(ABC):
     @property
     def kept_epsilon(self) -> float:
         """The epsilon that chances are computed with, a little below the promised one."""
-        return self.epsilon * (1 - ROOM)
+        return self.epsilon * (1 - ROOM) - _ROOM_NEAR_ZERO
 
     @property
     @abstractmethod
@@ -105,7 +106,7 @@ class Channel(ABC):
     @property
     @abstractmethod
     def unit(self) -> float:
-        """What 1 in an answer stands for: `unit` times an answer estimates the value without bias."""
+        """What 1 in an answer stands for: `unit` times an answer estimates the value without bias, up to rounding."""
 
     @property
     @abstractmethod

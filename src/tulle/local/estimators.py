@@ -19,7 +19,7 @@ from tulle.estimators import LinearClassifier, LinearModel, Seed, coded_classes,
 from tulle.events import FloatArray
 from tulle.local import billing
 from tulle.local.channel import check_count, check_epsilon, check_positive
-from tulle.local.expectations import Expectation, expectation
+from tulle.local.expectations import Expectation, best_rounds, expectation, noise
 from tulle.local.labels import RandomisedResponse
 from tulle.local.noisy_labels import (
     LOGISTIC_LINK,
@@ -70,7 +70,8 @@ class _LocalModel(LinearModel):
         self.expected_: Expectation = expectation(protocol, X.shape[0])
         if self.expected_.hopeless or X.shape[0] < self.expected_.floor:
             warnings.warn(
-                f"{self.expected_}; use more users, fewer features or a larger epsilon, or protect labels alone",
+                f"{self.expected_}; use more users, fewer features or a larger epsilon"
+                + (", or protect labels alone" if self.expected_.whole_row else ""),
                 UserWarning,
                 stacklevel=3,
             )
@@ -136,8 +137,9 @@ class _WholeRowRegressor(_LocalRegressor):
         """The protocol that a server would run for these settings, with so many users of so many features."""
         raise NotImplementedError
 
-    def _protocol(self, n_features: int, n_users: int, n_rounds: int, step: float | None) -> LdpIht:
-        check_count("n_rounds", n_rounds, 1)
+    def _protocol(self, n_features: int, n_users: int, n_rounds: int | None, step: float | None) -> LdpIht:
+        if n_rounds is not None:
+            check_count("n_rounds", n_rounds, 1)
         if self.ball not in get_args(BallChoice):
             raise ValueError(f"ball={self.ball!r} is unknown; choose one of {get_args(BallChoice)}")
         for name, value in (("step", step), ("radius", self.radius), ("weight_bound", self.weight_bound)):
@@ -148,15 +150,17 @@ class _WholeRowRegressor(_LocalRegressor):
             n_features,
             self._known_bounds(),
             bool(self.fit_intercept),
-            n_gradients=int(n_rounds),
+            n_gradients=8 if n_rounds is None else int(n_rounds),
             ball=self.ball,
             response=resolve_response(self.response),
             step=step,
             radius=self.radius,
             weight_bound=self.weight_bound,
         )
+        if n_rounds is None:
+            protocol.n_gradients = best_rounds(protocol, n_users)
         # So many that their noise together is half of the largest weights' norm.
-        seen = 0.25 / max(expectation(protocol, n_users).noise ** 2, 1e-12)
+        seen = 0.25 / max(noise(protocol, n_users) ** 2, 1e-12)
         default = max(1, int(min(seen, n_features)))
         protocol.n_nonzero = self._nonzero(default if self.n_nonzero is None else self.n_nonzero, n_features)
         return protocol
@@ -202,12 +206,14 @@ class LocalSparseRegressor(_WholeRowRegressor):
         randomises nothing, to compare with.
     n_nonzero : int or None, default=None
         Non-zero weights, at least 1. None: as many as the expected noise allows.
-    n_rounds : int, default=8
-        T: groups of users, at least 1. More rounds correct more of what correlated features do to a single one.
+    n_rounds : int or None, default=None
+        T: groups of users, at least 1. More rounds correct more of what correlated features do to a single one, and
+        are noisier. None: 8, 4 or 2, by the noise that public quantities let one expect.
     ball : {"priv_unit", "hemisphere"}, default="priv_unit"
         How gradients are randomised; the hemisphere is the paper's, and never better.
     response : str or Response, default="identity"
-        f in y = f(<x, w>) + noise: "identity", "logistic", "tanh", or a `tulle.local.Response`.
+        f in y = f(<x, w>) + noise: "identity", "logistic", "tanh", or a `tulle.local.Response`. A response that
+        flattens out is learnt slowly where it is flat: use more rounds or a larger step.
     bounds : Bounds or None, default=None
         Of `row_l2` (or `row_linf`) and `label`, what is not declared is searched for with a tenth of the users.
     step : float or None, default=None
@@ -253,7 +259,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
         epsilon: float | None = 1.0,
         *,
         n_nonzero: int | None = None,
-        n_rounds: int = 8,
+        n_rounds: int | None = None,
         ball: BallChoice = "priv_unit",
         response: str | Response = "identity",
         bounds: Bounds | None = None,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from tulle.local.protocols import LabelCollection, LdpIht, Protocol
+from tulle.local.protocols import LdpIht, Protocol
 from tulle.local.responses import IDENTITY
 
 
@@ -20,6 +18,8 @@ class Expectation:
     noise : float
         Standard deviation.
     n_users : int
+    users_needed : int
+        How many users it takes to see such a feature among the noises on all weights.
     n_weights : int
         Among which the non-zero ones are looked for.
     whole_row : bool
@@ -29,6 +29,7 @@ class Expectation:
 
     noise: float
     n_users: int
+    users_needed: int
     n_weights: int
     whole_row: bool
     epsilon: float
@@ -36,12 +37,7 @@ class Expectation:
     @property
     def hopeless(self) -> bool:
         """Whether even such a feature would drown: the largest of as many noises as there are weights is larger."""
-        return self.noise * math.sqrt(2 * math.log(2 * self.n_weights)) > 1
-
-    @property
-    def users_needed(self) -> int:
-        """How many users it takes to see such a feature."""
-        return math.ceil(self.n_users * self.noise**2 * 2 * math.log(2 * self.n_weights))
+        return self.n_users < self.users_needed
 
     @property
     def floor(self) -> float:
@@ -55,30 +51,70 @@ class Expectation:
             f"see that one among the others takes about {self.users_needed:,} users"
         )
         if self.whole_row:
-            text += f"; whole rows need far more than p/ε² = {self.floor:,.0f} users, whatever the method"
+            text += f"; whole rows need far more than p/ε² = {self.floor:,.1f} users, whatever the method"
         return text
 
 
-def _first_step(protocol: LdpIht) -> float:
-    """Step × radius, spread over all weights, over the largest weight."""
-    if protocol.n_searching:  # defaults of bounds that nobody knows yet
-        return protocol.clipping if protocol.response == IDENTITY else protocol.clipping / 2
-    size = protocol.step_size(0) * protocol.first_radius
-    return size / (math.sqrt(protocol.dimension) * protocol.largest_weight)
+# More users than there are: steps of the user's own can be so long that no number is enough.
+_EVERYBODY = 2**50
 
 
 def expectation(protocol: Protocol, n_users: int) -> Expectation:
     """What can be expected of a protocol with so many users."""
+
+    def drowned(users: int) -> bool:
+        return noise(protocol, users) * math.sqrt(2 * math.log(2 * protocol.dimension)) > 1
+
+    low, high = 0, 1
+    while drowned(high) and high < _EVERYBODY:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if drowned(middle) else (low, middle)
+    return Expectation(
+        noise(protocol, n_users), n_users, high, protocol.dimension, isinstance(protocol, LdpIht), protocol.epsilon
+    )
+
+
+def noise(protocol: Protocol, n_users: int) -> float:
+    """The standard deviation of a weight in which there is nothing but noise, over the largest weight."""
     answering = max(n_users * (1 - (protocol.bounds.estimate_share if protocol.n_searching else 0.0)), 1.0)
-    whole_row = isinstance(protocol, LdpIht)
+    variance = protocol.make_channel(1.0).worst_variance
     if isinstance(protocol, LdpIht):
-        # With steps 2/(t + 2) gradient t weighs (t + 1) / (1 + … + T) in the end.
-        weighed = np.arange(1, protocol.n_gradients + 1) / (protocol.n_gradients * (protocol.n_gradients + 1) / 2)
-        radii = np.array([protocol.radius_share(number) for number in range(protocol.n_gradients)])
-        spread = math.sqrt(protocol.n_gradients * float(((weighed * radii) ** 2).sum()))
-        noise = _first_step(protocol) * spread * math.sqrt(protocol.make_channel(1.0).worst_variance / answering)
-    else:
-        assert isinstance(protocol, LabelCollection)
-        channel_variance = protocol.make_channel(1.0).worst_variance
-        noise = math.sqrt((1 + channel_variance) / answering)
-    return Expectation(noise, n_users, protocol.dimension, whole_row, protocol.epsilon)
+        return _noise_of_gradients(protocol, variance * protocol.n_gradients / answering)
+    return math.sqrt((1 + variance) / answering)
+
+
+def _noise_of_gradients(protocol: LdpIht, variance: float) -> float:
+    """Round by round: each adds its own noise, and pulls back what there was, as far as clipping lets it."""
+    rounds, d = protocol.n_gradients, protocol.dimension
+    first, radius = _first_step_and_radius(protocol)
+    square = 0.0
+    for number in range(rounds):
+        step, share = 2 / (number + 2), protocol.radius_share(number)
+        # E[m clip(m)] / E[m²] of a Gaussian margin m; weights are kept within the largest one's norm.
+        margin = math.sqrt(2 * d * min(square, 1 / d))
+        pull = 1.0 if margin == 0 else math.erf(radius * share / margin)
+        square = (1 - step * pull) ** 2 * min(square, 1 / d) + (step * first * share) ** 2 * variance
+    return math.sqrt(square)
+
+
+def _first_step_and_radius(protocol: LdpIht) -> tuple[float, float]:
+    """The first step times its radius, spread over all weights, over the largest weight; the radius over the longest
+    gradient. Defaults where bounds are searched for and nobody knows them yet."""
+    if protocol.n_searching:
+        return protocol.clipping * (1.0 if protocol.response == IDENTITY else 0.5), protocol.clipping
+    size = protocol.step_size(0) * protocol.first_radius / (math.sqrt(protocol.dimension) * protocol.largest_weight)
+    return size, protocol.first_radius / (protocol.row_bound * protocol.label_bound * protocol.response.steepness)
+
+
+# Rounds that are tried, and how long the noise on all weights together may be for the more of them.
+_ROUNDS, _MOST_NOISE = (8, 4, 2), 0.25
+
+
+def best_rounds(protocol: LdpIht, n_users: int) -> int:
+    """How many rounds to make of so many users: many correct correlated features and clipping, few are less noisy."""
+    for rounds in _ROUNDS:
+        if noise(replace(protocol, n_gradients=rounds), n_users) * math.sqrt(protocol.dimension) <= _MOST_NOISE:
+            return rounds
+    return _ROUNDS[-1]

@@ -31,7 +31,7 @@ _STATUS: dict[Reason, int] = {"oversized": 413, "late": 409, "duplicate": 409, "
 
 
 class HttpStudy:
-    """Serves a study until it is over.
+    """Serves a study until it is over, and closes the server then.
 
     Parameters
     ----------
@@ -57,12 +57,13 @@ class HttpStudy:
         self.url = f"http://{host}:{self._listener.server_address[1]}"
 
     def __enter__(self) -> HttpStudy:
-        threading.Thread(target=self._listener.serve_forever, daemon=True).start()
+        threading.Thread(target=self._listener.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._listener.shutdown()
         self._listener.server_close()
+        self.server.close()
 
     def run(self, seconds_per_round: float, verbose: int = 0) -> None:
         """Close each round when everyone in its group was heard, or when its time is up.
@@ -208,7 +209,14 @@ class HttpUserClient:
                 time.sleep(0.1 * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
+    def __enter__(self) -> HttpUserClient:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Hang up; the next request dials again."""
         if self._line is not None:
             self._line.close()
         self._line = None
@@ -216,8 +224,8 @@ class HttpUserClient:
 
 def answer_for(url: str, users: Sequence[User]) -> int:
     """Answer for users that one process hosts, until the study is over; how many answers counted."""
-    client, after, counted = HttpUserClient(url), 0, 0
-    try:
+    after, counted = 0, 0
+    with HttpUserClient(url) as client:
         while (question := client.question(after)) is not None:
             asked = decode_question(question)
             after = asked.round
@@ -225,6 +233,4 @@ def answer_for(url: str, users: Sequence[User]) -> int:
                 if asked.is_for(user.name):
                     with suppress(RefusedError):  # one user's no is not another's
                         counted += client.send(user.name, user.answer(question))
-    finally:
-        client.close()
     return counted

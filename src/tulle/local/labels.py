@@ -164,7 +164,8 @@ class Hybrid(LabelChannel):
     @property
     def largest(self) -> int:
         two_point, piecewise = self._parts
-        return math.ceil(max(1.0, self.bound * piecewise.reach / two_point.unit) / _GRID)
+        reach = self.bound * piecewise.reach / two_point.unit if self.mixing else 1.0
+        return math.ceil(max(1.0, reach) / _GRID)
 
     @property
     def worst_variance(self) -> float:
@@ -335,7 +336,9 @@ class RandomisedResponse(Channel):
 
     @property
     def rounding(self) -> float:
-        return 2.0**-50
+        return (
+            2.0**-51 * self.n_classes
+        )  # which of the other classes: each is off by a point of the lattice of uniforms
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
         with np.errstate(all="ignore"):

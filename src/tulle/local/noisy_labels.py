@@ -217,7 +217,9 @@ def _ridge(columns: Any, targets: FloatArray, centred: bool) -> float:
     values, vectors = np.linalg.eigh(gram)
     values = np.maximum(values, 0.0)
     coordinates = vectors.T @ products
-    top = max(float(values[-1]), 1e-300)
+    top = float(values[-1])
+    if top < 1e-150:  # constant columns, or none to speak of
+        return 0.0
     best = (np.inf, top)
     for ridge in top * np.geomspace(1e-6, 1e2, 33):
         shrunk = 1 / (values + ridge)

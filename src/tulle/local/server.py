@@ -217,6 +217,12 @@ class Server:
                 os.fsync(self._journal.fileno())
             self._close()
 
+    def close(self) -> None:
+        """Close the journal, if there is one. A server that is closed takes no more answers."""
+        with self._lock:
+            if self._journal is not None:
+                self._journal.close()
+
     def _close(self) -> None:
         self.protocol.absorb(self._tally)
         self._open_round()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -50,12 +51,11 @@ class MemoryRecord:
     """A record that lasts as long as the process."""
 
     def __init__(self) -> None:
-        self._answered = False
+        self._unused = threading.Lock()  # taken once, by one of however many threads, and never released
 
     def claim(self, question: Question) -> None:
-        if self._answered:
+        if not self._unused.acquire(blocking=False):
             raise AlreadyAnsweredError("this user has answered before")
-        self._answered = True
 
 
 class FileRecord:
@@ -238,7 +238,7 @@ def respond(
     channel = question.channel
     with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a second answer
         values = _values(question.ask, X, y, responses)
-    return channel.answer(values, uniforms.draw(len(y), channel.n_uniforms))
+        return channel.answer(values, uniforms.draw(len(y), channel.n_uniforms))
 
 
 def _values(
@@ -257,7 +257,7 @@ def _values(
 def _slopes(response: Response, margins: FloatArray, y: FloatArray) -> FloatArray:
     """What each row is multiplied by; 0 where a response of the user's own fails: silence would say something."""
     try:
-        return response.gradient_slope(margins, y).reshape(len(y))
+        return response.gradient_slope(margins, y).astype(np.float64, casting="same_kind").reshape(len(y))
     except Exception:
         if len(y) == 1:
             return np.zeros(1)
