@@ -18,33 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from mutants_local import LOCAL_MUTANTS
+from planted import Mutant
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tulle"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One planted bug.
-
-    Attributes
-    ----------
-    name : str
-    history : str
-        Where this bug was met: a paper, a library, a class of code.
-    file : str
-        The patched file, relative to the package.
-    old, new : str
-        The patch; `old` occurs exactly once in the file.
-    tests : tuple of str
-        The tests that must catch it (pytest node ids).
-    """
-
-    name: str
-    history: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -2123,6 +2101,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         (_SYNTHETIC + "test_what_only_a_pickle_could_keep_is_refused",),
     ),
+    *LOCAL_MUTANTS,
 )
 
 

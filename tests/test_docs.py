@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pages import ROOT, cells
 
+from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, TwoPoint, best_label_channel
 from tulle.losses import Logistic, Squared
 from tulle.methods import METHODS, FrankWolfe, HardThresholding
 from tulle.privacy import Budget, epsilon
@@ -43,6 +44,18 @@ def test_example_of_knowledge_transfer_runs(tmp_path: Path, monkeypatch: pytest.
     assert int(np.abs(found["weights"]).argmax()) in found["model"].support_
     assert found["data"].privacy.epsilon <= 2.0
     assert (tmp_path / "answers.npz").stat().st_size > 1000
+
+
+def test_examples_of_local_privacy_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of docs/local.md run as printed, and find the weights."""
+    models, study = re.findall(r"```python\n(.*?)```", (ROOT / "docs/local.md").read_text(), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(models, found)
+    assert {0, 1} <= set(found["labels"].support_)
+    assert found["rows"].support_.tolist() == [0, 1]
+    assert "weights, epsilon = 4" in capsys.readouterr().out
+    exec(study, found)
+    assert found["study"].url.startswith("http://127.0.0.1:")
 
 
 def test_readme_audit_finds_the_leak(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +208,63 @@ def test_tables_of_knowledge_transfer_are_the_measured_ones() -> None:
             assert measured is None or float(figure) == pytest.approx(float(measured), abs=5.1e-5), (data, name)
         # With public rows, and with a promise that holds, ahead of the paper's table.
         assert not printed[4] or float(printed[0]) < float(printed[4])
+
+
+def test_table_of_label_randomisers_is_true() -> None:
+    """Every variance in docs/local.md is the channel's own, to the digits printed, and so is the choice."""
+    rows = cells("local.md", "ε")
+    assert len(rows) == 4
+    for asked, *printed, chosen in rows:
+        epsilon = float(asked)
+        channels = (
+            GaussianLabel(epsilon, 1.0, 1e-3),
+            GaussianLabel(epsilon, 1.0, 1e-5),
+            *(cls(epsilon, 1.0) for cls in (LaplaceLabel, TwoPoint, Piecewise, Hybrid)),
+        )
+        for channel, figure in zip(channels, printed):
+            assert float(figure) == pytest.approx(channel.worst_variance, rel=5.1e-3)
+        assert best_label_channel(epsilon, 1.0).name == chosen.replace("-", "_")
+
+
+def test_errors_of_label_privacy_are_as_the_page_says() -> None:
+    """They fall with n, hardly move with p, and are more than twice those of the Gaussian at epsilon = 1."""
+    errors = {
+        (row["panel"], int(row["p"]), int(row["s"]), float(row["epsilon"]), int(row["n"]), row["method"]): float(
+            row["relative_error"]
+        )
+        for row in figures("label_privacy")
+    }
+    chosen = {setting[:5]: error for setting, error in errors.items() if setting[5] == "chosen randomiser"}
+    users = sorted({setting[4] for setting in chosen})
+    assert len(users) == 5
+    for panel, p, s, asked, n in chosen:
+        if n > users[0]:
+            assert chosen[panel, p, s, asked, n] < chosen[panel, p, s, asked, users[users.index(n) - 1]]
+    for n in users:  # eight times the features
+        assert chosen["p", 2000, 10, 1.0, n] < 1.5 * chosen["p", 250, 10, 1.0, n]
+    gaussian = "Gaussian, the same fit after"
+    ratios = [errors[*setting, gaussian] / error for setting, error in chosen.items() if setting[3] == 1.0]
+    least, most = re.search(
+        r"At ε = 1 the chosen randomiser has ([\d.]+) to ([\d.]+) times", (ROOT / "docs/local.md").read_text()
+    ).groups()  # type: ignore[union-attr]
+    assert 2 <= float(least) <= min(ratios) + 0.05
+    assert max(ratios) <= float(most) + 0.05
+
+
+def test_whole_rows_meet_the_wall_and_priv_unit_has_less_variance() -> None:
+    """Error grows with p at least as the bound does; the measured gain in variance at epsilon = 4 is 3.9."""
+    rows = figures("whole_rows")
+    errors = {
+        (row["method"], float(row["epsilon"]), int(row["p"])): float(row["mean"])
+        for row in rows
+        if row["panel"] == "error"
+    }
+    for method, asked in {setting[:2] for setting in errors}:
+        growth = errors[method, asked, 400] / errors[method, asked, 12]
+        assert growth > math.sqrt(400 / 12)
+    assert errors["LDP-IHT, PrivUnit", 1.0, 200] > 0.8
+    (gain,) = (float(row["mean"]) for row in rows if row["panel"] == "variance gain" and row["epsilon"] == "4.0")
+    assert gain == pytest.approx(3.88, abs=0.05)
 
 
 def test_excess_risk_falls_as_the_theorem_says() -> None:

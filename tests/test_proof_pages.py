@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 import tulle.batch_queries
+import tulle.local.ball
+import tulle.local.billing
+import tulle.local.labels
 import tulle.mechanisms
 import tulle.queries
+from tulle.local.channel import Channel
 from tulle.methods import METHODS
 
 PAGES = sorted((Path(__file__).parent.parent / "docs" / "proofs").glob("*.md"))
@@ -37,6 +41,13 @@ def concrete(module: ModuleType, base: type) -> list[str]:
 MUST_BE_NAMED = sorted(
     {
         *concrete(tulle.mechanisms, tulle.mechanisms.Mechanism),
+        *concrete(tulle.local.billing, tulle.mechanisms.Mechanism),
+        *concrete(tulle.local.ball, Channel),
+        *concrete(tulle.local.labels, Channel),
+        "tulle.local.user.User",
+        "tulle.local.server.Server",
+        "tulle.local.protocols.LdpIht",
+        "tulle.local.protocols.LabelCollection",
         "tulle.mechanisms.HardThreshold",
         *concrete(tulle.queries, tulle.queries.Query),
         *concrete(tulle.batch_queries, tulle.queries.Query),

@@ -162,12 +162,12 @@ def wall() -> None:
         axes.plot(FEATURES, least, color=colour, linewidth=6, alpha=0.18)
     axes.plot([], [], color=GREY, linewidth=6, alpha=0.4, label="√(p/(nε²)), up to a constant: no method avoids it")
     axes.axhline(1.0, color=GREY, linewidth=1)
-    axes.annotate("the zero model", (FEATURES[-1], 1.0), (0, 4), textcoords="offset points", ha="right", fontsize=9)
-    axes.set(xscale="log", yscale="log", xlabel="features p", ylabel="error |ŵ − w*|, |w*| = 1")
+    axes.annotate("the zero model", (FEATURES[0], 1.0), (0, 4), textcoords="offset points", fontsize=9)
+    axes.set(xscale="log", yscale="log", xlabel="features p", ylabel="error |ŵ − w*|, |w*| = 1", ylim=(1.2e-4, None))
     axes.set_title(f"whole rows private, {WALL_USERS:,} users", fontsize=11)
     axes.set_xticks(FEATURES, [str(p) for p in FEATURES])
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
 
     epsilons = np.array([0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
     measured = [_variance_gain(float(epsilon)) for epsilon in epsilons]

@@ -109,7 +109,7 @@ def _first_step_and_radius(protocol: LdpIht) -> tuple[float, float]:
 
 
 # Rounds that are tried, and how long the noise on all weights together may be for the more of them.
-_ROUNDS, _MOST_NOISE = (8, 4, 2), 0.25
+_ROUNDS, _MOST_NOISE = (8, 4, 2), 0.22
 
 
 def best_rounds(protocol: LdpIht, n_users: int) -> int:
