@@ -163,12 +163,10 @@ def best_sparsity(data: NoisyLabels, most: int, seed: int = 0) -> int:
     train, test = data.rows(np.sort(order[third:])), data.rows(np.sort(order[:third]))
     if third == 0:
         return 1
-    best, chosen, worse, count = np.inf, 1, 0, 1
-    while count <= most and worse < 2:
-        loss = test.loss(hard_thresholding(train, count, n_iter=5))
-        best, chosen, worse = (loss, count, 0) if loss < best else (best, chosen, worse + 1)
-        count *= 2
-    return chosen
+    # All of them: on noisy labels losses go up and down, and the first rise means little.
+    sizes = [2**k for k in range(most.bit_length())]
+    losses = [test.loss(hard_thresholding(train, size, n_iter=5)) for size in sizes]
+    return sizes[int(np.argmin(losses))]
 
 
 def _best_step(data: NoisyLabels, direction: FloatArray) -> float:
