@@ -569,7 +569,7 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one class noticed after everybody was asked",
         "a check of labels that comes when users have spent their only answer",
-        "local/estimators.py",
+        "local/label_private.py",
         "        self.classes_, codes = coded_classes(self, y)\n        k = len(self.classes_)\n",
         "        self.classes_, codes = np.unique(y, return_inverse=True)\n        k = max(len(self.classes_), 2)\n",
         (_ESTIMATORS + "test_one_class_is_refused",),
@@ -644,7 +644,7 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the number of weights checked after the study",
         "a wrong parameter noticed when users have spent their only answer",
-        "local/estimators.py",
+        "local/label_private.py",
         "        if self.n_nonzero is not None:\n            self._nonzero(self.n_nonzero, 1)\n",
         "",
         (

@@ -20,12 +20,12 @@ from tulle.events import FloatArray
 from tulle.losses import Loss
 from tulle.methods import Method
 from tulle.privacy import (
-    BillLine,
     Budget,
     Plan,
     PrivacyReport,
     PrivacyWarning,
     Release,
+    bill_lines,
     bill_open_ledgers,
     calibrate,
     confirm_entries,
@@ -319,16 +319,7 @@ def _report(
         calibration="none" if budget is None else "published" if request.published else "rigorous",
         accountant="none" if budget is None else accountant,
         unit=f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
-        bill=tuple(
-            BillLine(
-                release.name,
-                release.mechanism.label,
-                release.count,
-                release.mechanism.noise.value,
-                proof([release], delta)[0],
-            )
-            for release in plan
-        ),
+        bill=bill_lines(plan, delta),
         assumptions=tuple(_assumptions(request, public, plan, found, slack)),
         who_saw_what=(
             "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "

@@ -454,6 +454,20 @@ def proof(plan: Plan | Sequence[Release], delta: float) -> tuple[float, str]:
     return first + rest, name
 
 
+def bill_lines(releases: Iterable[Release], delta: float) -> tuple[BillLine, ...]:
+    """What a report says of each release: its noise, and what it would cost alone."""
+    return tuple(
+        BillLine(
+            release.name,
+            release.mechanism.label,
+            release.count,
+            release.mechanism.noise.value,
+            proof([release], delta)[0],
+        )
+        for release in releases
+    )
+
+
 def calibrate(releases: Sequence[Release], budget: Budget) -> tuple[Release, ...]:
     """The releases with the least noise that meets the budget.
 

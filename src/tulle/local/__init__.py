@@ -11,17 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tulle.local.estimators import (
-        LabelPrivateSparseClassifier,
-        LabelPrivateSparseRegressor,
-        LocalSparseRegressor,
-        OneRoundSparseRegressor,
-    )
     from tulle.local.http import HttpStudy, HttpUserClient, answer_for
+    from tulle.local.label_private import LabelPrivateSparseClassifier, LabelPrivateSparseRegressor
     from tulle.local.protocols import LabelCollection, LdpIht
     from tulle.local.responses import Response
     from tulle.local.server import Server
     from tulle.local.user import FileRecord, User
+    from tulle.local.whole_rows import LocalSparseRegressor, OneRoundSparseRegressor
 
 # Opened on first use: a user's device loads the user's side and nothing else.
 _ROOMS = {
@@ -29,11 +25,11 @@ _ROOMS = {
     "HttpStudy": "http",
     "HttpUserClient": "http",
     "LabelCollection": "protocols",
-    "LabelPrivateSparseClassifier": "estimators",
-    "LabelPrivateSparseRegressor": "estimators",
+    "LabelPrivateSparseClassifier": "label_private",
+    "LabelPrivateSparseRegressor": "label_private",
     "LdpIht": "protocols",
-    "LocalSparseRegressor": "estimators",
-    "OneRoundSparseRegressor": "estimators",
+    "LocalSparseRegressor": "whole_rows",
+    "OneRoundSparseRegressor": "whole_rows",
     "Response": "responses",
     "Server": "server",
     "User": "user",

@@ -19,8 +19,8 @@ from tulle.local.labels import GaussianLabel
 from tulle.local.protocols import LabelCollection, LdpIht, Protocol
 from tulle.local.uniforms import open_interval
 from tulle.mechanisms import Exact, HardThreshold, Mechanism, Sensitivity
-from tulle.privacy import Plan, PrivacyReport, Release, bill_open_ledgers, proof, stream_of
-from tulle.report import BillLine, rounded_up
+from tulle.privacy import Plan, PrivacyReport, Release, bill_lines, bill_open_ledgers, proof, stream_of
+from tulle.report import rounded_up
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,7 @@ def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded:
             f"one user's {'label' if labels_only else 'row'}, replaced by any other; {n_users:,} users were asked, "
             f"{accepted:,} answered"
         ),
-        bill=tuple(
-            BillLine(
-                release.name,
-                release.mechanism.label,
-                release.count,
-                release.mechanism.noise.value,
-                proof([release], delta)[0],
-            )
-            for release in lines
-        ),
+        bill=bill_lines(lines, delta),
         assumptions=tuple(_assumptions(protocol, slack, seeded)),
         who_saw_what=(
             f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
