@@ -66,7 +66,7 @@ def main() -> None:
     print("true weights ", WEIGHTS)
     print("found weights", protocol.weights.round(2))
     method = f"LDP-IHT, {protocol.n_gradients} rounds"
-    print(report(protocol, method, USERS, server.accepted, seeded=False))
+    print(report(protocol, method, USERS, server.accepted))
 
 
 if __name__ == "__main__":

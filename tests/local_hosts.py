@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from tulle.local.http import HttpUserClient, answer_for
+from tulle.local.client import HttpUserClient, answer_for
 from tulle.local.uniforms import SeededUniforms
 from tulle.local.user import AlreadyAnsweredError, FileRecord, RefusedError, User
 from tulle.local.wire import Answer, answer_bytes, decode_question, encode_answer

@@ -629,8 +629,8 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
         "a report that does not mention its seed",
         "a simulation sold as a private study",
         "local/estimators.py",
-        "X.shape[0], server.accepted, seed is not None",
-        "X.shape[0], server.accepted, False",
+        "seeded=seed is not None,",
+        "seeded=False,",
         (_BILLING + "test_the_report_tells_where_randomness_came_from[LocalSparseRegressor-3]",),
     ),
     Mutant(
@@ -645,7 +645,7 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
         "the number of weights checked after the study",
         "a wrong parameter noticed when users have spent their only answer",
         "local/label_private.py",
-        "        if self.n_nonzero is not None:\n            self._nonzero(self.n_nonzero, 1)\n",
+        '        if self.n_nonzero is not None:\n            check_count("n_nonzero", self.n_nonzero, 1)\n',
         "",
         (
             _ESTIMATORS

@@ -160,10 +160,10 @@ def test_two_users_cannot_share_a_name() -> None:
 )
 def test_names_that_cannot_travel_are_told_before_anybody_answers(names: list[str], study: str) -> None:
     """Otherwise every answer would be spent and malformed."""
-    with pytest.raises(ValueError, match="a name is a text of 1 to 128 characters"):
+    with pytest.raises(ValueError, match="a name must be a text of 1 to 128 characters"):
         Server(protocol(), names, study)
     if study == STUDY:
-        with pytest.raises(ValueError, match="a name is a text of 1 to 128 characters"):
+        with pytest.raises(ValueError, match="a name must be a text of 1 to 128 characters"):
             User(names[0], [1.0], 1.0, max_epsilon=1.0)
 
 

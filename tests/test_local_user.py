@@ -492,7 +492,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_the_users_side_needs_numpy_and_scipy_alone() -> None:
     """Beside the standard library; and of tulle the user's side, neither accountants nor mechanisms nor estimators."""
-    loaded = loaded_by("import tulle.local.user")
+    loaded = loaded_by("import tulle.local.user, tulle.local.client")
     bare = loaded_by("import numpy, scipy.special, scipy.optimize")
     packages = {name.split(".")[0] for name in loaded}
     assert {"numpy", "scipy", "tulle"} <= packages

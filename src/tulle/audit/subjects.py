@@ -246,6 +246,9 @@ def audit_channel(
     -------
     AuditResult
     """
+    for value in (first, second):
+        if value is not None and np.size(value) != channel.width:
+            raise ValueError(f"first and second must have {channel.width} numbers, got {np.size(value)}")
     opposite = np.r_[channel.bound, np.zeros(channel.width - 1)]
     classes = isinstance(channel, RandomisedResponse)
     values = [

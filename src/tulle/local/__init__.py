@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tulle.local.http import HttpStudy, HttpUserClient, answer_for
+    from tulle.local.client import HttpUserClient, answer_for
+    from tulle.local.http import HttpStudy
     from tulle.local.label_private import LabelPrivateSparseClassifier, LabelPrivateSparseRegressor
     from tulle.local.protocols import LabelCollection, LdpIht
     from tulle.local.responses import Response
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "FileRecord": "user",
     "HttpStudy": "http",
-    "HttpUserClient": "http",
+    "HttpUserClient": "client",
     "LabelCollection": "protocols",
     "LabelPrivateSparseClassifier": "label_private",
     "LabelPrivateSparseRegressor": "label_private",
@@ -33,7 +34,7 @@ _ROOMS = {
     "Response": "responses",
     "Server": "server",
     "User": "user",
-    "answer_for": "http",
+    "answer_for": "client",
 }
 
 __all__ = [

@@ -43,7 +43,8 @@ class PrivUnit(Channel):
     dimension : int
         At least 1.
     cap : float
-        The height g of the cap, in [0, 1). Any height is as private; `PrivUnit.best` has the least noise.
+        The height g of the cap, in [0, 1). Any that leaves 1e-9 of the sphere or more is as private as any other;
+        `PrivUnit.best` has the least noise.
     """
 
     name = "priv_unit"

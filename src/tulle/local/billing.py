@@ -54,7 +54,7 @@ class LocalAnswer(Mechanism):
     def release(
         self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> Any:
-        """Unbiased estimates of many users' values, one line each."""
+        """The channel's answers times its unit, one line a user; class numbers where it answers with classes."""
         words = generator.integers(0, 2**64, (len(exact), self.channel.n_uniforms), dtype=np.uint64)
         return self.channel.unit * self.channel.answer(exact, open_interval(words))
 
@@ -86,7 +86,17 @@ def bill(what: str, protocol: Protocol) -> tuple[int, ...]:
     return stream_of(bill_open_ledgers(what, [plan], (proved, protocol.delta), 1))
 
 
-def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded: bool) -> PrivacyReport:
+def slack(protocol: Protocol) -> float:
+    """What finite precision can add to delta, at most."""
+    if protocol.budget is None:
+        return 0.0
+    rounding = max(release.mechanism.channel.rounding for release in releases(protocol))  # type: ignore[attr-defined]
+    return float(min(1.0, (1 + math.exp(promise(protocol))) * rounding))
+
+
+def report(
+    protocol: Protocol, method: str, n_users: int, accepted: int, *, seeded: bool = False, simulated: bool = False
+) -> PrivacyReport:
     """The privacy report of a study.
 
     Parameters
@@ -99,14 +109,15 @@ def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded:
         Who were asked.
     accepted : int
         Whose answers counted.
-    seeded : bool
+    seeded : bool, default=False
         Whether users' randomness came from a seed.
+    simulated : bool, default=False
+        Whether rows of an array played the users.
     """
     budget, proved, delta = protocol.budget, promise(protocol), protocol.delta
     lines = releases(protocol)
-    rounding = max(release.mechanism.channel.rounding for release in lines)  # type: ignore[attr-defined]
-    slack = 0.0 if budget is None else min(1.0, (1 + math.exp(proved)) * rounding)
     labels_only = isinstance(protocol, LabelCollection)
+    private = "label" if labels_only else "row"
     return PrivacyReport(
         epsilon=proved,
         delta=delta,
@@ -114,25 +125,29 @@ def report(protocol: Protocol, method: str, n_users: int, accepted: int, seeded:
         method=method,
         calibration="none" if budget is None else "rigorous",
         accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
-        unit=(
-            f"one user's {'label' if labels_only else 'row'}, replaced by any other; {n_users:,} users were asked, "
-            f"{accepted:,} answered"
-        ),
+        unit=(f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered"),
         bill=bill_lines(lines, delta),
-        assumptions=tuple(_assumptions(protocol, slack, seeded)),
+        assumptions=tuple(_assumptions(protocol, seeded, simulated)),
         who_saw_what=(
             f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
             f"{'labels' if labels_only else 'answers'}, one a user.",
-            *(() if budget is None else (f"Nobody but the user saw the user's {'label' if labels_only else 'row'}.",)),
+            _who_saw_rows(private, simulated, budget is None),
             "Whoever gets the fitted model sees coef_, intercept_ and this report"
             + ("." if budget is None else "; the promise covers all of it."),
         ),
         seeded=seeded,
-        floating_point_slack=slack,
+        floating_point_slack=slack(protocol),
     )
 
 
-def _assumptions(protocol: Protocol, slack: float, seeded: bool) -> list[str]:
+def _who_saw_rows(private: str, simulated: bool, exact: bool) -> str:
+    if not simulated:
+        return f"Nobody but the user saw the user's {private}."
+    held = "This was a simulation: the process that ran fit held all rows."
+    return held if exact else f"{held} In a real study nobody but the user sees the user's {private}."
+
+
+def _assumptions(protocol: Protocol, seeded: bool, simulated: bool) -> list[str]:
     lines = []
     if isinstance(protocol, LabelCollection):
         if protocol.budget is not None:
@@ -144,14 +159,23 @@ def _assumptions(protocol: Protocol, slack: float, seeded: bool) -> list[str]:
         lines.append(f"Bounds were searched for among users who answered nothing else: {bounds}.")
     if protocol.budget is None:
         return lines
+    towards_the_server = "holds towards the server too, whatever all other users do or reveal."
+    if simulated:
+        first = "Local privacy, simulated: each answer was randomised by itself, as a user's device would do it. In a "
+        first += f"real study the promise {towards_the_server}"
+        randomness = "Users' randomness came from the operating system's cryptographic source."
+    else:
+        first = f"Local privacy: each user randomised its own answer, so that the promise {towards_the_server}"
+        randomness = "Users run tulle.local.User, which draws from the operating system's cryptographic source unless "
+        randomness += "told otherwise; a server cannot check that."
+    if seeded:
+        randomness = "Users' randomness came from a seed: not private against anyone who knows or guesses it."
+    precision = rounded_up(slack(protocol), 2)
     return [
-        "Local privacy: each user randomised its own answer, so the promise holds towards the server too, whatever all "
-        "other users do or reveal.",
+        first,
         "Each user answered at most one question. Groups were fixed by names, before anybody answered.",
         *lines,
-        f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ (answers are whole "
+        f"Arithmetic is idealised; finite precision adds at most {precision} to δ (answers are whole "
         "numbers of a unit that was fixed beforehand). Who answers, and when, is not protected.",
-        "Users' randomness came from a seed: a simulation, and not private against anyone who knows or guesses it."
-        if seeded
-        else "Users' randomness came from the operating system's cryptographic source.",
+        randomness,
     ]

@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int64]
 # much room, relative to it and in all.
 ROOM, _ROOM_NEAR_ZERO = 1e-10, 1e-13
 
-# Beyond these chances are too close to 1/2 or to 1 for 52 random bits, and nothing is hidden or nothing is said.
+# Beyond these chances are too close to 1/2 or to 1 for 52 random bits, and nothing is said or nothing is hidden.
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 16.0
 _LEAST_BOUND, _MOST_BOUND = 1e-100, 1e100
 

@@ -6,7 +6,9 @@ groups, one answer each. `tulle.local.whole_rows` and `tulle.local.label_private
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,10 @@ from tulle.local import billing
 from tulle.local.channel import check_count, check_epsilon
 from tulle.local.expectations import Expectation, expectation
 from tulle.local.protocols import Protocol
-from tulle.local.responses import Response, resolve_response
+from tulle.local.responses import RESPONSES, Response, resolve_response
 from tulle.local.server import Server
 from tulle.local.simulation import Population, simulate
-from tulle.privacy import Budget, PrivacyReport
+from tulle.privacy import Budget, PrivacyReport, PrivacyWarning
 from tulle.randomness import keyed_generator
 
 
@@ -41,16 +43,11 @@ class LocalModel(LinearModel):
         return Budget(self.epsilon, delta)
 
     def _known_bounds(self) -> Bounds:
-        bounds = Bounds() if self.bounds is None else self.bounds
-        if not isinstance(bounds, Bounds):
-            raise TypeError(f"bounds must be a Bounds or None, got {bounds!r}")
-        if bounds.rows_per_person != 1:
-            raise ValueError("a user has one row and one answer here: Bounds(rows_per_person=1)")
-        if bounds.normalise:
-            raise ValueError("users do not normalise rows: normalise them before fit, and use Bounds(row_l2=1.0)")
-        return bounds
+        return Bounds() if self.bounds is None else self.bounds
 
-    def _study(self, protocol: Protocol, X: Any, y: FloatArray, responses: dict[str, Response]) -> Server:
+    def _study(
+        self, protocol: Protocol, X: Any, y: FloatArray, responses: Mapping[str, Response] = RESPONSES
+    ) -> Server:
         """Ask everyone; sets `privacy_`, `expected_`, `n_answers_` and `n_iter_`."""
         self.expected_: Expectation = expectation(protocol, X.shape[0])
         if self.expected_.hopeless or X.shape[0] < self.expected_.floor:
@@ -58,6 +55,23 @@ class LocalModel(LinearModel):
                 f"{self.expected_}; use more users, fewer features or a larger epsilon"
                 + (", or protect labels alone" if self.expected_.whole_row else ""),
                 UserWarning,
+                stacklevel=3,
+            )
+        if protocol.n_searching:
+            # How far the share of yes can be off, by the coins alone.
+            each = X.shape[0] * protocol.bounds.estimate_share / protocol.n_searching
+            if 0.5 / (2 * protocol.yes_or_no.chance - 1) / math.sqrt(max(each, 1e-9)) > 0.1:
+                warnings.warn(
+                    f"bounds are searched for by about {each:.0f} users a question, too few for a sure answer; "
+                    "declare what you know with bounds=Bounds(...)",
+                    UserWarning,
+                    stacklevel=3,
+                )
+        if billing.slack(protocol) > max(protocol.delta, 1e-5):
+            warnings.warn(
+                f"finite precision leaves room for a delta of {billing.slack(protocol):.2g} here, more than is asked "
+                "for; use a smaller epsilon or fewer features, or randomiser='two_point' for labels",
+                PrivacyWarning,
                 stacklevel=3,
             )
         seed = seed_of(self.random_state)
@@ -68,7 +82,12 @@ class LocalModel(LinearModel):
         self.n_iter_ = protocol.n_rounds
         self.n_answers_ = server.accepted
         self.privacy_: PrivacyReport = billing.report(
-            protocol, self._describe(protocol), X.shape[0], server.accepted, seed is not None
+            protocol,
+            self._describe(protocol),
+            X.shape[0],
+            server.accepted,
+            seeded=seed is not None,
+            simulated=True,
         )
         return server
 

@@ -41,7 +41,7 @@ class Expectation:
 
     @property
     def floor(self) -> float:
-        """p/ε²: with fewer users than that no method whatever learns from wholly private rows (Wang and Xu 2019)."""
+        """p/ε²: up to a constant, what every method needs to learn from wholly private rows (Wang and Xu 2019)."""
         return self.n_weights / self.epsilon**2 if self.whole_row else 0.0
 
     def __str__(self) -> str:
@@ -50,8 +50,10 @@ class Expectation:
             f"to carry noise of {self.noise:.3g} times the weight of a feature that explains labels all alone, and to "
             f"see that one among the others takes about {self.users_needed:,} users"
         )
-        if self.whole_row:
-            text += f"; whole rows need far more than p/ε² = {self.floor:,.1f} users, whatever the method"
+        if self.floor > 0:
+            text += (
+                f"; every method needs p/ε² = {self.floor:,.1f} users, times a constant, where whole rows are private"
+            )
         return text
 
 

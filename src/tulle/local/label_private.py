@@ -30,7 +30,7 @@ from tulle.local.noisy_labels import (
     link_of,
 )
 from tulle.local.protocols import LabelCollection, Protocol
-from tulle.local.responses import RESPONSES, Response, resolve_response
+from tulle.local.responses import Response, resolve_response
 from tulle.privacy import Budget, PrivacyWarning, is_number
 
 Solver = Literal["iht", "lasso"]
@@ -53,7 +53,7 @@ class _LabelPrivate(LocalModel):
         if self.step is not None:
             check_positive("step", self.step)
         if self.n_nonzero is not None:
-            self._nonzero(self.n_nonzero, 1)
+            check_count("n_nonzero", self.n_nonzero, 1)
         if self.penalty is not None and not (is_number(self.penalty) and 0 <= self.penalty < math.inf):
             raise ValueError(f"penalty must be a finite number >= 0 or None, got {self.penalty!r}")
 
@@ -93,7 +93,8 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
     delta : float or None, default=None
         In [0, 1); only randomiser="gaussian" has use for it, and None is min(1e-5, 1/(10 n)) there, else 0.
     n_nonzero : int or None, default=None
-        Non-zero weights, at least 1. None: what predicts held-out randomised labels best.
+        Non-zero weights, at least 1. None: the power of two that predicts held-out
+        randomised labels best.
     randomiser : str, default="auto"
         "auto" has the least variance for the worst label: "two_point" below epsilon = 0.61, "hybrid" above. Also
         "piecewise", "laplace", and the paper's "gaussian".
@@ -117,8 +118,10 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
 
     Attributes
     ----------
-    coef_, intercept_, support_, n_iter_, n_answers_, expected_, privacy_
+    coef_, intercept_, support_, n_answers_, expected_, privacy_
         As in `LocalSparseRegressor`.
+    n_iter_ : int
+        Rounds of questions; not the steps of IHT, which `n_iter` bounds.
 
     Examples
     --------
@@ -203,7 +206,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
         link = link_of(resolve_response(self.response))
         X, targets = self._checked_numbers(X, y)
         protocol = self.protocol(X.shape[1], X.shape[0])
-        self._study(protocol, X, targets, dict(RESPONSES))
+        self._study(protocol, X, targets)
         answered, given = protocol.by_number()
         self._solve(X, answered, protocol.channel.unit * given[:, None].astype(np.float64), link)
         return self
@@ -219,7 +222,8 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
     epsilon : float or None, default=1.0
         What a class costs, in [1e-6, 16]. Purely epsilon-private. None randomises nothing.
     n_nonzero : int or None, default=None
-        Non-zero weights for each class, at least 1. None: what predicts held-out answers best.
+        Non-zero weights for each class, at least 1. None: the power of two that predicts
+        held-out answers best.
     solver : {"iht", "lasso"}, default="iht"
     penalty, n_iter, step, refit, fit_intercept, random_state, verbose
         As in `LabelPrivateSparseRegressor`, and so are the attributes.
@@ -240,7 +244,7 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
     array([3, 7])
     """
 
-    bounds = None
+    bounds = None  # there is nothing to bound
 
     def __init__(
         self,
@@ -274,9 +278,7 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
 
     def protocol(self, n_features: int, n_users: int, n_classes: int = 2) -> LabelCollection:
         """The protocol that a server would run for these settings."""
-        return LabelCollection(
-            self._budget(), n_features, self._known_bounds(), bool(self.fit_intercept), n_classes=n_classes
-        )
+        return LabelCollection(self._budget(), n_features, Bounds(), bool(self.fit_intercept), n_classes=n_classes)
 
     def fit(self, X: Any, y: Any) -> LabelPrivateSparseClassifier:
         """Simulate the study: each row is a user.
@@ -298,7 +300,7 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
         self.classes_, codes = coded_classes(self, y)
         k = len(self.classes_)
         protocol = self.protocol(X.shape[1], X.shape[0], k)
-        self._study(protocol, X, codes.astype(np.float64), dict(RESPONSES))
+        self._study(protocol, X, codes.astype(np.float64))
         answered, given = protocol.by_number()
         channel = protocol.channel
         if isinstance(channel, RandomisedResponse):

@@ -336,9 +336,8 @@ class RandomisedResponse(Channel):
 
     @property
     def rounding(self) -> float:
-        return (
-            2.0**-51 * self.n_classes
-        )  # which of the other classes: each is off by a point of the lattice of uniforms
+        # Which of the other classes: each is off by a point of the lattice of uniforms.
+        return 2.0**-51 * self.n_classes
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
         with np.errstate(all="ignore"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tulle.bounds import GRID, Bounds
 from tulle.events import FloatArray
 from tulle.local.ball import PrivUnit
-from tulle.local.channel import MOST_EPSILON, Channel, IntArray, Unrandomised
+from tulle.local.channel import MOST_EPSILON, Channel, IntArray, Unrandomised, check_count, check_epsilon
 from tulle.local.labels import GaussianLabel, LabelChannel, RandomisedResponse, best_label_channel
 from tulle.local.responses import IDENTITY, Response
 from tulle.local.wire import CHANNELS, Ask, ExceedsAsk, GradientAsk, LabelAsk, Quantity
@@ -85,8 +85,8 @@ class Protocol(ABC):
     Parameters
     ----------
     budget : Budget or None
-        What one answer may cost, and so what the study costs each user. None randomises nothing, and only a simulation
-        takes it.
+        What one answer may cost, and so what the study costs each user. None randomises nothing (but yes-or-no
+        answers about bounds keep epsilon = 16), and only a simulation takes it.
     n_features : int
     bounds : Bounds
         Of its fields `row_l2` (or `row_linf`) and `label` are read; what is missing is searched for, with
@@ -102,10 +102,19 @@ class Protocol(ABC):
     found: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.bounds, Bounds):
+            raise TypeError(f"bounds must be a Bounds or None, got {self.bounds!r}")
+        if self.bounds.rows_per_person != 1:
+            raise ValueError("a user has one row and one answer here: Bounds(rows_per_person=1)")
+        if self.bounds.normalise:
+            raise ValueError("users do not normalise rows: normalise them before, and use Bounds(row_l2=1.0)")
+        if self.budget is not None:
+            check_epsilon("the epsilon of a local study", self.budget.epsilon)
         self._searches = [_BoundSearch(quantity) for quantity in self._missing()]
 
+    @abstractmethod
     def _missing(self) -> tuple[Quantity, ...]:
-        raise NotImplementedError
+        """The bounds that are needed and not declared."""
 
     @property
     def dimension(self) -> int:
@@ -141,6 +150,7 @@ class Protocol(ABC):
 
     @property
     def n_rounds(self) -> int:
+        """All rounds: those that look for bounds and those that look for the model."""
         return self.n_searching + self.n_main
 
     @property
@@ -174,7 +184,8 @@ class Protocol(ABC):
             channel = self.yes_or_no
             yes = float(tally.total[0]) / max(tally.count, 1)
             beyond = (yes - (1 - channel.chance)) / (2 * channel.chance - 1)
-            search.absorb(beyond if tally.count else 0.0, self.bounds.quantile)
+            if tally.count:  # nobody said anything: a bound that is too large only costs noise
+                search.absorb(beyond, self.bounds.quantile)
             self.found[search.quantity] = search.value
         else:
             self._absorb(tally)
@@ -227,13 +238,17 @@ class LdpIht(Protocol):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("n_nonzero", "n_gradients", "working"):
+            check_count(name, getattr(self, name), 1)
+        if self.ball not in get_args(BallChoice):
+            raise ValueError(f"ball={self.ball!r} is unknown; choose one of {get_args(BallChoice)}")
         self.weights: FloatArray = np.zeros(self.dimension)
 
     def _missing(self) -> tuple[Quantity, ...]:
         # With all three given no bound is used.
         if None not in (self.step, self.radius, self.weight_bound):
             return ()
-        row = self.bounds.row_l2 is None and self.bounds.row_linf is None and not self.bounds.normalise
+        row = self.bounds.row_l2 is None and self.bounds.row_linf is None
         return (*(("row",) if row else ()), *(("label",) if self.bounds.label is None else ()))  # type: ignore[return-value]
 
     @property

@@ -152,6 +152,8 @@ class User:
         if not (isinstance(max_delta, (int, float)) and 0 <= max_delta < 1):
             raise ValueError(f"max_delta must lie in [0, 1), got {max_delta!r}")
         self.name = check_name(name)
+        if np.ndim(x) != 1:
+            raise ValueError(f"a user has one row of features, not an array of {np.ndim(x)} dimensions")
         self._row = np.array(x, dtype=np.float64).reshape(1, -1)
         self._label = np.array([y], dtype=np.float64)
         if not (np.all(np.isfinite(self._row)) and np.all(np.isfinite(self._label))):

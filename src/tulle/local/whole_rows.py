@@ -5,7 +5,7 @@ Proof: docs/proofs/local_protocol.md.
 
 from __future__ import annotations
 
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,8 +33,6 @@ class _WholeRowRegressor(LocalRegressor):
     def _protocol(self, n_features: int, n_users: int, n_rounds: int | None, step: float | None) -> LdpIht:
         if n_rounds is not None:
             check_count("n_rounds", n_rounds, 1)
-        if self.ball not in get_args(BallChoice):
-            raise ValueError(f"ball={self.ball!r} is unknown; choose one of {get_args(BallChoice)}")
         for name, value in (("step", step), ("radius", self.radius), ("weight_bound", self.weight_bound)):
             if value is not None:
                 check_positive(name, value)
@@ -103,7 +101,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
         T: groups of users, at least 1. More rounds correct more of what correlated features do to a single one, and
         are noisier. None: 8, 4 or 2, by the noise that public quantities let one expect.
     ball : {"priv_unit", "hemisphere"}, default="priv_unit"
-        How gradients are randomised; the hemisphere is the paper's, and never better.
+        How gradients are randomised; the hemisphere is the paper's, and never has less noise.
     response : str or Response, default="identity"
         f in y = f(<x, w>) + noise: "identity", "logistic", "tanh", or a `tulle.local.Response`. A response that
         flattens out is learnt slowly where it is flat: use more rounds or a larger step.

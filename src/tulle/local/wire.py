@@ -133,6 +133,8 @@ def answer_bytes(numbers: int) -> int:
 
 def encode_question(question: Question) -> bytes:
     """The question as it travels."""
+    if question.channel.name not in CHANNELS:
+        raise ValueError("a study without a budget can only be simulated: no user answers without noise")
     ask = question.ask
     kind = next(name for name, cls in _KINDS.items() if type(ask) is cls)
     said = {field.name: getattr(ask, field.name) for field in fields(ask)}
@@ -238,7 +240,7 @@ def _check_fields(message: Any, expected: set[str]) -> None:
 def check_name(value: Any) -> str:
     """The name, or a `WireError` where it cannot travel."""
     if not (isinstance(value, str) and 0 < len(value) <= _MOST_NAME):
-        raise WireError("malformed", f"a name is a text of 1 to {_MOST_NAME} characters")
+        raise WireError("malformed", f"a name must be a text of 1 to {_MOST_NAME} characters, got {value!r:.60}")
     return value
 
 
