@@ -500,7 +500,8 @@ def test_the_users_side_needs_numpy_and_scipy_alone() -> None:
     known = {name.split(".")[0] for name in bare} | set(sys.stdlib_module_names)
     assert packages - known == {"tulle"}
     of_tulle = {name for name in loaded if name.startswith("tulle.")} - {"tulle.local"}
-    sides = {f"tulle.local.{room}" for room in ("user", "wire", "channel", "ball", "labels", "responses", "uniforms")}
+    rooms = ("user", "client", "wire", "channel", "ball", "labels", "responses", "uniforms")
+    sides = {f"tulle.local.{room}" for room in rooms}
     assert of_tulle == sides | {"tulle.gaussian_tradeoff"}
 
 
