@@ -193,13 +193,15 @@ def test_the_report_of_a_real_study_speaks_of_users() -> None:
 def test_a_promise_that_finite_precision_spoils_is_told_before_anybody_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At epsilon = 16 the slack is above 1e-5 and above any delta asked for; at 1 it is not."""
+    """At epsilon = 16 the slack is above 1e-5; at 1 it is not, but above a tiny delta."""
     LabelPrivateSparseRegressor(1.0, bounds=Bounds(label=1.0)).fit(X, np.ones(N))
     monkeypatch.setattr(tulle.local.simulation.Population, "answer", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrivacyWarning)
         with pytest.raises(PrivacyWarning, match=r"finite precision leaves room for a delta of 0\.004"):
             LabelPrivateSparseRegressor(16.0, bounds=Bounds(label=1.0)).fit(X, np.ones(N))
+        with pytest.raises(PrivacyWarning, match="finite precision leaves room"):  # 1.7e-9, but 1e-12 is asked for
+            LabelPrivateSparseRegressor(1.0, 1e-12, randomiser="gaussian", bounds=Bounds(label=1.0)).fit(X, np.ones(N))
 
 
 @pytest.mark.parametrize("seed", [None, 3])

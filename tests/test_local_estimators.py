@@ -31,6 +31,7 @@ from tulle.local import (
     OneRoundSparseRegressor,
     Response,
 )
+from tulle.local.expectations import expectation
 from tulle.local.noisy_labels import IDENTITY_LINK, NoisyLabels, hard_thresholding
 from tulle.local.responses import RESPONSES
 from tulle.local.server import Server
@@ -473,7 +474,9 @@ def test_too_few_users_are_warned_of_before_anybody_is_asked_and_by_shape_alone(
         messages.append(str(caught[0].message))
         assert caught[0].filename == __file__
     assert messages[0] == messages[1]
-    assert str(model.expected_) in messages[0]
+    classes = (len(np.unique(y)),) if cls is LabelPrivateSparseClassifier else ()
+    assert str(expectation(model.protocol(400, 30, *classes), 30)) in messages[0]
+    assert not any(hasattr(model, name) for name in ("expected_", "coef_", "privacy_"))
 
 
 def test_fewer_users_than_p_over_epsilon_squared_are_warned_of(nobody_answers: None) -> None:

@@ -125,7 +125,7 @@ def report(
         method=method,
         calibration="none" if budget is None else "rigorous",
         accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
-        unit=(f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered"),
+        unit=f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered",
         bill=bill_lines(lines, delta),
         assumptions=tuple(_assumptions(protocol, seeded, simulated)),
         who_saw_what=(

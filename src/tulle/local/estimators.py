@@ -49,11 +49,11 @@ class LocalModel(LinearModel):
         self, protocol: Protocol, X: Any, y: FloatArray, responses: Mapping[str, Response] = RESPONSES
     ) -> Server:
         """Ask everyone; sets `privacy_`, `expected_`, `n_answers_` and `n_iter_`."""
-        self.expected_: Expectation = expectation(protocol, X.shape[0])
-        if self.expected_.hopeless or X.shape[0] < self.expected_.floor:
+        expected = expectation(protocol, X.shape[0])
+        if expected.hopeless or X.shape[0] < expected.floor:
             warnings.warn(
-                f"{self.expected_}; use more users, fewer features or a larger epsilon"
-                + (", or protect labels alone" if self.expected_.whole_row else ""),
+                f"{expected}; use more users, fewer features or a larger epsilon"
+                + (", or protect labels alone" if expected.whole_row else ""),
                 UserWarning,
                 stacklevel=3,
             )
@@ -67,7 +67,7 @@ class LocalModel(LinearModel):
                     UserWarning,
                     stacklevel=3,
                 )
-        if billing.slack(protocol) > max(protocol.delta, 1e-5):
+        if billing.slack(protocol) > (protocol.delta or 1e-5):
             warnings.warn(
                 f"finite precision leaves room for a delta of {billing.slack(protocol):.2g} here, more than is asked "
                 "for; use a smaller epsilon or fewer features, or randomiser='two_point' for labels",
@@ -79,6 +79,8 @@ class LocalModel(LinearModel):
         # Inside a ledger, studies that share a seed still get different answers.
         inner = seed if seed is None or not stream else int(keyed_generator(seed, stream).integers(2**63))
         server = simulate(protocol, Population(X, y, responses, inner), verbose=self.verbose)
+        # Only now: a study that a ledger refuses leaves nothing that looks fitted.
+        self.expected_: Expectation = expected
         self.n_iter_ = protocol.n_rounds
         self.n_answers_ = server.accepted
         self.privacy_: PrivacyReport = billing.report(
