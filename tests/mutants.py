@@ -482,8 +482,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the best currency anew for each fit",
         "the least of several accountants after each release: filters hold for one order, chosen beforehand",
         "privacy.py",
-        "currency = self._currency or _cheapest_currency(self.cap, plans, promise)",
-        "currency = _cheapest_currency(self.cap, plans, promise)",
+        "currency = self._currency or self._first_currency(plans, promise)",
+        "currency = self._first_currency(plans, promise)",
         (_NEW + "test_a_ledger_proves_no_less_than_the_best_accountant_of_everything",),
     ),
     # --- screen and refine ---

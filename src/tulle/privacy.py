@@ -662,7 +662,7 @@ class Ledger:
     @property
     def epsilon(self) -> float:
         """The epsilon that is proved, at the cap's delta, for everything billed so far."""
-        return self._currency[1](self.share) if self._currency is not None else 0.0
+        return self._currency.epsilon(self.share) if self._currency is not None else 0.0
 
     def quote(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> tuple[Currency, float]:
         """The currency and share of a fit, or an error where the ledger would refuse it.
@@ -676,8 +676,8 @@ class Ledger:
                 f"this ledger protects units of {self._rows_per_unit} row(s) and {what} units of {rows_per_unit}; "
                 "their costs cannot be added up, use a ledger for each"
             )
-        currency = self._currency or _cheapest_currency(self.cap, plans, promise)
-        share = max(currency[0](plan, promise) for plan in plans)
+        currency = self._currency or self._first_currency(plans, promise)
+        share = max(currency.share(plan, promise) for plan in plans)
         if self.share + share > 1 + 1e-9:
             advice = "Lower this fit's epsilon or open a ledger with a higher cap"
             reach = f"to {100 * (self.share + share):.1f} % of" if math.isfinite(share) else "past"
@@ -690,6 +690,10 @@ class Ledger:
             )
         return currency, share
 
+    def _first_currency(self, plans: Sequence[Plan], promise: Promise) -> Currency:
+        """The currency that the first fit fixes."""
+        return cheapest_currency(self.cap, plans, promise)
+
     def bill(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int = 1) -> int:
         """Bill a fit before it draws noise; returns how many fits were billed before."""
         with self._lock:
@@ -700,7 +704,7 @@ class Ledger:
 
     def confirm(self, plan: Plan, promise: Promise, number: int) -> None:
         """Raise unless the plan that a fit settled on costs no more than was billed for it."""
-        if self._currency is None or self._currency[0](plan, promise) > self.fits[number][1] * (1 + 1e-8):
+        if self._currency is None or self._currency.share(plan, promise) > self.fits[number][1] * (1 + 1e-8):
             raise PlanError("the method's plan depends on the estimated bounds in a way that was not billed")
 
     def __str__(self) -> str:
@@ -788,48 +792,89 @@ def _marker(process: int) -> Path:
     return Path(tempfile.gettempdir()) / f"tulle-ledger-{process}"
 
 
-Currency = tuple[Callable[[Plan, Promise], float], Callable[[float], float]]
+# --- currencies: in what a ledger counts -----------------------------------------------------------------------------
 
 
-def _cheapest_currency(cap: Budget, plans: Sequence[Plan], promise: Promise) -> Currency:
+class Currency(ABC):
+    """A price for every fit, as a share of a cap. Shares add up, and what adds up to at most 1 is within the cap."""
+
+    @abstractmethod
+    def share(self, plan: Plan, promise: Promise) -> float:
+        """The part of the cap that a plan takes; inf where it has no price."""
+
+    @abstractmethod
+    def epsilon(self, share: float) -> float:
+        """The epsilon, at the cap's delta, that is proved where this share is spent."""
+
+
+def cheapest_currency(cap: Budget, plans: Sequence[Plan], promise: Promise, *, with_gaussian: bool = True) -> Currency:
     """The currency in which the first fit takes the least share of the cap.
 
     Each currency is a valid privacy filter on its own; fixing one before any noise is drawn keeps it so.
     """
-    currencies = [_sum_currency(cap)]
+    currencies: list[Currency] = [SumCurrency(cap)]
     if cap.delta > 0:
         orders = 1.0 + np.geomspace(1e-3, 1e5, 800)
         room = np.maximum(cap.epsilon - renyi_conversion(orders, cap.delta), 1e-300)
         dearest = np.max([renyi_curve(plan.composition(), orders) for plan in plans], axis=0)
-        order = float(orders[np.argmin(dearest / room)])
-        currencies += [_gaussian_currency(cap), _renyi_currency(cap, order)]
-    return min(currencies, key=lambda currency: max(currency[0](plan, promise) for plan in plans))
+        currencies.append(RenyiCurrency(cap, float(orders[np.argmin(dearest / room)])))
+    if cap.delta > 0 and with_gaussian:
+        currencies.append(GaussianCurrency(cap))
+    return min(currencies, key=lambda currency: max(currency.share(plan, promise) for plan in plans))
 
 
-def _sum_currency(cap: Budget) -> Currency:
-    def share(plan: Plan, promise: Promise) -> float:
+@dataclass(frozen=True)
+class SumCurrency(Currency):
+    """Basic composition: epsilons and deltas add up."""
+
+    cap: Budget
+
+    def share(self, plan: Plan, promise: Promise) -> float:
         epsilon, delta = promise
-        delta_share = 0.0 if delta == 0 else math.inf if cap.delta == 0 else delta / cap.delta
-        return max(epsilon / cap.epsilon, delta_share)
+        delta_share = 0.0 if delta == 0 else math.inf if self.cap.delta == 0 else delta / self.cap.delta
+        return max(epsilon / self.cap.epsilon, delta_share)
 
-    return share, lambda total: total * cap.epsilon
-
-
-def _gaussian_currency(cap: Budget) -> Currency:
-    mu = gaussian_mu(cap.epsilon, cap.delta)
-    return (
-        lambda plan, promise: (total_mu(plan.composition()) / mu) ** 2,
-        lambda total: gaussian_epsilon(math.sqrt(total) * mu, cap.delta),
-    )
+    def epsilon(self, share: float) -> float:
+        return share * self.cap.epsilon
 
 
-def _renyi_currency(cap: Budget, order: float) -> Currency:
-    orders = np.array([order])
-    conversion = float(renyi_conversion(orders, cap.delta)[0])
-    room = cap.epsilon - conversion
-    if room <= 0:
-        return lambda plan, promise: math.inf, lambda total: math.inf
-    return (
-        lambda plan, promise: float(renyi_curve(plan.composition(), orders)[0]) / room,
-        lambda total: total * room + conversion,
-    )
+@dataclass(frozen=True)
+class GaussianCurrency(Currency):
+    """Squares of Gaussian mu add up; other mechanisms than Gaussian ones may have no price."""
+
+    cap: Budget
+
+    @property
+    def mu(self) -> float:
+        return gaussian_mu(self.cap.epsilon, self.cap.delta)
+
+    def share(self, plan: Plan, promise: Promise) -> float:
+        return (total_mu(plan.composition()) / self.mu) ** 2
+
+    def epsilon(self, share: float) -> float:
+        return gaussian_epsilon(math.sqrt(share) * self.mu, self.cap.delta)
+
+
+@dataclass(frozen=True)
+class RenyiCurrency(Currency):
+    """Rényi divergences at one order add up."""
+
+    cap: Budget
+    order: float
+
+    @property
+    def conversion(self) -> float:
+        return float(renyi_conversion(np.array([self.order]), self.cap.delta)[0])
+
+    @property
+    def room(self) -> float:
+        """The divergence that the cap allows; none where it is not positive."""
+        return self.cap.epsilon - self.conversion
+
+    def share(self, plan: Plan, promise: Promise) -> float:
+        if self.room <= 0:
+            return math.inf
+        return float(renyi_curve(plan.composition(), np.array([self.order]))[0]) / self.room
+
+    def epsilon(self, share: float) -> float:
+        return share * self.room + self.conversion if self.room > 0 else math.inf

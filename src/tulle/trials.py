@@ -21,9 +21,11 @@ from tulle.mechanisms import HardThreshold, Mechanism, Sensitivity
 from tulle.privacy import (
     ORDERS,
     Budget,
+    Currency,
     Ledger,
     Plan,
     PlanError,
+    Promise,
     Release,
     gaussian_epsilon,
     gaussian_mu,
@@ -242,17 +244,29 @@ def _other_order(trials: TrialCount, mu: float) -> float:
     return max(math.sqrt(-2 * math.log(trials.gamma)) / mu, float(ORDERS[0]))
 
 
+@dataclass(frozen=True)
+class _TrialCurrency(Currency):
+    """The dearer of the two orders of a price."""
+
+    price: TrialPrice
+
+    def share(self, plan: Plan, promise: Promise) -> float:
+        return self.price.share(plan)
+
+    def epsilon(self, share: float) -> float:
+        return math.inf  # two Rényi figures are kept within their caps; no epsilon of the trial alone is claimed
+
+
 class TrialLedger(Ledger):
     """Bills what one trial releases about one part of the rows, and refuses what passes the trial's price.
 
-    Its currency is the dearer of the two orders of the price. What is fitted while it stands in for the open ledgers
+    What is fitted while it stands in for the open ledgers
     (`tulle.privacy.billed_to`) is on the bill of the search already.
     """
 
     def __init__(self, price: TrialPrice, delta: float) -> None:
         super().__init__(Budget(gaussian_epsilon(price.mu, delta), delta))
-        # Two Rényi figures are kept within their caps; no epsilon of the trial alone is claimed.
-        self._currency = (lambda plan, promise: price.share(plan), lambda share: math.inf)
+        self._currency = _TrialCurrency(price)
 
 
 def as_plan(search: BestOfTrials) -> Plan:

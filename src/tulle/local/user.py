@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tulle.durable import sync_folder
 from tulle.local.channel import IntArray, check_positive
 from tulle.local.labels import RandomisedResponse
 from tulle.local.responses import RESPONSES, Response
@@ -86,17 +87,7 @@ class FileRecord:
             file.write(json.dumps(said) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(os.path.dirname(os.path.abspath(self.path)))
-
-
-def _sync_folder(folder: str) -> None:
-    """Make a new file's entry in its folder last through a power cut, where the platform lets one."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(os.path.dirname(os.path.abspath(self.path)))
 
 
 class User:

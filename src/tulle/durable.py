@@ -1,0 +1,94 @@
+"""Files that survive a crash: written whole or not at all, and changed by one process at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+def write_durably(path: str | os.PathLike[str], content: bytes, mode: int = 0o666) -> None:
+    """Replace a file at once: whoever reads it finds the old content or the new one, after a power cut too.
+
+    Parameters
+    ----------
+    path : path
+    content : bytes
+    mode : int, default=0o666
+        Permissions of the new file, less the user's umask.
+    """
+    target = Path(path)
+    # A name of its own for each process and moment: two writers never share a half-written file.
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{time.monotonic_ns()}.partial")
+    try:
+        with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a file's new entry in its folder last through a power cut, where the platform lets one."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
+    """Hold the lock file `path` alone. The system takes it back when the holder dies, however it dies.
+
+    Parameters
+    ----------
+    path : path
+        Made where it is missing, and left behind: deleting it would let two processes hold two files of one name.
+    seconds : float or None, default=None
+        How long to wait for another holder before `TimeoutError`; None waits as long as it takes.
+    """
+    with open(os.open(path, os.O_CREAT | os.O_RDWR, 0o666), "r+b") as file:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not _try_lock(file):
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"another process has held {os.fspath(path)} for {seconds:g} seconds")
+            time.sleep(0.01)
+        try:
+            yield
+        finally:
+            _unlock(file)
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    try:
+        if os.name == "nt":  # pragma: no cover
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _unlock(file: IO[bytes]) -> None:
+    if os.name == "nt":  # pragma: no cover
+        import msvcrt
+
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined]
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,0 +1,463 @@
+"""Ledgers on disk: nothing is released that is not on the bill, whoever is killed and whenever."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import tulle.durable
+import tulle.fitting
+import tulle.ledger_file
+from tulle import Bounds, Budget, FileLedger, Ledger, SparseClassifier
+from tulle.events import NoisePerSensitivity
+from tulle.ledger_file import LedgerFileError, read_ledgers
+from tulle.mechanisms import Gaussian
+from tulle.methods import HardThresholding
+from tulle.privacy import BudgetExceededError, Plan, Release, best_accountant, compose
+
+DELTA = 1e-5
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1, 1, (2_000, 4))
+Y = X[:, 1] > 0
+
+
+def model(epsilon: float | None = 0.5, **settings: Any) -> SparseClassifier:
+    return SparseClassifier(epsilon, DELTA, **{"n_nonzero": 2, "bounds": Bounds(row_linf=1.0), **settings})
+
+
+def plan(noise: float = 50.0) -> Plan:
+    return Plan((Release("answer", Gaussian(NoisePerSensitivity(noise)), 1),))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    FileLedger.create(tmp_path / "ledger.json", "visits", Budget(3.0, DELTA))
+    return tmp_path / "ledger.json"
+
+
+# --- accounts --------------------------------------------------------------------------------------------------------
+
+
+def test_fits_are_written_down_and_stay(path: Path) -> None:
+    """Two blocks, as two processes would: the second goes on where the first stopped, with time, plan and note."""
+    with FileLedger(path, "visits", note="A. Smith") as first:
+        model().fit(X, Y)
+    assert first.epsilon == pytest.approx(0.5, rel=1e-6)
+    with FileLedger(path, "visits") as second:
+        assert second.share == first.share > 0
+        model().fit(X, Y)
+    entries = FileLedger(path, "visits").entries
+    assert [(entry.what, entry.note) for entry in entries] == [
+        ("SparseClassifier.fit", "A. Smith"),
+        ("SparseClassifier.fit", ""),
+    ]
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]+\+00:00", entry.time) for entry in entries)
+    assert all(any("objective perturbation" in line for line in entry.plan) for entry in entries)
+    assert entries[0].epsilon_so_far < entries[1].epsilon_so_far == FileLedger(path, "visits").epsilon
+    assert "A. Smith" in str(second)
+    assert "visits: cap epsilon = 3" in str(second)
+
+
+def test_several_data_sets_share_a_file_and_nothing_else(path: Path) -> None:
+    """Each has its cap and its entries; an account cannot be opened twice, and none is opened by a slip of the pen."""
+    FileLedger.create(path, "claims", Budget(1.0, DELTA))
+    with FileLedger(path, "claims"):
+        model().fit(X, Y)
+    ledgers = read_ledgers(path)
+    assert [(name, ledger.cap.epsilon, len(ledger.entries)) for name, ledger in ledgers.items()] == [
+        ("visits", 3.0, 0),
+        ("claims", 1.0, 1),
+    ]
+    with pytest.raises(ValueError, match="an account for 'claims' already, and its cap cannot be changed"):
+        FileLedger.create(path, "claims", Budget(9.0, DELTA))
+    with pytest.raises(ValueError, match=r"no account for 'clams'; did you mean 'claims'\?"):
+        FileLedger(path, "clams")
+    assert FileLedger(path, "claims").cap == Budget(1.0, DELTA)
+
+
+@pytest.mark.parametrize("name", ["", " visits", "a\nb", 3])
+def test_names_that_cannot_be_told_apart_are_refused(path: Path, name: Any) -> None:
+    """Empty, padded, with line breaks, or no text."""
+    with pytest.raises(ValueError, match="the name of a data set must be printable text"):
+        FileLedger.create(path, name, Budget(1.0, DELTA))
+
+
+def test_a_missing_ledger_is_not_made_by_opening_it(tmp_path: Path) -> None:
+    """A wrong path must not give a fresh budget."""
+    with pytest.raises(FileNotFoundError, match="there is no such ledger; make it with"):
+        FileLedger(tmp_path / "none.json", "visits")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the cap ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_cap_holds_over_many_openings(path: Path) -> None:
+    """Fits of one size until one is refused: the file is then as it was, to the byte, and no noise is drawn."""
+    for _ in range(30):
+        before = path.read_bytes()
+        try:
+            with FileLedger(path, "visits"):
+                model().fit(X, Y)
+        except BudgetExceededError:
+            break
+    else:
+        pytest.fail("30 fits at 0.5 passed a cap of 3")
+    assert path.read_bytes() == before
+    ledger = FileLedger(path, "visits")
+    assert 6 < len(ledger.entries) < 12  # more than plain sums allow
+    assert ledger.share <= 1
+    assert ledger.epsilon <= 3.0
+
+
+def test_a_single_fit_may_spend_the_whole_cap(tmp_path: Path) -> None:
+    """The first thing that anybody tries: a cap of 1 and a fit at 1."""
+    FileLedger.create(tmp_path / "one.json", "visits", Budget(1.0, DELTA))
+    with FileLedger(tmp_path / "one.json", "visits") as ledger:
+        model(1.0).fit(X, Y)
+        assert ledger.epsilon == pytest.approx(1.0, rel=1e-6)
+        with pytest.raises(BudgetExceededError):
+            model(0.01).fit(X, Y)
+
+
+def test_the_default_method_follows_hard_thresholding(path: Path) -> None:
+    """A ledger in memory fixes Gaussian mu² and refuses the second; one that lasts must not."""
+    with FileLedger(path, "visits") as ledger:
+        model(method=HardThresholding(noise="gaussian")).fit(X, Y)
+        model().fit(X, Y)
+        model(method="frank_wolfe").fit(X, Y)
+    assert len(ledger.entries) == 3
+
+
+@pytest.mark.parametrize("noises", [[50.0] * 3, [20.0, 60.0], [15.0]])
+def test_no_less_is_billed_than_everything_proves_together(path: Path, noises: list[float]) -> None:
+    """What the ledger says is at least what the best accountant says of all plans at once, and at most the cap."""
+    ledger = FileLedger(path, "visits")
+    for noise in noises:
+        alone = best_accountant(compose(plan(noise)), DELTA)[0]
+        ledger.bill("test", [plan(noise)], (alone, DELTA))
+    together = best_accountant(compose([r for noise in noises for r in plan(noise)]), DELTA)[0]
+    assert together * (1 - 1e-9) <= ledger.epsilon <= 3.0
+
+
+def test_a_fit_without_privacy_is_refused(path: Path) -> None:
+    """epsilon=None passes any cap."""
+    with FileLedger(path, "visits"), pytest.raises(BudgetExceededError):
+        model(None).fit(X, Y)
+    assert FileLedger(path, "visits").entries == ()
+
+
+def test_another_unit_of_privacy_is_refused(path: Path) -> None:
+    """Rows and people of three rows cannot be added up, in another process either."""
+    with FileLedger(path, "visits"):
+        model().fit(X, Y)
+    with FileLedger(path, "visits"), pytest.raises(ValueError, match="units of 1 row"):
+        model(bounds=Bounds(row_linf=1.0, rows_per_person=3)).fit(X, Y)
+
+
+def test_a_seed_gives_each_fit_its_own_noise(path: Path) -> None:
+    """Two fits with one seed in two openings of one ledger differ; their difference would else be free of noise."""
+    found = []
+    for _ in range(2):
+        with FileLedger(path, "visits"):
+            found.append(model(random_state=3).fit(X, Y).coef_)
+    assert not np.array_equal(*found)
+
+
+def test_it_works_inside_and_beside_a_ledger_in_memory(path: Path) -> None:
+    """Both are billed; where one refuses, the other is not charged."""
+    with FileLedger(path, "visits") as lasting, Ledger(Budget(0.6, DELTA)) as short:
+        model().fit(X, Y)
+        with pytest.raises(BudgetExceededError):
+            model().fit(X, Y)
+    assert len(lasting.entries) == len(short.fits) == 1
+
+
+# --- before the noise ------------------------------------------------------------------------------------------------
+
+
+def test_the_bill_is_on_the_disk_before_noise_is_drawn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the generator is made, the file holds the entry, and both the file and its folder were synchronised."""
+    synced: list[bool] = []
+    real_sync, real_generator = os.fsync, tulle.fitting.keyed_generator
+
+    def sync(handle: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        real_sync(handle)
+
+    def generator(*arguments: Any) -> Any:
+        assert len(json.loads(path.read_text())["datasets"]["visits"]["entries"]) == 1
+        assert synced == [False, True]
+        synced.append(True)
+        return real_generator(*arguments)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(tulle.fitting, "keyed_generator", generator)
+    with FileLedger(path, "visits"):
+        model().fit(X, Y)
+    assert len(synced) == 3
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failing_disk_stops_the_fit(path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The writing fails: no noise, no entry, the ledger readable; and once the disk is well the fit goes on."""
+    before = path.read_bytes()
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("noise would have been drawn")
+
+    with FileLedger(path, "visits") as ledger:
+        with monkeypatch.context() as broken:
+            broken.setattr(os, step, fail)
+            broken.setattr(tulle.fitting, "keyed_generator", refuse)
+            with pytest.raises(OSError, match="No space"):
+                model().fit(X, Y)
+        assert path.read_bytes() == before
+        assert sorted(found.name for found in path.parent.iterdir()) == ["ledger.json", "ledger.json.lock"]
+        model().fit(X, Y)
+    assert len(ledger.entries) == 1
+
+
+_BILLING = """
+import os, sys
+from tulle.ledger_file import FileLedger
+from tulle.events import NoisePerSensitivity
+from tulle.mechanisms import Gaussian
+from tulle.privacy import Plan, Release, BudgetExceededError
+
+path, log, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+plan = Plan((Release("answer", Gaussian(NoisePerSensitivity(500.0)), 1),))
+handle = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+print("ready", flush=True)
+for _ in range(times):
+    try:
+        FileLedger(path, "visits").bill("billing", [plan], (0.005, 1e-12))
+    except BudgetExceededError:
+        break
+    os.write(handle, b"released\\n")  # the noise would be drawn here
+"""
+
+
+def released(log: Path) -> int:
+    return log.read_text().count("released") if log.exists() else 0
+
+
+def test_a_process_killed_at_random_moments_never_undercounts(path: Path, tmp_path: Path) -> None:
+    """Killed twenty times while it does nothing but bill: the ledger reads well, and holds what was released.
+
+    Each kill falls into a write with a chance of about one half (half of the time goes into writing). At most the one
+    entry of a kill is on the bill without a release.
+    """
+    rng, log = random.Random(0), tmp_path / "log"
+    for kills in range(1, 21):
+        child = subprocess.Popen(
+            [sys.executable, "-c", _BILLING, str(path), str(log), "100000"], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(rng.uniform(0.0, 0.1))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        entries = FileLedger(path, "visits").entries
+        assert released(log) <= len(entries) <= released(log) + kills
+    assert released(log) > 20
+
+
+def test_several_processes_spend_one_after_the_other(path: Path, tmp_path: Path) -> None:
+    """Four processes bill at once until the cap: no entry is lost, and together they stay below it."""
+    log = tmp_path / "log"
+    FileLedger.create(path.with_name("small.json"), "visits", Budget(0.2, DELTA))
+    for file, times in ((path, 25), (path.with_name("small.json"), 1000)):
+        log.unlink(missing_ok=True)
+        children = [
+            subprocess.Popen([sys.executable, "-c", _BILLING, str(file), str(log), str(times)], stdout=subprocess.PIPE)
+            for _ in range(4)
+        ]
+        for child in children:
+            child.communicate(timeout=120)
+            assert child.returncode == 0
+        ledger = FileLedger(file, "visits")
+        assert len(ledger.entries) == released(log)
+        assert ledger.share <= 1
+        assert released(log) == 100 or times == 1000
+    assert ledger.share > 0.97  # the small one was used up
+
+
+def test_a_fit_killed_at_ten_random_moments_never_undercounts(path: Path, tmp_path: Path) -> None:
+    """`tulle fit --ledger` by SIGKILL: whenever there is a model, its entry is there; the ledger is never damaged."""
+    data = tmp_path / "rows.npz"
+    np.savez(data, X=X, y=Y.astype(float))
+    rng = random.Random(1)
+    command = [sys.executable, "-m", "tulle", "fit", str(data), "--epsilon", "0.1", "--row-linf", "1", "--quiet"]
+    command += ["--ledger", str(path), "--dataset", "visits", "-o"]
+    start = time.monotonic()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    took = time.monotonic() - start
+    for number in range(10):
+        output = tmp_path / f"model{number}"
+        before = len(FileLedger(path, "visits").entries)
+        child = subprocess.Popen([*command, str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # Most moments towards the end, where reading is over.
+        time.sleep(took * rng.betavariate(4, 1.5))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        after = len(FileLedger(path, "visits").entries)
+        assert after - before in (0, 1)
+        assert after - before == 1 or not (output / "model.npz").exists()
+    assert len(FileLedger(path, "visits").entries) >= 1
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_noticed_and_nothing_is_released(path: Path) -> None:
+    """Cut anywhere, or one character changed anywhere: refused in words, the file left as it is."""
+    with FileLedger(path, "visits") as ledger:
+        model().fit(X, Y)
+        whole = path.read_bytes()
+        rng = random.Random(0)
+        damaged = [whole[: rng.randrange(len(whole))] for _ in range(20)]
+        for _ in range(60):
+            place = rng.randrange(len(whole))
+            damaged.append(whole[:place] + bytes([whole[place] ^ (1 << rng.randrange(7))]) + whole[place + 1 :])
+        refused = 0
+        for content in damaged:
+            path.write_bytes(content)
+            try:
+                same = json.loads(content) == json.loads(whole)
+            except ValueError:
+                same = False
+            if same:  # a space more or less
+                continue
+            refused += 1
+            with pytest.raises(
+                LedgerFileError, match=r"ledger\.json .* [Nn]othing is released|is not a ledger of tulle"
+            ):
+                model().fit(X, Y)
+            assert path.read_bytes() == content
+    assert refused > 60
+    assert len(ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a ledger"),
+        (b"[]", "another format"),
+        (b'{"format": "tulle ledger 2"}', "newer tulle; upgrade"),
+        (b'{"format": "something else"}', "another format"),
+    ],
+)
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    """And left as they are."""
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(LedgerFileError, match=words):
+        FileLedger(tmp_path / "x.json", "visits")
+    with pytest.raises(LedgerFileError, match=words):
+        FileLedger.create(tmp_path / "x.json", "visits", Budget(1.0, DELTA))
+    assert (tmp_path / "x.json").read_bytes() == content
+
+
+def test_an_old_copy_put_back_is_noticed(path: Path) -> None:
+    """By whoever has it open; a fresh process cannot know."""
+    old = path.read_bytes()
+    with FileLedger(path, "visits"):
+        model().fit(X, Y)
+        path.write_bytes(old)
+        with pytest.raises(LedgerFileError, match="has lost or changed entries"):
+            model().fit(X, Y)
+
+
+def test_links_lead_to_one_budget(path: Path, tmp_path: Path) -> None:
+    """A symbolic link spends from the file behind it and stays a link; a second hard link is refused."""
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    with FileLedger(link, "visits"):
+        model().fit(X, Y)
+    assert link.is_symlink()
+    assert len(FileLedger(path, "visits").entries) == 1
+    os.link(path, tmp_path / "hard.json")
+    with FileLedger(tmp_path / "hard.json", "visits"), pytest.raises(LedgerFileError, match="hard links"):
+        model().fit(X, Y)
+    assert len(FileLedger(path, "visits").entries) == 1
+
+
+def test_the_file_is_for_its_owner_unless_its_owner_says_otherwise(path: Path) -> None:
+    """New files are readable by the owner alone; a team's mode is kept when the file is replaced."""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    FileLedger(path, "visits").bill("test", [plan()], (0.1, 0.0))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_lock_that_is_never_given_back_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some patience, with the name of the lock; nothing is billed."""
+    monkeypatch.setattr(tulle.ledger_file, "_PATIENCE", 0.05)
+    with (
+        tulle.durable.locked(path.with_name("ledger.json.lock")),
+        FileLedger(path, "visits"),
+        pytest.raises(TimeoutError, match=r"has held .*ledger\.json\.lock for 0\.05 seconds"),
+    ):
+        model().fit(X, Y)
+    assert FileLedger(path, "visits").entries == ()
+
+
+# --- rows are only a hint --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_changed_row_does_not_reset_the_budget(path: Path, sparse: bool) -> None:
+    """The name is the data set. The hint changes with the rows, and what was spent stays spent."""
+    changed = X.copy()
+    changed[7, 1] += 0.5
+    rows = [sp.csr_array(data) if sparse else data for data in (X, changed, X)]
+    for data in rows:
+        with FileLedger(path, "visits", rows=(data, Y)):
+            model(0.2).fit(data, Y)
+    entries = FileLedger(path, "visits").entries
+    assert len(entries) == 3
+    assert entries[0].hint == entries[2].hint != entries[1].hint
+    assert FileLedger(path, "visits").share > 0
+
+
+def test_the_same_rows_under_another_name_are_told(path: Path) -> None:
+    """A warning that names the other account; other rows, or no rows, say nothing."""
+    FileLedger.create(path, "copy", Budget(3.0, DELTA))
+    with FileLedger(path, "visits", rows=(X, Y)):
+        model().fit(X, Y)
+    with pytest.warns(UserWarning, match="these very rows were billed as 'visits' before"):
+        FileLedger(path, "copy", rows=(X, Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FileLedger(path, "copy", rows=(X + 1, Y))
+        FileLedger(path, "copy")
+        FileLedger(path, "visits", rows=(X, Y))
+
+
+def test_hints_of_two_files_cannot_be_compared(tmp_path: Path) -> None:
+    """Each file has a key of its own, so that a hint of one says nothing about another."""
+    hints = set()
+    for name in ("a.json", "b.json"):
+        FileLedger.create(tmp_path / name, "visits", Budget(3.0, DELTA))
+        ledger = FileLedger(tmp_path / name, "visits", rows=(X, Y, np.array(["word", None], dtype=object)))
+        ledger.bill("test", [plan()], (0.1, 0.0))
+        hints.add(ledger.entries[0].hint)
+    assert len(hints) == 2
