@@ -5,10 +5,38 @@ from __future__ import annotations
 import json
 import math
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 _WIDTH = 100
+
+
+@dataclass(frozen=True)
+class About:
+    """Who asked what, when and of which data. All of it is public and typed in by people; "" is left unsaid.
+
+    Attributes
+    ----------
+    title : str
+    asked_by : str
+        The person or office that asked for the fit.
+    purpose : str
+        What the model is for.
+    made : str
+        Date and time in ISO 8601.
+    data : str
+        The name of the data set.
+    ledger : str
+        What the ledger says after the fit; shown in internal reports only.
+    """
+
+    title: str = ""
+    asked_by: str = ""
+    purpose: str = ""
+    made: str = ""
+    data: str = ""
+    ledger: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +109,27 @@ class PrivacyReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PrivacyReport:
+        """The report of what `to_dict` or `to_json` gave; an error where anything is missing or unknown."""
+        plain = dict(values)
+        for name in ("epsilon", "delta", "floating_point_slack"):
+            plain[name] = float(plain[name])
+        plain["asked"] = None if plain["asked"] is None else tuple(float(figure) for figure in plain["asked"])
+        plain["bill"] = tuple(
+            BillLine(
+                str(line["release"]),
+                str(line["mechanism"]),
+                int(line["count"]),
+                float(line["noise_per_sensitivity"]),
+                float(line["epsilon_alone"]),
+            )
+            for line in plain["bill"]
+        )
+        for name in ("assumptions", "who_saw_what"):
+            plain[name] = tuple(str(text) for text in plain[name])
+        return cls(**plain)
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON. Infinite figures are written as the string "inf"."""

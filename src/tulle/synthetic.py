@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from tulle.archive import ArchiveError, read_archive, write_archive
 from tulle.events import FloatArray
-from tulle.report import BillLine, PrivacyReport
+from tulle.report import PrivacyReport
 
-_FORMAT = "tulle synthetic data 1"
+_KIND, _VERSION = "tulle synthetic data", 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,28 +40,19 @@ class SyntheticData:
 
     def save(self, path: str | Path) -> None:
         """Write one .npz file, without pickles, that holds features, answers and the report as JSON."""
-        arrays: dict[str, Any] = {"y": self.y, "margins": self.margins}
+        arrays: dict[str, Any] = {"y": np.asarray(self.y), "margins": self.margins}
         if sp.issparse(self.X):
             X = sp.csr_array(self.X)
             arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": np.array(X.shape)}
         else:
             arrays["X"] = np.asarray(self.X)
-        for name, array in arrays.items():
-            if np.asarray(array).dtype == object:
-                raise ValueError(f"{name} holds Python objects, which only a pickle could keep; use numbers or strings")
-        header = json.dumps({"format": _FORMAT, "privacy": json.loads(self.privacy.to_json())})
-        with Path(path).open("wb") as file:  # numpy would add a suffix to a name
-            np.savez_compressed(file, header=np.array(header), **arrays)
+        write_archive(path, _KIND, _VERSION, {"privacy": self.privacy.to_dict()}, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> SyntheticData:
         """Read what `save` wrote."""
+        header, arrays = read_archive(path, _KIND, _VERSION)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            header = json.loads(str(arrays.pop("header")))
-            if header["format"] != _FORMAT:
-                raise ValueError(f"its format is {header['format']!r}")
             X = arrays.get("X")
             if X is None:
                 shape = tuple(int(size) for size in arrays["shape"])
@@ -69,21 +60,6 @@ class SyntheticData:
                 X.check_format(full_check=True)
             if not X.shape[0] == len(arrays["y"]) == len(arrays["margins"]):
                 raise ValueError("features and answers are of different lengths")
-            return cls(X, arrays["y"], arrays["margins"], _report(header["privacy"]))
-        except FileNotFoundError:
-            raise
+            return cls(X, arrays["y"], arrays["margins"], PrivacyReport.from_dict(header["privacy"]))
         except Exception as error:
-            raise ValueError(f"{path} is not a data set that tulle saved: {error}") from error
-
-
-def _report(values: dict[str, Any]) -> PrivacyReport:
-    """A report from its JSON."""
-    values = dict(values)
-    values["epsilon"] = float(values["epsilon"])
-    values["asked"] = None if values["asked"] is None else tuple(values["asked"])
-    values["bill"] = tuple(
-        BillLine(**{**line, "epsilon_alone": float(line["epsilon_alone"])}) for line in values["bill"]
-    )
-    values["assumptions"] = tuple(values["assumptions"])
-    values["who_saw_what"] = tuple(values["who_saw_what"])
-    return PrivacyReport(**values)
+            raise ArchiveError(f"{path} is not a data set that tulle saved: {error}") from error

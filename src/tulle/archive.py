@@ -1,0 +1,150 @@
+"""One file that holds arrays and a JSON header, without pickles: what `save` writes and `load` trusts.
+
+A numpy .npz whose member `header` is JSON: the format's name and version, the SHA-256 of every array, and whatever the
+writer says. Reading checks all of it before anything is believed; a file that is cut short, changed, or of another
+program is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.durable import write_durably
+from tulle.report import finite
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+# What a file may unpack to: this much, or this many times its own size. Deflate reaches a thousand times, and what
+# would pass the limit is written without it, so that nobody's small file fills a memory.
+_ALWAYS_ALLOWED = 2**26
+_LARGEST_RATIO = 100
+
+
+class ArchiveError(ValueError):
+    """The file is not what it should be: damaged, changed, of another program or of a newer version."""
+
+
+def write_archive(
+    path: str | os.PathLike[str], kind: str, version: int, header: Mapping[str, Any], arrays: Arrays
+) -> None:
+    """Write arrays and a header; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file; an older one is replaced.
+    kind : str
+        What the file holds, such as "tulle model".
+    version : int
+        Of the layout, at least 1.
+    header : mapping
+        Plain values, as JSON has them; infinite numbers become strings.
+    arrays : dict of arrays
+        Of numbers, booleans or strings; no objects.
+    """
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, which only a pickle could keep; use numbers or strings")
+    written = {
+        **header,
+        "format": f"{kind} {version}",
+        "arrays": {name: _digest(np.asarray(array)) for name, array in arrays.items()},
+    }
+    text = json.dumps(finite(written), ensure_ascii=False, allow_nan=False)
+    write_durably(path, _packed({"header": np.array(text), **arrays}))
+
+
+def _packed(arrays: Arrays) -> bytes:
+    """The file's bytes: compressed, unless by so much that no reader would believe it."""
+    for write in (np.savez_compressed, np.savez):
+        file = io.BytesIO()
+        write(file, **arrays)  # type: ignore[arg-type]
+        content = file.getvalue()
+        with zipfile.ZipFile(file) as members:
+            if not _is_bomb(members, len(content)):
+                break
+    return content
+
+
+def _is_bomb(members: zipfile.ZipFile, size: int) -> bool:
+    """Whether a file of this size claims to unpack to more than such a file holds."""
+    unpacked = sum(member.file_size for member in members.infolist())
+    return unpacked > max(_ALWAYS_ALLOWED, _LARGEST_RATIO * size)
+
+
+def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple[dict[str, Any], Arrays]:
+    """The header and the arrays of a file that `write_archive` wrote.
+
+    Parameters
+    ----------
+    path : path
+    kind : str
+        What the file must hold.
+    version : int
+        The newest layout that is understood.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        try:
+            header, arrays = _read(file)
+        except ArchiveError as error:
+            raise ArchiveError(f"{name} is no {kind} file: {error}") from None
+        except Exception as error:  # zip, zlib, numpy and JSON each have their own
+            raise ArchiveError(f"{name} is no {kind} file, or is damaged: {error}") from error
+    found, _, number = str(header.get("format", "")).rpartition(" ")
+    if found != kind or not re.fullmatch("[0-9]{1,9}", number):
+        raise ArchiveError(f"{name} is no {kind} file: its format is {str(header.get('format'))[:60]!r}")
+    if not 1 <= int(number) <= version:
+        raise ArchiveError(
+            f"{name} is a {kind} of version {number}, and this tulle reads up to version {version}; upgrade tulle"
+        )
+    sums = header.pop("arrays", None)
+    if sums != {member: _digest(array) for member, array in arrays.items()}:
+        raise ArchiveError(f"{name} was changed after it was written: its checksums do not agree; get another copy")
+    return header, arrays
+
+
+def _read(file: BinaryIO) -> tuple[dict[str, Any], Arrays]:
+    with zipfile.ZipFile(file) as members:
+        names = [member.filename for member in members.infolist()]
+        if "header.npy" not in names or not all(name.endswith(".npy") for name in names):
+            raise ArchiveError("it has no header, or holds other things than arrays")
+        if len(set(names)) < len(names):
+            raise ArchiveError("two of its arrays have the same name")
+        # Sizes are declared in the directory and enforced while reading: a bomb is refused before it is unpacked.
+        if _is_bomb(members, file.seek(0, os.SEEK_END)):
+            raise ArchiveError("it would unpack to far more than such a file holds")
+        arrays = {name.removesuffix(".npy"): _array(members, name) for name in names}
+    text = arrays.pop("header")
+    if text.dtype.kind != "U" or text.shape != ():
+        raise ArchiveError("its header is not text")
+    header = json.loads(str(text))
+    if not isinstance(header, dict):
+        raise ArchiveError("its header is not an object")
+    return header, arrays
+
+
+def _array(members: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    with members.open(name) as member:
+        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):
+            raise ArchiveError(f"{name} is longer than its array")
+    return array
+
+
+def _digest(array: npt.NDArray[Any]) -> str:
+    """A checksum of type, shape and values."""
+    content = np.ascontiguousarray(array)
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(content.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,269 @@
+"""Saved models: one file of arrays and JSON, without pickles, that is checked when it is read.
+
+What is in it was released by the fit and may be given away with it: weights, classes, names of features, public
+settings, the privacy report. What is not: rows, and `random_state`, since whoever knows the seed can take the noise
+off again. The layout is described in docs/command_line.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+
+from tulle.archive import ArchiveError, Arrays, read_archive, write_archive
+from tulle.bounds import Bounds
+from tulle.losses import LOSSES, resolve_loss
+from tulle.methods import METHODS
+from tulle.report import About, PrivacyReport
+
+__all__ = ["Saved", "load", "load_saved", "save"]
+
+KIND, VERSION = "tulle model", 1
+
+_MODELS = {
+    "SparseClassifier": "tulle.estimators",
+    "SparseRegressor": "tulle.estimators",
+    "LabelPrivateSparseClassifier": "tulle.local.label_private",
+    "LabelPrivateSparseRegressor": "tulle.local.label_private",
+    "LocalSparseRegressor": "tulle.local.whole_rows",
+    "OneRoundSparseRegressor": "tulle.local.whole_rows",
+}
+_WEIGHTS = ("coef_", "teacher_coef_")
+_ARRAYS = ("intercept_", "classes_", "teacher_intercept_", "feature_names_in_")
+_PARTS = ("values", "places", "shape")
+_PLAIN = (bool, int, float, str, type(None))
+# As many as rows of tables may have columns. A file says how many zeros there are; nobody's may ask for terabytes.
+_MOST_WEIGHTS = 2**31
+_NUMBERS = ("n_features_in_", "n_iter_", "n_passes_", "n_thresholds_")
+
+
+class Saved(NamedTuple):
+    """A model from a file, and who asked for it."""
+
+    model: Any
+    about: About
+
+
+def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -> None:
+    """Write a fitted model to one file, without pickles.
+
+    Parameters
+    ----------
+    model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`
+        Of a `Pipeline` the last step, of a `PrivateSearch` its `best_estimator_`. Its loss must be one of
+        `tulle.losses`.
+    path : path
+        The file, by custom with the suffix .npz; an older one is replaced.
+    about : About or None, default=None
+        Who asked for it, when and what for.
+
+    Examples
+    --------
+    >>> import numpy as np, os, tempfile
+    >>> from tulle import Bounds, SparseRegressor, load, save
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (1000, 5))
+    >>> model = SparseRegressor(2.0, n_nonzero=1, bounds=Bounds(row_linf=1.0, label=1.0)).fit(X, X[:, 2])
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> save(model, path)
+    >>> bool(np.array_equal(load(path).predict(X), model.predict(X)))
+    True
+    """
+    kind = type(model).__name__
+    if _MODELS.get(kind) != type(model).__module__:
+        raise TypeError(
+            f"only models of tulle can be saved, got {model!r}; save the last step of a pipeline, or best_estimator_ "
+            "of a search"
+        )
+    check_is_fitted(model)
+    arrays: Arrays = {}
+    for name in _WEIGHTS:
+        if hasattr(model, name):
+            weights = sp.coo_array(getattr(model, name))
+            arrays |= {
+                f"{name}values": weights.data.astype(np.float64),
+                f"{name}places": np.stack([np.asarray(axis, dtype=np.int64) for axis in weights.coords]),
+                f"{name}shape": np.array(weights.shape, dtype=np.int64),
+            }
+    for name in _ARRAYS:
+        if hasattr(model, name):
+            arrays[name] = _plain(np.asarray(getattr(model, name)), name)
+    header = {
+        "model": kind,
+        "settings": _packed_all(model.get_params(deep=False)),
+        "fitted": {name: float(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
+        "sparse": bool(sp.issparse(model.coef_)),
+        "privacy": model.privacy_.to_dict(),
+        "about": dataclasses.asdict(about or About()),
+    }
+    write_archive(path, KIND, VERSION, header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The model that `save` wrote.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    estimator
+        Fitted, with the weights to the last bit; `random_state` is None. A method's settings that are not plain values
+        (public features, a student) are not kept: such a model predicts but refuses to be fitted again.
+
+    Raises
+    ------
+    tulle.archive.ArchiveError
+        Where the file is damaged, changed, of another program or of a newer version of tulle.
+    """
+    return load_saved(path).model
+
+
+def load_saved(path: str | os.PathLike[str]) -> Saved:
+    """The model that `save` wrote, and who asked for it. As `load`."""
+    header, arrays = read_archive(path, KIND, VERSION)
+    try:
+        return Saved(_model(header, arrays), About(**{name: str(text) for name, text in header["about"].items()}))
+    except Exception as error:
+        # What is wrong with a file may show anywhere: a missing part is a KeyError, an unknown setting a TypeError.
+        words = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ArchiveError(f"{os.fspath(path)} is no {KIND} file: {words}") from error
+
+
+def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
+    _check_parts(header, arrays)
+    kind = header["model"]
+    if kind not in _MODELS:
+        raise ValueError(f"there is no model {kind!r}")
+    cls = getattr(importlib.import_module(_MODELS[kind]), kind)
+    model = cls(**{name: _unpacked(name, value) for name, value in header["settings"].items()})
+    for name, figure in header["fitted"].items():
+        setattr(model, name, float(figure) if name == "n_passes_" else int(figure))
+    for name in _ARRAYS:
+        if name in arrays:
+            setattr(model, name, arrays[name] if arrays[name].ndim else arrays[name].item())
+    if "feature_names_in_" in arrays:
+        model.feature_names_in_ = arrays["feature_names_in_"].astype(object)  # as scikit-learn holds them
+    outputs = _outputs(model)
+    for name in _WEIGHTS:
+        if f"{name}values" in arrays:
+            setattr(model, name, _weights(arrays, name, (*outputs, model.n_features_in_)))
+    model.privacy_ = PrivacyReport.from_dict(header["privacy"])
+    _check(model, outputs)
+    model.support_ = np.flatnonzero(np.any(np.atleast_2d(model.coef_) != 0, axis=0))
+    return model.sparsify() if header["sparse"] else model
+
+
+def _check_parts(header: Mapping[str, Any], arrays: Arrays) -> None:
+    """Raise where something is there that `save` does not write: a file that is given away holds nothing else."""
+    parts = {"format", "model", "settings", "fitted", "sparse", "privacy", "about"}
+    weights = {f"{name}{part}" for name in _WEIGHTS for part in _PARTS}
+    for given, known in ((header, parts), (header["fitted"], set(_NUMBERS)), (arrays, weights.union(_ARRAYS))):
+        if unknown := sorted(set(given) - known):
+            raise ValueError(f"it holds {', '.join(unknown)}, which no model has")
+
+
+def _outputs(model: Any) -> tuple[int, ...]:
+    """The shape of the intercept: () for a regression, else one for each class, or one for two classes."""
+    if not is_classifier(model):
+        if hasattr(model, "classes_"):
+            raise ValueError("a regression has no classes")
+        return ()
+    classes = np.asarray(getattr(model, "classes_", ()))
+    if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
+        raise ValueError("its classes are not at least two different ones")
+    return (1 if len(classes) == 2 else len(classes),)
+
+
+def _weights(arrays: Arrays, name: str, shape: tuple[int, ...]) -> Any:
+    values, places, written = (arrays[f"{name}{part}"] for part in _PARTS)
+    # Before a place is made for them: a small file must not ask for more memory than there is.
+    if shape[-1] < 1 or math.prod(shape) > _MOST_WEIGHTS or written.tolist() != list(shape):
+        raise ValueError(f"{name} is of shape {written.tolist()}, where its classes and features say {list(shape)}")
+    if values.dtype != np.float64 or values.ndim != 1 or places.dtype.kind != "i":
+        raise ValueError(f"{name} does not hold numbers and their places")
+    if places.shape != (len(shape), len(values)) or len(np.unique(places, axis=1).T) < len(values):
+        raise ValueError(f"{name} has other places than weights")
+    if np.any(places < 0) or np.any(places >= written[:, None]) or not np.all(np.isfinite(values)):
+        raise ValueError(f"{name} has weights that are out of place or not finite")
+    dense = np.zeros(shape)
+    dense[tuple(places)] = values
+    return dense
+
+
+def _check(model: Any, outputs: tuple[int, ...]) -> None:
+    """Raise unless the parts of a model fit together, and it can predict."""
+    for coef, intercept in (("coef_", "intercept_"), ("teacher_coef_", "teacher_intercept_")):
+        if hasattr(model, coef) != hasattr(model, intercept) or not hasattr(model, "coef_"):
+            raise ValueError(f"it has not both of {coef} and {intercept}")
+        constant = np.asarray(getattr(model, intercept, np.zeros(outputs)))
+        if constant.shape != outputs or constant.dtype.kind != "f" or not np.all(np.isfinite(constant)):
+            raise ValueError(f"{intercept} does not hold a finite number for each output")
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and (names.shape != (model.n_features_in_,) or not all(isinstance(n, str) for n in names)):
+        raise ValueError(f"its names of features are not {model.n_features_in_:,} words")
+    if not isinstance(getattr(model, "bounds", None), Bounds | None):
+        raise ValueError("the setting bounds holds no bounds")
+    if hasattr(model, "loss"):
+        resolve_loss(model.loss, "classification" if is_classifier(model) else "regression")
+
+
+def _plain(array: Any, name: str) -> Any:
+    """An array of objects as one of strings, where all of them are."""
+    if array.dtype != object:
+        return array
+    if not all(isinstance(item, str) for item in array.ravel()):
+        raise ValueError(f"{name} holds Python objects, which only a pickle could keep; use numbers or strings")
+    return array.astype(np.str_)
+
+
+def _packed(name: str, value: Any) -> Any:
+    """A setting as plain JSON."""
+    if name == "random_state":
+        return None  # the seed is what the promise rests on
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Bounds):
+        return {"bounds": _packed_all(dataclasses.asdict(value))}
+    if name == "loss" and type(value) in LOSSES.values():
+        return {"loss": type(value).__name__, "settings": _packed_all(dataclasses.asdict(value))}
+    if name == "method":
+        names = {cls: key for key, cls in METHODS.items()}
+        settings = value.get_params(deep=False) if hasattr(value, "get_params") else {}
+        lost = sorted(key for key, item in settings.items() if not isinstance(item, (*_PLAIN, np.generic)))
+        if type(value) not in names or lost:
+            return f"{names.get(type(value), type(value).__name__)} (saved without {', '.join(lost) or 'its code'})"
+        return {"method": names[type(value)], "settings": _packed_all(settings)}
+    raise ValueError(f"{name}={value!r} cannot be saved without a pickle; use what tulle has by name")
+
+
+def _packed_all(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _packed(name, value) for name, value in settings.items()}
+
+
+def _unpacked(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "number" in value:
+        return float(value["number"])
+    if name == "bounds":
+        return Bounds(**value["bounds"])
+    settings = {key: _unpacked(key, item) for key, item in value["settings"].items()}
+    if name == "loss":
+        return {cls.__name__: cls for cls in LOSSES.values()}[value["loss"]](**settings)
+    if name == "method":
+        return METHODS[value["method"]](**settings)
+    raise ValueError(f"the setting {name} is no plain value")
