@@ -1,0 +1,167 @@
+"""Tables from files: CSV, Parquet, svmlight and npz, read in blocks, and refused with advice where they are wrong.
+
+Nothing about the rows is decided by looking at them: no value is filled in, no word is encoded, no column is scaled.
+What is read off the file and taken as public is the number of rows, the names (or the number) of columns, and whether a
+target holds words or numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tulle.tables.files import FORMATS, Progress, Source, TableError, open_source
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tulle.tables.columns import Parts, Wanted
+
+__all__ = ["FORMATS", "Table", "TableError", "read_table"]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of a file.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of shape (n, d)
+        Features, float64 and finite; sparse for svmlight files and sparse npz files.
+    y : ndarray of shape (n,) or None
+        Targets: float64, or str where the column holds words. None where no target was named or found.
+    feature_names : tuple of str or None
+        Names in the order of the columns of `X`; None where the file has none.
+    groups : ndarray of shape (n,) or None
+        Whose row it is: str for CSV, otherwise as stored.
+    source : str
+        The path as given.
+    content : str
+        "sha256:" and the hash of the file's bytes.
+    """
+
+    X: Any
+    y: npt.NDArray[Any] | None
+    feature_names: tuple[str, ...] | None
+    groups: npt.NDArray[Any] | None
+    source: str
+    content: str
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    groups: str | None = None,
+    ignore: Sequence[str] = (),
+    format: str | None = None,
+    header: bool = True,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    n_features: int | None = None,
+    zero_based: bool = False,
+    features: Sequence[str] | None = None,
+    progress: bool = False,
+) -> Table:
+    """Read a table, all of whose features must be finite numbers.
+
+    Parameters
+    ----------
+    path : path
+        A CSV, Parquet, svmlight or npz file. CSV and svmlight files may be packed: .gz or .bz2.
+    target : str or None, default=None
+        The column to predict: numbers, or words for classes. None: no target, except that svmlight files carry one at
+        the start of each line and npz files one in the member ``y``. For npz files, the name of the member.
+    groups : str or None, default=None
+        The column with people's ids, where a person may have several rows. For npz files the name of a member (None:
+        ``groups``, if there is one), for svmlight files "qid" or None.
+    ignore : sequence of str, default=()
+        Columns to leave out.
+    format : {"csv", "parquet", "svmlight", "npz"} or None, default=None
+        None: by the suffix, see `FORMATS`.
+    header : bool, default=True
+        CSV: whether the first line names the columns. If not, they are called "0", "1", … in `target`, `groups` and
+        `ignore`.
+    delimiter : str or None, default=None
+        CSV: one character. None: whichever of comma, semicolon and tab is most frequent in the first line.
+    encoding : str, default="utf-8"
+        CSV: how characters are written. A byte-order mark is skipped.
+    n_features : int or None, default=None
+        At least 1. svmlight: the number of features; a larger index is refused. None: the largest index in the file,
+        which is then taken as public although one person's row may decide it. Other formats: the number of features
+        that there must be.
+    zero_based : bool, default=False
+        svmlight: whether indices count from 0, as scikit-learn's `dump_svmlight_file` writes them unless told
+        otherwise, and not from 1, as LIBSVM does. Never guessed from the indices, since one row could decide it.
+    features : sequence of str or None, default=None
+        Features by name, in this order; other columns are left out. None: all columns that have no other role. Where a
+        file has no names (svmlight, npz without ``feature_names``) only their number counts.
+    progress : bool, default=False
+        Whether to say on standard error how much is read and how long it takes yet.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    TableError
+        Whatever is wrong with the file or with what was asked of it.
+
+    Notes
+    -----
+    svmlight: targets are numbers, comments (#) are skipped.
+
+    npz: ``X`` (two dimensions), or the members that `scipy.sparse.save_npz` writes for a CSR matrix (``data``,
+    ``indices``, ``indptr``, ``shape``, ``format``); optionally ``y``, ``groups`` and ``feature_names``. Pickled objects
+    are never loaded.
+
+    A cell without a value is refused, because filling it by what other rows hold is a release that no bill would show.
+    """
+    from tulle.tables.columns import Wanted
+
+    name = os.fsdecode(path)
+    wanted = Wanted(
+        target,
+        groups,
+        tuple(ignore),
+        None if features is None else tuple(features),
+        n_features,
+        header,
+        delimiter,
+        encoding,
+        zero_based,
+    )
+    with open_source(name) as source:
+        if n_features is not None and n_features < 1:
+            raise source.refusal(f"--n-features is at least 1, not {n_features}")
+        if wanted.features is not None and n_features is not None and len(wanted.features) != n_features:
+            raise source.refusal(f"{len(wanted.features)} features are named and --n-features says {n_features}")
+        read = _reader(source.format(format))
+        said = Progress(name, shown=progress)
+        try:
+            parts = read(source, wanted, said)
+        finally:
+            said.close()
+        return Table(*parts, source=name, content=source.fingerprint())
+
+
+def _reader(format: str) -> Callable[[Source, Wanted, Progress], Parts]:
+    """The reader of a format, imported when it is needed."""
+    if format == "csv":
+        from tulle.tables.delimited import read_csv
+
+        return read_csv
+    if format == "parquet":
+        from tulle.tables.parquet import read_parquet
+
+        return read_parquet
+    if format == "svmlight":
+        from tulle.tables.svmlight import read_svmlight
+
+        return read_svmlight
+    from tulle.tables.npz import read_npz
+
+    return read_npz

@@ -1,0 +1,311 @@
+"""CSV: names by the csv module, numbers by numpy's compiled parser in blocks of whole rows.
+
+The fast path reads a block of good rows and knows nothing of places. Where it fails, or where a number is not finite,
+the same block is read again cell by cell, and the first cell that is wrong is named.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.tables.columns import (
+    MISSING_PERSON,
+    Parts,
+    Wanted,
+    assign_roles,
+    infinite_target,
+    is_missing,
+    is_number,
+    missing_target,
+    why_not_feature,
+)
+from tulle.tables.files import Progress, Source, shown, whole_lines
+from tulle.tables.memory import DENSE_ADVICE, Growing
+
+_DELIMITERS = (",", ";", "\t")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Parts:
+    """Read all rows; see `tulle.tables.read_table`."""
+    if wanted.delimiter is not None and (len(wanted.delimiter) != 1 or wanted.delimiter in '"\r\n'):
+        raise source.refusal(f"--delimiter is one character, not {shown(wanted.delimiter)}")
+    delimiter = _Delimiter(wanted.delimiter)
+    rows: _Rows | None = None
+    for line, text in whole_lines(source, _decoded(source, wanted.encoding), "\n", delimiter.closes):
+        if "\0" in text:
+            raise source.refusal(
+                "a NUL character: no text, or text in another encoding; try --encoding utf-16, or the right --format",
+                line=line + text[: text.index("\0")].count("\n"),
+            )
+        if not text.endswith("\n"):  # the last line may lack its end
+            text += "\n"
+        if rows is None:
+            blank = len(text) - len(text.lstrip("\n"))
+            line, text = line + blank, text[blank:]
+            if not text:
+                continue
+            rows, skipped = _begin(source, wanted, delimiter.of(text), line, text)
+            line, text = line + skipped, text.split("\n", skipped)[skipped]
+        if text.strip("\n"):
+            rows.read(line, text)
+        progress.at(source.share)
+    if rows is None:
+        raise source.refusal("nothing but blank lines; write the table again")
+    return rows.finished()
+
+
+# --- text ----------------------------------------------------------------------------------------------------------
+
+
+def _decoded(source: Source, encoding: str) -> Iterator[str]:
+    """The text in pieces, with every line end written as a newline and without a byte-order mark."""
+    try:
+        codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+        plain = codecs.getincrementaldecoder(codec)()
+        if not isinstance(plain.decode(b""), str):
+            raise LookupError
+    except (LookupError, TypeError, ValueError):
+        raise source.refusal(f"--encoding {shown(encoding)} is unknown; try utf-8, cp1252, latin-1 or utf-16") from None
+    decoder = io.IncrementalNewlineDecoder(plain, translate=True)
+    line, begin = 1, b""
+    for block in itertools.chain(source.blocks(), [b""]):
+        begin = begin or block[:2]
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeError as error:
+            raise _wrong_encoding(source, error, line, encoding, begin) from None
+        line += text.count("\n")
+        yield text
+
+
+def _wrong_encoding(source: Source, error: UnicodeError, line: int, encoding: str, begin: bytes) -> Exception:
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+        advice = "pass the encoding that the file was written in with --encoding"
+    elif begin in _UTF16:
+        advice = "the file begins like UTF-16, so pass --encoding utf-16"
+    else:
+        advice = (
+            "if it was written on Windows, pass --encoding cp1252; if it is no text at all, pass the right --format"
+        )
+    if not isinstance(error, UnicodeDecodeError):  # UTF-16 without its mark, for one
+        return source.refusal(f"not {encoding} ({error}); {advice}", line=line)
+    good = error.object[: error.start].decode(encoding, "ignore")
+    line += len(re.findall("\r\n|\r|\n", good))
+    return source.refusal(f"byte 0x{error.object[error.start]:02x} is not {encoding}; {advice}", line=line)
+
+
+class _Delimiter:
+    """What separates cells: the mark that was given, or the most frequent one in the file's first line."""
+
+    def __init__(self, given: str | None) -> None:
+        self._mark = given
+
+    def of(self, text: str) -> str:
+        """The mark; `text` starts where the file does when this is first called."""
+        if self._mark is None:
+            first_line = text.lstrip("\n").partition("\n")[0]
+            unquoted = re.sub('"[^"]*"', "", first_line)
+            mark = max(_DELIMITERS, key=unquoted.count)
+            if not first_line:
+                return mark
+            self._mark = mark
+        return self._mark
+
+    def closes(self, text: str) -> bool:
+        """Whether every quoted cell ends before the text does."""
+        if '"' not in text:
+            return True
+        reader = csv.reader(io.StringIO(text), delimiter=self.of(text), strict=True)
+        try:
+            for _ in reader:
+                pass
+        except csv.Error:
+            # A cell that stays open runs to the end; other errors are for `_Rows` to explain.
+            return reader.line_num < text.count("\n")
+        return True
+
+
+def _begin(source: Source, wanted: Wanted, delimiter: str, line: int, text: str) -> tuple[_Rows, int]:
+    """The columns by the first row, and how many lines the header takes."""
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
+    try:
+        first = [cell.strip() for cell in next(reader)]
+    except csv.Error as error:
+        raise source.refusal(f"{error}; check its quotation marks and --delimiter", line=line) from None
+    if not wanted.header:
+        return _Rows(source, wanted, [str(place) for place in range(len(first))], delimiter), 0
+    if all(is_number(cell) for cell in first):
+        raise source.refusal(
+            "the first line holds numbers alone; if it is a row, pass --no-header, and if it is the header, give a "
+            "column a name that is no number",
+            line=line,
+        )
+    return _Rows(source, wanted, first, delimiter), reader.line_num
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+
+class _Words:
+    """Words as numbers in order of appearance: numpy's parser calls this once a cell.
+
+    Parameters
+    ----------
+    numbers : bool
+        Whether a number may stand among them: in a person's id, not in a target.
+    """
+
+    def __init__(self, *, numbers: bool) -> None:
+        self._numbers = numbers
+        self._codes: dict[str, int] = {}
+
+    def __call__(self, cell: str) -> int:
+        code = self._codes.get(cell)
+        if code is None:
+            if is_missing(cell) or (is_number(cell) and not self._numbers):
+                raise ValueError  # _Rows._explain says where and why
+            code = self._codes[cell] = len(self._codes)
+        return code
+
+    def decode(self, codes: npt.NDArray[np.float64]) -> npt.NDArray[np.str_]:
+        words = np.array([word.strip() for word in self._codes], dtype=str)
+        return words[codes.astype(np.intp)]
+
+
+class _Rows:
+    """Rows as they are read: one array for features, one each for target and people."""
+
+    def __init__(self, source: Source, wanted: Wanted, names: list[str], delimiter: str) -> None:
+        self._source = source
+        self._names = names
+        self._named = wanted.header
+        self._delimiter = delimiter
+        self._roles = roles = assign_roles(source, names, wanted)
+        self._X = Growing(source, np.float64, len(roles.features), DENSE_ADVICE)
+        self._others = [Growing(source, np.float64) for place in (roles.target, roles.groups) if place is not None]
+        self._used = [*roles.features, *(place for place in (roles.target, roles.groups) if place is not None)]
+        # The first row says whether targets are words or numbers; a column that mixes them is refused.
+        self._target_words: _Words | None = None
+        self._people = _Words(numbers=True)
+        self._begun = False
+
+    def read(self, line: int, text: str) -> None:
+        """Add the rows of a text whose first line has number `line`."""
+        if not self._begun:
+            self._decide_target(text)
+        try:
+            values = self._parsed(text)
+        except (ValueError, csv.Error):
+            self._explain(line, text)
+        if not np.isfinite(values).all():
+            self._explain(line, text)
+        n_features = len(self._roles.features)
+        self._X.append(values[:, :n_features])
+        for place, column in enumerate(self._others, n_features):
+            column.append(values[:, place])
+        self._begun = True
+
+    def _decide_target(self, text: str) -> None:
+        if self._roles.target is None:
+            return
+        first = next(csv.reader(io.StringIO(text.lstrip("\n")), delimiter=self._delimiter))
+        if self._roles.target < len(first) and not is_number(first[self._roles.target]):
+            self._target_words = _Words(numbers=False)
+
+    def _parsed(self, text: str) -> npt.NDArray[np.float64]:
+        quoted = '"' in text
+        lines: Iterable[str]
+        if quoted:
+            reader = csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True)
+            widths = [len(row) for row in reader if row]
+            lines = io.StringIO(text)  # with line ends: a blank line inside a quoted cell is none without
+        else:
+            lines = text.split("\n")
+            widths = [line.count(self._delimiter) + 1 for line in lines if line]
+        if set(widths) != {len(self._names)}:  # numpy does not look at columns that are left out
+            raise ValueError
+        converters: dict[int | str, Any] = {}
+        if self._target_words is not None and self._roles.target is not None:
+            converters[self._roles.target] = self._target_words
+        if self._roles.groups is not None:
+            converters[self._roles.groups] = self._people
+        values = np.loadtxt(
+            lines,
+            dtype=np.float64,
+            comments=None,
+            delimiter=self._delimiter,
+            converters=converters or None,
+            usecols=None if self._used == list(range(len(self._names))) else self._used,
+            quotechar='"' if quoted else None,
+            ndmin=2,
+        )
+        if len(values) != len(widths):  # both parsers must see the same rows
+            raise ValueError
+        return values
+
+    def _explain(self, first_line: int, text: str) -> NoReturn:
+        """Name the first cell of the text that is wrong."""
+        reader = csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True)
+        line = first_line
+        try:
+            for row in reader:
+                if row:
+                    self._check_row(line, row)
+                line = first_line + reader.line_num
+        except csv.Error as error:
+            raise self._source.refusal(f"{error}; check its quotation marks and --delimiter", line=line) from None
+        raise self._source.refusal("a row here cannot be read; check its quotation marks", line=first_line)
+
+    def _check_row(self, line: int, row: list[str]) -> None:
+        if len(row) != len(self._names):
+            raise self._source.refusal(
+                f"{len(row)} cells, where the first line has {len(self._names)}; the file may be cut short here, or a "
+                f"cell that holds {self._delimiter!r} lacks quotation marks",
+                line=line,
+            )
+        for place in self._roles.features:
+            reason = why_not_feature(row[place], self._names[place])
+            if reason:
+                raise self._source.refusal(reason, line=line, column=self._names[place])
+        if self._roles.target is not None:
+            reason = self._why_not_target(row[self._roles.target])
+            if reason:
+                raise self._source.refusal(reason, line=line, column=self._names[self._roles.target])
+        if self._roles.groups is not None and is_missing(row[self._roles.groups]):
+            raise self._source.refusal(MISSING_PERSON, line=line, column=self._names[self._roles.groups])
+
+    def _why_not_target(self, cell: str) -> str | None:
+        if is_missing(cell):
+            return missing_target(cell)
+        if is_number(cell) == (self._target_words is not None):
+            kind, others = ("number", "word") if is_number(cell) else ("word", "number")
+            return (
+                f"{shown(cell)} is a {kind}, and the first row's target is a {others}; a target is all numbers or all "
+                "words, so correct the cell or write every class as a word"
+            )
+        if self._target_words is None and not math.isfinite(float(cell)):
+            return infinite_target(cell)
+        return None
+
+    def finished(self) -> Parts:
+        """The table."""
+        if not self._begun:
+            raise self._source.refusal("a header and no rows; write the table again")
+        columns = [column.finished() for column in self._others]
+        groups = None if self._roles.groups is None else self._people.decode(columns.pop())
+        y = None if self._roles.target is None else columns.pop()
+        if self._target_words is not None and y is not None:
+            y = self._target_words.decode(y)
+        names = tuple(self._names[place] for place in self._roles.features) if self._named else None
+        return Parts(self._X.finished(), y, names, groups)

@@ -1,0 +1,202 @@
+"""npz files: dense or CSR rows with their targets, people and names as members. Pickled objects are never loaded."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from tulle.tables.columns import (
+    Parts,
+    Wanted,
+    assign_roles,
+    check_finite,
+    check_n_features,
+    check_people,
+    check_target,
+    infinite_value,
+    missing_value,
+    some,
+)
+from tulle.tables.files import Progress, Source, damage_told, shown
+from tulle.tables.memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
+
+_CSR = ("data", "indices", "indptr", "shape")
+
+
+def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Parts:
+    """Read all rows; see `tulle.tables.read_table`."""
+    archive = _Archive(source)
+    names = archive.feature_names()
+    left_out = {name for name in wanted.ignore if name in archive.members and name in ("y", "groups")}
+    target = archive.chosen(wanted.target, "y", "--target", left_out)
+    groups = archive.chosen(wanted.groups, "groups", "--groups", left_out)
+    progress.at(0.1)
+    X = archive.dense("X") if "X" in archive.members else archive.csr()
+    progress.at(0.9)
+    if not X.shape[0]:
+        raise source.refusal("X has no rows; write the file again")
+    columns = [name for name in wanted.ignore if name not in left_out]
+    if names is None:
+        if columns:
+            raise source.refusal(f"--ignore {some(columns)}: X has no names; save them as the member feature_names")
+        named = None if wanted.features is None else len(wanted.features)
+        check_n_features(source, X.shape[1], wanted.n_features if named is None else named)
+    else:
+        if len(names) != X.shape[1]:
+            raise source.refusal(f"feature_names has {len(names):,} names, and X has {X.shape[1]:,} columns")
+        chosen = assign_roles(source, names, replace(wanted, target=None, groups=None, ignore=tuple(columns))).features
+        if chosen != tuple(range(len(names))):
+            X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
+    _check_rows(source, X, names)
+    y = None if target is None else archive.one_per_row(target, X.shape[0])
+    if y is not None and target is not None:
+        y = y.astype(np.float64) if y.dtype.kind in "biuf" else y
+        check_target(source, y, 1, target)
+    people = None if groups is None else archive.one_per_row(groups, X.shape[0])
+    if people is not None:
+        check_people(source, people, 1, groups or "groups")
+    progress.at(1.0)
+    return Parts(X, y, names, people)
+
+
+class _Archive:
+    """The members of a zip archive of arrays."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        with damage_told(source, "the archive"):
+            self._zip = zipfile.ZipFile(source.raw)
+        self.members = {info.filename.removesuffix(".npy"): info for info in self._zip.infolist()}
+        if "X" not in self.members and not set(_CSR) <= set(self.members):
+            raise source.refusal(
+                f"neither the member X nor a CSR matrix ({', '.join(_CSR)}); the members are "
+                f"{some(sorted(self.members)) or 'none'}; write it with np.savez(path, X=X, y=y)"
+            )
+
+    def chosen(self, name: str | None, default: str, option: str, left_out: set[str]) -> str | None:
+        """The member that the user named, or the default one if it is there."""
+        if name is None:
+            return default if default in self.members and default not in left_out else None
+        if name in left_out:
+            raise self._source.refusal(f"{shown(name)} is named by {option} and by --ignore; take it out of one")
+        if name not in self.members:
+            raise self._source.refusal(
+                f"{option}: no member is called {shown(name)}; the members are {some(sorted(self.members))}"
+            )
+        return name
+
+    def array(self, name: str, advice: str = SPARSE_ADVICE) -> npt.NDArray[Any]:
+        """One member, after its header was held against its length and the memory that is free."""
+        info = self.members[name]
+        with damage_told(self._source, f"the member {name}"):
+            with self._zip.open(info) as file:
+                version = np.lib.format.read_magic(file)
+                header = (
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = header(file)
+                held = info.file_size - file.tell()
+            if dtype.hasobject:
+                raise self._source.refusal(
+                    f"the member {name} holds pickled Python objects, which are never loaded (they can run code); save "
+                    "an array of numbers, or of words made with astype(str)"
+                )
+            if math.prod(shape) * dtype.itemsize != held:
+                raise self._source.refusal(
+                    f"the member {name} claims the shape {shape} of {dtype} and holds {held:,} bytes; it is damaged, "
+                    "so write the file again"
+                )
+            # Features of another type are copied once more, into 64-bit numbers.
+            check_fits(self._source, held + (0 if dtype == np.float64 else 8 * math.prod(shape)), advice)
+            with self._zip.open(info) as file:
+                array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return array
+
+    def _numbers(self, name: str, advice: str = SPARSE_ADVICE) -> npt.NDArray[np.float64]:
+        array = self.array(name, advice)
+        if array.dtype.kind not in "biuf":
+            raise self._source.refusal(f"the member {name} holds {array.dtype}; save numbers, such as float64")
+        return array.astype(np.float64, copy=False)
+
+    def dense(self, name: str) -> npt.NDArray[np.float64]:
+        """A member of two dimensions as numbers."""
+        array = self._numbers(name, DENSE_ADVICE)
+        if array.ndim != 2:
+            raise self._source.refusal(f"{name} has shape {array.shape}; save it with two dimensions, rows × features")
+        return array
+
+    def csr(self) -> Any:
+        """The rows that `scipy.sparse.save_npz` wrote, after a check that no index points outside of them."""
+        stored = self._words("format").ravel().tolist() if "format" in self.members else ["csr"]
+        if stored != ["csr"]:
+            raise self._damaged(f"a sparse matrix in the format {some([str(name) for name in stored])}")
+        data = self._numbers("data")
+        shape, indptr, indices = (self.array(name) for name in ("shape", "indptr", "indices"))
+        whole = all(part.dtype.kind in "iu" and part.ndim == 1 for part in (shape, indptr, indices))
+        if not (whole and data.ndim == 1 and len(shape) == 2 and (shape >= 0).all() and len(data) == len(indices)):
+            raise self._damaged("data, indices, indptr and shape are not those of a CSR matrix")
+        n, d = (int(size) for size in shape)
+        check_fits(self._source, 8 * d, "correct its shape")  # what is fitted has a weight for each
+        if (
+            len(indptr) != n + 1
+            or indptr[0] != 0
+            or indptr[-1] != len(data)
+            or (np.diff(indptr.astype(np.int64)) < 0).any()
+        ):
+            raise self._damaged("indptr does not divide the entries into rows")
+        if len(indices) and not 0 <= indices.min() <= indices.max() < d:
+            raise self._damaged(f"an index lies outside of the {d:,} columns")
+        with damage_told(self._source, "the CSR matrix"):
+            X = sp.csr_array((data, indices, indptr), shape=(n, d))
+            X.sum_duplicates()  # an entry stored in two parts would pass as two small ones where rows are clipped
+        return X
+
+    def _damaged(self, what: str) -> Exception:
+        return self._source.refusal(f"{what}; write the file again with scipy.sparse.save_npz(path, X.tocsr())")
+
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The member of that name, if there is one."""
+        if "feature_names" not in self.members:
+            return None
+        array = self._words("feature_names")
+        if array.dtype.kind != "U" or array.ndim != 1:
+            raise self._source.refusal(
+                f"the member feature_names holds {array.dtype}; save one word a column, as astype(str)"
+            )
+        return tuple(array.tolist())
+
+    def _words(self, name: str) -> npt.NDArray[Any]:
+        """A member whose bytes, if it holds bytes, are read as words."""
+        array = self.array(name)
+        with damage_told(self._source, f"the member {name}"):
+            return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+
+    def one_per_row(self, name: str, n: int) -> npt.NDArray[Any]:
+        """A member with a number or a word for each row."""
+        array = self._words(name)
+        if array.dtype.kind not in "biufU":
+            raise self._source.refusal(f"the member {name} holds {array.dtype}; save numbers or words (astype(str))")
+        if array.shape not in ((n,), (n, 1)):
+            raise self._source.refusal(
+                f"the member {name} has shape {array.shape}, and X has {n:,} rows; save one a row"
+            )
+        return array.ravel()
+
+
+def _check_rows(source: Source, X: Any, names: Sequence[str] | None) -> None:
+    if not sp.issparse(X):
+        check_finite(source, X, 1, names)
+        return
+    bad = np.flatnonzero(~np.isfinite(X.data))
+    if len(bad):
+        row, place = int(np.searchsorted(X.indptr, bad[0], "right")), int(X.indices[bad[0]])
+        column, value = str(place) if names is None else names[place], float(X.data[bad[0]])
+        reason = missing_value if math.isnan(value) else infinite_value
+        raise source.refusal(reason(value, None if names is None else column), row=row, column=column)

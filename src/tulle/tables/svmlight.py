@@ -1,0 +1,156 @@
+"""svmlight (LIBSVM) files: scikit-learn's parser on blocks of whole lines, collected into one CSR array.
+
+As in `tulle.tables.delimited`, a block that cannot be read is gone through again line by line to name the place.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from tulle.tables.columns import Parts, Wanted, infinite_target, infinite_value, is_number, missing_target
+from tulle.tables.files import Progress, Source, shown, whole_lines
+from tulle.tables.memory import Growing, check_fits
+
+# Columns are kept in 32 bits: half the memory, and liblinear takes no others.
+_LARGEST_INDEX = 2**31 - 1
+_ONE_BASED = "indices count from 1 in svmlight files; if they count from 0 in this one, pass --zero-based"
+
+
+class _Block(NamedTuple):
+    values: npt.NDArray[np.float64]
+    indices: npt.NDArray[Any]  # as they stand in the file
+    ends: npt.NDArray[Any]  # of each row, in values
+    targets: npt.NDArray[np.float64]
+    people: npt.NDArray[np.int64] | None
+
+
+def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Parts:
+    """Read all rows; see `tulle.tables.read_table`."""
+    for given, option, why in (
+        (wanted.target, "--target", "the target stands first in every line"),
+        (wanted.ignore, "--ignore", "columns have no names"),
+        (
+            None if wanted.groups == "qid" else wanted.groups,
+            "--groups",
+            "people are read from qid: alone (--groups qid)",
+        ),
+    ):
+        if given:
+            raise source.refusal(f"leave {option} {shown(given)} out: in svmlight files {why}")
+    n_features = wanted.n_features
+    if n_features is None and wanted.features is not None:
+        n_features = len(wanted.features)
+    first = 0 if wanted.zero_based else 1
+    largest = n_features - 1 + first if n_features else _LARGEST_INDEX
+    values, indices = Growing(source, np.float64), Growing(source, np.int32)
+    ends, targets, people = Growing(source, np.int64), Growing(source, np.float64), Growing(source, np.int64)
+    used = n_entries = n_rows = 0
+    for line, text in whole_lines(source, _without_mark(source.blocks()), b"\n"):
+        block = _parsed(text, people=wanted.groups is not None)
+        if block is None or (len(block.indices) and (block.indices.min() < first or block.indices.max() > largest)):
+            _explain(source, line, text, (first, largest), n_features, people=wanted.groups is not None)
+        if len(block.indices):
+            used = max(used, int(block.indices.max()) - first + 1)
+        values.append(block.values)
+        indices.append(block.indices - first)
+        ends.append(block.ends + n_entries)
+        targets.append(block.targets)
+        if block.people is not None:
+            people.append(block.people)
+        n_entries, n_rows = n_entries + len(block.values), n_rows + len(block.targets)
+        progress.at(source.share)
+    if not n_rows:
+        raise source.refusal("no rows, only blank lines and comments; write the file again")
+    d = n_features or used
+    if not d:
+        raise source.refusal("no row has a feature (index:value), so their number is unknown; pass --n-features")
+    # What is fitted has a weight for each.
+    check_fits(source, 8 * d, "pass --n-features, or correct the largest index")
+    indptr = np.concatenate([[0], ends.finished()])
+    if n_entries <= _LARGEST_INDEX:
+        indptr = indptr.astype(np.int32)
+    X = sp.csr_array((values.finished(), indices.finished(), indptr), shape=(n_rows, d))
+    return Parts(X, targets.finished(), None, None if wanted.groups is None else people.finished())
+
+
+def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes without a byte-order mark."""
+    yield next(blocks, b"").removeprefix(codecs.BOM_UTF8)
+    yield from blocks
+
+
+def _parsed(text: bytes, *, people: bool) -> _Block | None:
+    """The rows of a block, or None where it is not well-formed or has numbers that are not finite."""
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        # zero_based=True takes indices as they are: nothing is guessed.
+        X, y, *ids = load_svmlight_file(io.BytesIO(text), zero_based=True, query_id=people)
+    except (ValueError, OverflowError, TypeError):
+        return None
+    if not (np.isfinite(X.data).all() and np.isfinite(y).all()) or (people and len(ids[0]) != len(y)):
+        return None
+    return _Block(X.data, X.indices, X.indptr[1:].astype(np.int64), y, ids[0] if people else None)
+
+
+def _explain(
+    source: Source, first_line: int, text: bytes, allowed: tuple[int, int], n_features: int | None, *, people: bool
+) -> NoReturn:
+    """Name the first token of the block that is wrong."""
+    for line, content in enumerate(text.split(b"\n"), first_line):
+        tokens = content.partition(b"#")[0].decode("utf-8", "backslashreplace").split()
+        reason = _why_not_row(tokens, *allowed, n_features, people=people) if tokens else None
+        if reason:
+            raise source.refusal(reason, line=line)
+    raise source.refusal("a row here cannot be read; its form is: target index:value index:value …", line=first_line)
+
+
+def _why_not_row(tokens: list[str], first: int, largest: int, n_features: int | None, *, people: bool) -> str | None:
+    target, *entries = tokens
+    if not is_number(target):
+        return f"the target {shown(target)} is not a number; write classes as numbers, or use CSV for words"
+    if not math.isfinite(float(target)):
+        return missing_target(target) if math.isnan(float(target)) else infinite_target(target)
+    if entries and entries[0].startswith("qid"):
+        person = entries.pop(0)
+        if not _is_integer(person.partition(":")[2]):
+            return f"{shown(person)} is no qid; write qid: and a whole number"
+    elif people:
+        return "no qid: after the target, where --groups qid asks for one; write the person's number there"
+    before = first - 1
+    for entry in entries:
+        index, colon, value = entry.partition(":")
+        if not colon or not _is_integer(index):
+            return (
+                f"{shown(entry)} is not of the form index:value; check that this is an svmlight file, or pass --format"
+            )
+        if int(index) < first:
+            return f"index {index}: {_ONE_BASED if first else 'indices are at least 0'}"
+        if int(index) > largest:
+            limit = f"--n-features is {n_features:,}" if n_features else f"the largest allowed is {largest:,}"
+            return f"index {index}, where {limit}; correct the index, or pass the right --n-features"
+        if int(index) <= before:
+            return f"index {index} follows {before}; sort the indices of a row and write each once"
+        before = int(index)
+        if not is_number(value):
+            return f"{shown(entry)}: {shown(value)} is not a number; encode it as one"
+        if math.isnan(float(value)):
+            return (
+                f"{shown(entry)} has no value; filling it by what other rows hold would be a release, so leave the "
+                "entry out (it is then 0) or write a constant that you choose without looking"
+            )
+        if math.isinf(float(value)):
+            return f"feature {index}: {infinite_value(value, None)}"
+    return None
+
+
+def _is_integer(text: str) -> bool:
+    return text.isascii() and text.lstrip("+-").isdigit()
