@@ -446,3 +446,15 @@ def test_selection_noise_recovers_the_weights_of_figure_1(
             model.fit(X, y)
         errors.append(np.linalg.norm(model.coef_ - weights) / np.linalg.norm(weights))
     assert np.mean(errors) <= largest_error
+
+
+def test_without_privacy_declared_bounds_do_not_slow_the_fit() -> None:
+    """On many dense features the constant column must not dwarf all others: it did, and steps were far too short."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(0, 0.1, (800, 2_500))
+    y = X[:, :6] @ np.array([4.0, -4, 4, -4, 4, -4]) + 0.1 * rng.standard_normal(800) > 0.2
+    scores = [
+        SparseClassifier(None, n_nonzero=6, bounds=bounds).fit(X, y).score(X, y)
+        for bounds in (None, Bounds(row_linf=1.0))
+    ]
+    assert scores[1] > scores[0] - 0.005

@@ -66,7 +66,8 @@ def intercept_entry(public: PublicFacts, step: float | None) -> float:
         return 0.0
     largest = public.row_l2 / 4 if public.row_l2 < math.inf else 1.0
     if step is None:
-        return largest
+        # Without privacy the entry costs nothing; but a column far larger than all others would shorten every step.
+        return min(largest, public.row_linf)
     return min(largest, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
 
 
