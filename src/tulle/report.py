@@ -129,7 +129,24 @@ class PrivacyReport:
         )
         for name in ("assumptions", "who_saw_what"):
             plain[name] = tuple(str(text) for text in plain[name])
-        return cls(**plain)
+        report = cls(**plain)
+        report._check()
+        return report
+
+    def _check(self) -> None:
+        """Raise where a figure is none that a fit can have: a file may say anything."""
+        figures = [(self.epsilon, self.delta, self.floating_point_slack)]
+        figures += [] if self.asked is None else [(*self.asked, 0.0)]
+        for epsilon, delta, slack in figures:
+            if not (epsilon >= 0 and 0 <= delta < 1 and slack >= 0):
+                raise ValueError(f"no promise is (epsilon, delta) = ({epsilon}, {delta})")
+        if any(
+            line.count < 0 or not line.noise_per_sensitivity >= 0 or not line.epsilon_alone >= 0 for line in self.bill
+        ):
+            raise ValueError("a line of the bill has a figure that none can have")
+        words = (self.method, self.calibration, self.accountant, self.unit)
+        if not all(isinstance(text, str) for text in words) or not isinstance(self.seeded, bool):
+            raise ValueError("a report's words are not text")
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON. Infinite figures are written as the string "inf"."""
