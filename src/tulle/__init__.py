@@ -13,18 +13,25 @@ __version__ = "0.1.0"
 __all__ = [
     "Bounds",
     "Budget",
+    "FileLedger",
     "Ledger",
     "PrivateSearch",
     "SparseClassifier",
     "SparseRegressor",
     "__version__",
+    "check_pipeline",
+    "load",
     "private_score",
+    "save",
 ]
 
 if TYPE_CHECKING:
     from tulle.bounds import Bounds
     from tulle.estimators import SparseClassifier, SparseRegressor
+    from tulle.ledger_file import FileLedger
+    from tulle.pipelines import check_pipeline
     from tulle.privacy import Budget, Ledger
+    from tulle.saving import load, save
     from tulle.scores import private_score
     from tulle.tuning import PrivateSearch
 
@@ -32,11 +39,15 @@ if TYPE_CHECKING:
 _ROOMS = {
     "Bounds": "tulle.bounds",
     "Budget": "tulle.privacy",
+    "FileLedger": "tulle.ledger_file",
     "Ledger": "tulle.privacy",
     "PrivateSearch": "tulle.tuning",
     "SparseClassifier": "tulle.estimators",
     "SparseRegressor": "tulle.estimators",
+    "check_pipeline": "tulle.pipelines",
+    "load": "tulle.saving",
     "private_score": "tulle.scores",
+    "save": "tulle.saving",
 }
 
 

@@ -24,6 +24,7 @@ from tulle.events import FloatArray
 from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
+from tulle.pipelines import Protects, warn_of_peeks
 from tulle.privacy import Budget, PrivacyReport, PrivacyWarning
 from tulle.public_features import check_not_private
 from tulle.rows import Rows
@@ -120,6 +121,7 @@ class LinearModel(BaseEstimator):
     intercept_: Any
     bounds: Bounds | None
     privacy_: PrivacyReport
+    _protects: Protects = "rows"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -199,6 +201,44 @@ class LinearModel(BaseEstimator):
         rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
         return np.vstack([block.margins(weights, 1.0) for block in rows.blocks])
 
+    def named_weights(self, names: Any = None, *, of: Any = None) -> list[tuple[str, float]]:
+        """The non-zero weights with the names of their features, by falling magnitude.
+
+        A function of what the fit released, names apart: naming costs nothing.
+
+        Parameters
+        ----------
+        names : sequence of str of length d, or None, default=None
+            The names of all features, such as ``vectorizer.get_feature_names_out()``. Public, or they are a release of
+            their own. None: those of the table that the model was fitted to, or "x0", "x1", ...
+        of : class label or None, default=None
+            The class that positive weights speak for. None: the second of two classes; of more classes one must be
+            said. Regressors have none.
+
+        Returns
+        -------
+        list of (str, float)
+        """
+        check_is_fitted(self)
+        weights = self._weights_of(self.coef_.toarray() if sp.issparse(self.coef_) else np.asarray(self.coef_), of)
+        if names is None:
+            names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{feature}" for feature in range(len(weights))]
+        if isinstance(names, str) or len(names) != len(weights):
+            given = repr(names) if isinstance(names, str) else f"{len(names):,} names"
+            raise ValueError(f"names must hold one name for each of the model's {len(weights):,} features, got {given}")
+        support = np.flatnonzero(weights)
+        # Stable: features of equal weight keep their order.
+        ordered = support[np.argsort(-np.abs(weights[support]), kind="stable")]
+        return [(str(names[feature]), float(weights[feature])) for feature in ordered]
+
+    def _weights_of(self, coef: FloatArray, of: Any) -> FloatArray:
+        """The weights of all features, for a class where there are classes; shape (features,)."""
+        if of is not None:
+            raise ValueError(f"{type(self).__name__} has no classes, and of={of!r} names one; leave it out")
+        return coef.ravel()
+
     def sparsify(self) -> Any:
         """Hold `coef_` as a sparse array (2-dimensional for classifiers, 1-dimensional for regressors).
 
@@ -252,6 +292,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.verbose = verbose
 
     def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
+        warn_of_peeks(self)
         request = self._request(loss, X.shape[0])
         plans = possible_plans(request, X.shape)
         progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
@@ -304,6 +345,16 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         return weights[:-1].T.copy(), weights[-1].copy()
+
+    def _weights_of(self, coef: FloatArray, of: Any) -> FloatArray:
+        classes = self.classes_.tolist()
+        if of is None and len(classes) > 2:
+            raise ValueError(f"the model has {len(classes)} classes; say of which with of=..., one of {classes}")
+        if of is not None and of not in classes:
+            raise ValueError(f"of={of!r} is none of the model's classes {classes}")
+        if len(classes) == 2:
+            return coef[0] if of is None or of == classes[1] else -coef[0]
+        return coef[classes.index(of)]
 
     def decision_function(self, X: Any) -> FloatArray:
         """The margin of each row: of shape (n,) for two classes, else (n, classes)."""

@@ -33,6 +33,7 @@ from tulle.events import NoisePerSensitivity as Noise
 from tulle.fitting import FitRequest, possible_plans, run_fit, warn_beforehand
 from tulle.losses import Loss
 from tulle.mechanisms import Gaussian
+from tulle.pipelines import warn_of_peeks
 from tulle.privacy import (
     BillLine,
     Budget,
@@ -198,6 +199,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         -------
         self
         """
+        warn_of_peeks(self)
         search, metric, label = self._settings()
         seed = seed_of(self.random_state)
         template = self._template()

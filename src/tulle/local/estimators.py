@@ -24,6 +24,7 @@ from tulle.local.protocols import Protocol
 from tulle.local.responses import RESPONSES, Response, resolve_response
 from tulle.local.server import Server
 from tulle.local.simulation import Population, simulate
+from tulle.pipelines import warn_of_peeks
 from tulle.privacy import Budget, PrivacyReport, PrivacyWarning
 from tulle.randomness import keyed_generator
 
@@ -49,6 +50,7 @@ class LocalModel(LinearModel):
         self, protocol: Protocol, X: Any, y: FloatArray, responses: Mapping[str, Response] = RESPONSES
     ) -> Server:
         """Ask everyone; sets `privacy_`, `expected_`, `n_answers_` and `n_iter_`."""
+        warn_of_peeks(self)
         expected = expectation(protocol, X.shape[0])
         if expected.hopeless or X.shape[0] < expected.floor:
             warnings.warn(

@@ -45,6 +45,7 @@ class _LabelPrivate(LocalModel):
     n_iter: int
     step: float | None
     refit: bool
+    _protects = "labels"  # features are public here, and steps of a pipeline may learn from them
 
     def _check_solver(self) -> None:
         if self.solver not in get_args(Solver):
