@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, asdict, fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tulle.report import BillLine, PrivacyReport, rounded_up
+from tulle.report import About, BillLine, PrivacyReport, rounded_up
 
 REPORT = PrivacyReport(
     epsilon=0.99999,
@@ -90,7 +91,7 @@ class TestText:
     @given(st.floats(1e-6, 600))
     def test_the_printed_odds_are_never_below_the_proved_ones(self, epsilon: float) -> None:
         text = unwrapped(str(replace(REPORT, epsilon=epsilon, asked=(1000.0, 1e-6))))
-        printed = re.search(r"odds on any statement about that unit by (\S+),", text)
+        printed = re.search(r"by a factor of at most (\S+),", text)
         assert printed is not None
         assert math.exp(epsilon) <= float(printed[1]) <= math.exp(epsilon) * (1 + 1.01e-3)
 
@@ -138,3 +139,116 @@ class TestJson:
 
     def test_a_dict_holds_plain_values(self) -> None:
         assert REPORT.to_dict()["bill"][1]["count"] == 12
+
+
+ODD = replace(
+    REPORT,
+    epsilon=math.inf,
+    delta=0.0,
+    asked=None,
+    bill=(replace(REPORT.bill[0], epsilon_alone=math.inf),),
+    seeded=False,
+)
+
+
+class TestFromDict:
+    """A report that was written down is read again, or refused."""
+
+    @pytest.mark.parametrize("report", [REPORT, ODD], ids=["ordinary", "nothing promised"])
+    def test_gives_back_what_to_dict_and_to_json_gave(self, report: PrivacyReport) -> None:
+        """Equal in every field and in type, so that it prints the same; infinities of the JSON are numbers again."""
+        for values in (report.to_dict(), json.loads(report.to_json())):
+            again = PrivacyReport.from_dict(values)
+            assert again == report
+            assert str(again) == str(report)
+            assert repr(again) == repr(report)
+            assert again.to_json() == report.to_json()
+
+    def test_leaves_the_values_as_they_were(self) -> None:
+        """The caller's dictionary is read, not changed."""
+        values = json.loads(REPORT.to_json())
+        before = json.dumps(values)
+        PrivacyReport.from_dict(values)
+        assert json.dumps(values) == before
+
+    @pytest.mark.parametrize("name", [field.name for field in fields(PrivacyReport)])
+    def test_refuses_a_report_with_a_part_missing(self, name: str) -> None:
+        """Nothing of a promise has a default."""
+        values = REPORT.to_dict()
+        del values[name]
+        with pytest.raises((KeyError, TypeError), match=name):
+            PrivacyReport.from_dict(values)
+
+    @pytest.mark.parametrize("name", [field.name for field in fields(BillLine)])
+    def test_refuses_a_bill_with_a_part_missing(self, name: str) -> None:
+        """Nor has a line of the bill."""
+        values = REPORT.to_dict()
+        del values["bill"][0][name]
+        with pytest.raises(KeyError, match=name):
+            PrivacyReport.from_dict(values)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"rows": []},
+            {"epsilon": "small"},
+            {"epsilon": None},
+            {"asked": 1.0},
+            {"asked": ["a", "b"]},
+            {"bill": 3},
+            {"bill": ["line"]},
+            {"assumptions": None},
+        ],
+        ids=str,
+    )
+    def test_refuses_what_is_no_report(self, changes: dict[str, Any]) -> None:
+        """Unknown parts, words for figures, figures for lists."""
+        with pytest.raises((TypeError, ValueError)):
+            PrivacyReport.from_dict(REPORT.to_dict() | changes)
+
+
+class TestAbout:
+    """Who asked: words of people, kept apart from what was proved."""
+
+    def test_nothing_need_be_said(self) -> None:
+        """All parts are empty words unless they are given."""
+        assert set(asdict(About()).values()) == {""}
+
+    def test_cannot_be_changed_afterwards(self) -> None:
+        """A report is signed with what it says."""
+        with pytest.raises(FrozenInstanceError):
+            About().title = "another"  # type: ignore[misc]
+
+    def test_holds_words_alone(self) -> None:
+        """What it keeps can be written into any JSON and read again."""
+        about = About("a", "b", "c", "2026-11-16T04:35:00+00:00", "d", "e")
+        assert About(**json.loads(json.dumps(asdict(about)))) == about
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": "nan"},
+        {"epsilon": -1.0},
+        {"delta": 1.0},
+        {"delta": "nan"},
+        {"floating_point_slack": -1e-9},
+        {"asked": [1.0]},
+        {"asked": [-1.0, 1e-6]},
+        {"seeded": "no"},
+        {"method": 3},
+        {"bill": [{**REPORT.to_dict()["bill"][0], "count": -1}]},
+        {"bill": [{**REPORT.to_dict()["bill"][0], "epsilon_alone": "nan"}]},
+    ],
+    ids=str,
+)
+def test_a_report_that_no_fit_can_have_made_is_refused(wrong: dict[str, Any]) -> None:
+    """A forged file could else say "ε = nan", or a promise below zero."""
+    assert PrivacyReport.from_dict(REPORT.to_dict()) == REPORT
+    with pytest.raises((ValueError, TypeError)):
+        PrivacyReport.from_dict({**REPORT.to_dict(), **wrong})
+
+
+def test_a_promise_beyond_all_odds_is_not_cut_off() -> None:
+    """e^1000 is no float; the factor must not be printed as that of 700."""
+    assert "by a factor of at most e^1000," in unwrapped(str(replace(REPORT, epsilon=1000.0, asked=(1000.0, 1e-6))))

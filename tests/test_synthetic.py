@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zipfile
@@ -17,6 +16,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle.archive import ArchiveError, read_archive, write_archive
 from tulle.methods import KnowledgeTransfer
 from tulle.privacy import PrivacyWarning
 from tulle.public_features import UniformFeatures
@@ -232,11 +232,11 @@ def test_a_report_with_nothing_asked_and_infinite_parts_survives(tmp_path: Path,
     assert SyntheticData.load(tmp_path / "odd.npz").privacy == odd.privacy
 
 
-def rewritten(path: Path, **changes: Any) -> None:
-    """The file with some arrays changed, or left out (None)."""
-    with np.load(path, allow_pickle=True) as file:
-        arrays = {name: file[name] for name in file.files} | changes
-    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+def rewritten(path: Path, header: dict[str, Any] | None = None, **changes: Any) -> None:
+    """The file with some arrays changed, or left out (None), by somebody who puts the checksums right."""
+    written, arrays = read_archive(path, "tulle synthetic data", 1)
+    arrays = {name: array for name, array in (arrays | changes).items() if array is not None}
+    write_archive(path, "tulle synthetic data", 1, written if header is None else header, arrays)
 
 
 def broken_in(way: str, path: Path) -> None:
@@ -260,18 +260,26 @@ def broken_in(way: str, path: Path) -> None:
     elif way == "zip":
         with zipfile.ZipFile(path, "w") as file:
             file.writestr("notes.txt", "hello")
-    elif way == "format":
-        rewritten(path, header=np.array(json.dumps({"format": "tulle synthetic data 99", "privacy": {}})))
+    elif way == "a model":
+        write_archive(path, "tulle model", 1, {}, {})
+    elif way == "newer":
+        write_archive(path, "tulle synthetic data", 99, {}, {})
     elif way == "header":
-        rewritten(path, header=np.array("{"))
+        np.savez(path, header=np.array("{"))
+    elif way == "changed":
+        with np.load(path) as file:
+            np.savez(path, **{name: file[name] for name in file.files} | {"y": np.zeros(40)})
+    elif way == "pickle":
+        with np.load(path) as file:
+            np.savez(path, **{name: file[name] for name in file.files} | {"y": np.array([{}] * 40, dtype=object)})
     elif way == "report":
-        rewritten(path, header=np.array(json.dumps({"format": "tulle synthetic data 1", "privacy": {"epsilon": "1"}})))
+        rewritten(path, {"privacy": {"epsilon": "1"}})
+    elif way == "no report":
+        rewritten(path, {})
     elif way == "missing":
         rewritten(path, y=None)
     elif way == "no rows":
         rewritten(path, X=None)
-    elif way == "pickle":
-        rewritten(path, y=np.array([{"a": 1}] * 40, dtype=object))
     elif way == "lengths":
         rewritten(path, y=np.ones(3))
     elif way == "columns":
@@ -285,16 +293,24 @@ def broken_in(way: str, path: Path) -> None:
         )
 
 
-WAYS = "truncated corrupt empty text one_array foreign zip format header report missing no_rows pickle lengths columns"
+NO_ARCHIVE = "is no tulle synthetic data file"
+NO_DATA = "is not a data set that tulle saved"
+WAYS = {
+    **dict.fromkeys(("truncated", "corrupt", "empty", "text", "one array", "foreign", "zip"), NO_ARCHIVE),
+    **dict.fromkeys(("a model", "header", "pickle"), NO_ARCHIVE),
+    "newer": "is a tulle synthetic data of version 99, and this tulle reads up to version 1; upgrade tulle",
+    "changed": "was changed after it was written",
+    **dict.fromkeys(("report", "no report", "missing", "no rows", "lengths", "columns"), NO_DATA),
+}
 
 
-@pytest.mark.parametrize("way", WAYS.split())
+@pytest.mark.parametrize("way", WAYS)
 def test_files_that_are_not_such_data_are_refused(tmp_path: Path, data: SyntheticData, way: str) -> None:
-    """One kind of error, which names the file; no pickle is ever opened."""
+    """One kind of error, which names the file; no pickle is ever opened. Checksums alone do not make a data set."""
     path = tmp_path / "answers.npz"
     data.save(path)
-    broken_in(way.replace("_", " "), path)
-    with pytest.raises(ValueError, match=re.escape(f"{path} is not a data set that tulle saved")):
+    broken_in(way, path)
+    with pytest.raises(ArchiveError, match=re.escape(f"{path} {WAYS[way]}")):
         SyntheticData.load(path)
 
 

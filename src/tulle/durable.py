@@ -21,6 +21,9 @@ def write_durably(path: str | os.PathLike[str], content: bytes, mode: int = 0o66
         Permissions of the new file, less the user's umask.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        # Replacing a device or a pipe would take it from everybody.
+        raise OSError(22, "is not a file; name one", str(target))
     # A name of its own for each process and moment: two writers never share a half-written file.
     partial = target.with_name(f".{target.name}.{os.getpid()}-{time.monotonic_ns()}.partial")
     try:

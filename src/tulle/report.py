@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from decimal import ROUND_UP, Context
 from typing import Any
 
 _WIDTH = 100
@@ -177,14 +178,15 @@ class PrivacyReport:
         asked = f"ε = {self.asked[0]:g}, δ = {self.asked[1]:g} was asked for; "
         if math.isinf(self.epsilon):
             return asked + "nothing is proved for the noise that was drawn."
-        proved = f"ε = {rounded_up(self.epsilon)}, δ = {self.delta:g} is proved for the noise that was drawn."
+        proved = f"ε = {rounded_up(self.epsilon)}, δ = {rounded_up(self.delta)} is proved for the noise that was drawn."
         if self.epsilon > self.asked[0] * (1 + 1e-9):
             proved += " That is MORE than was asked for: the published noise is too small for its claim."
-        odds = rounded_up(math.exp(min(self.epsilon, 700)), 4)
+        odds = rounded_up(math.exp(self.epsilon), 4) if self.epsilon <= 700 else f"e^{rounded_up(self.epsilon)}"
+        # Of somebody who does not know the others, a model of all of them may teach more: about people in general.
         return (
-            f"{asked}{proved} Compared with a model fitted after one unit's data was replaced, whoever sees the model "
-            f"can at most multiply their odds on any statement about that unit by {odds}, except with probability of "
-            "the order of δ."
+            f"{asked}{proved} Whoever sees the model, even knowing everybody else's data, can change the odds that "
+            f"they give to any statement about one unit by a factor of at most {odds}, except with probability of the "
+            "order of δ."
         )
 
     def _table(self) -> list[str]:
@@ -211,12 +213,12 @@ def rounded_up(value: float, digits: int = 5) -> str:
     """A few significant digits, never below the value: a printed promise must not be smaller than the proof."""
     if value == 0 or math.isinf(value):
         return f"{value:g}"
-    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    for steps in (math.floor(value / step), math.floor(value / step) + 1, math.floor(value / step) + 2):
-        text = f"{steps * step:.{digits}g}"
-        if float(text) >= value:
-            return text
-    raise AssertionError(f"{value} cannot be printed")
+    text = f"{value:.{digits}g}"
+    if float(text) >= value:
+        return text
+    # No float in between: what is above the value in decimal digits is not below it as a float.
+    up = Context(prec=digits, rounding=ROUND_UP).create_decimal_from_float(value)
+    return f"{float(up):.{digits}g}"
 
 
 def finite(value: Any) -> Any:

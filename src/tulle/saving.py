@@ -80,8 +80,8 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     kind = type(model).__name__
     if _MODELS.get(kind) != type(model).__module__:
         raise TypeError(
-            f"only models of tulle can be saved, got {model!r}; save the last step of a pipeline, or best_estimator_ "
-            "of a search"
+            f"only models of tulle can be saved, not a {kind}; save the last step of a pipeline, or best_estimator_ of "
+            "a search"
         )
     check_is_fitted(model)
     arrays: Arrays = {}
@@ -232,8 +232,6 @@ def _packed(name: str, value: Any) -> Any:
         return None  # the seed is what the promise rests on
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"number": str(value)}
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Bounds):
@@ -257,8 +255,6 @@ def _packed_all(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _unpacked(name: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    if "number" in value:
-        return float(value["number"])
     if name == "bounds":
         return Bounds(**value["bounds"])
     settings = {key: _unpacked(key, item) for key, item in value["settings"].items()}

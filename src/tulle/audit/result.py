@@ -67,8 +67,9 @@ class AuditResult:
     def __str__(self) -> str:
         claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
         verdict = "" if self.claimed is None else ": THE CLAIM IS FALSE" if self.refuted else ": no violation was found"
+        least = math.floor(1000 * self.epsilon) / 1000  # a lower bound is rounded down
         rows = (
-            ("audited", f"ε >= {self.epsilon:.3f} at δ = {self.delta:g}, confidence {self.confidence:g}"),
+            ("audited", f"ε >= {least:.3f} at δ = {self.delta:g}, confidence {self.confidence:g}"),
             ("verdict", claim + verdict),
             ("attack", self.attack),
             ("worlds", self.pair),

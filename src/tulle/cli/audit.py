@@ -1,0 +1,221 @@
+"""Attack a method, a saved model's settings or your own function, and say what it gives away at least.
+
+  tulle audit --method screen_refine --epsilon 1 --delta 1e-5 --runs 5000
+  tulle audit models/readmission -o audit.json          # its settings, on data made for the audit; then: tulle report
+  tulle audit my_fit.py:fit --claimed 1 --delta 1e-5    # fit(X, y, rng) -> everything that it would publish
+
+No private rows are read: the audit makes neighbouring data sets from the bounds. The exit code is 1 where the claim is
+refuted. An audit that finds nothing proves nothing but that this attack, with this many runs, found no leak. A file
+with a function may also hold neighbours() -> ((X, y), (X, y)) to say on which two data sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tulle.cli.data import add_model_arguments, estimator_class, model_settings
+from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError, output_file
+
+if TYPE_CHECKING:
+    from tulle.audit import AuditResult
+
+# What a saved model knows itself.
+_SETTINGS = ("epsilon", "delta", "row_l2", "row_linf", "label_bound", "task", "n_nonzero", "loss")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", nargs="?", metavar="SUBJECT", help="a model's folder or file, or FILE.py:FUNCTION")
+    parser.add_argument("--method", metavar="NAME", help="audit this method, with the settings given here")
+    parser.add_argument("--epsilon", type=float, metavar="E", help="with --method: the budget, default 1")
+    parser.add_argument("--delta", type=float, metavar="D", help="default 1e-5")
+    parser.add_argument("--claimed", type=float, metavar="E", help="the epsilon to refute; default: the budget")
+    parser.add_argument(
+        "--calibration", choices=("rigorous", "published"), default="rigorous", help="published: the paper's noise"
+    )
+    add_model_arguments(parser)
+    running = parser.add_argument_group("the audit")
+    running.add_argument("--runs", type=int, default=2_000, metavar="N", help="fits in each world (default 2,000)")
+    running.add_argument("--rows", type=int, default=6, metavar="N", help="rows of the data sets made (default 6)")
+    running.add_argument("--features", type=int, default=2, metavar="D", help="their features (default 2)")
+    running.add_argument("--confidence", type=float, default=0.95, metavar="P", help="of the verdict (default 0.95)")
+    running.add_argument("--seed", type=int, metavar="N", help="to repeat an audit")
+    running.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
+    running.add_argument("--seconds", type=float, metavar="T", help="stop after this time with the runs that are there")
+    running.add_argument("--resume", metavar="FOLDER", help="keep finished runs here and go on from them")
+    running.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON, for tulle report --audit")
+    running.add_argument("--plot", metavar="FILE", help="draw the attack (needs matplotlib)")
+
+
+def run(arguments: argparse.Namespace) -> Outcome:
+    if (arguments.subject is None) == (arguments.method is None):
+        raise UserError("name what to audit: --method NAME, a saved model, or FILE.py:FUNCTION")
+    # Before the runs: an audit can take hours.
+    for option, allowed, sound in (
+        ("runs", ">= 16", arguments.runs >= 16),
+        ("rows", ">= 3: one that changes and two others", arguments.rows >= 3),
+        ("features", ">= 1", arguments.features >= 1),
+        ("jobs", "a number of processes, or -1 for all cores", arguments.jobs != 0),
+        ("confidence", "strictly between 0 and 1", 0 < arguments.confidence < 1),
+        ("claimed", "a finite number >= 0", arguments.claimed is None or 0 <= arguments.claimed < math.inf),
+    ):
+        if not sound:
+            raise UserError(f"--{option} must be {allowed}, got {getattr(arguments, option)}")
+    for name in (arguments.output, arguments.plot):
+        if name is not None:
+            output_file(name, arguments.subject)
+    if arguments.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise UserError("--plot needs matplotlib; install it, or leave --plot out")
+    if arguments.method is not None:
+        result = _audit_settings(_settings(arguments), arguments)
+    elif ".py:" in arguments.subject:
+        result = _audit_file(arguments)
+    else:
+        result = _audit_settings(_saved(arguments), arguments)
+    if arguments.output is not None:
+        from tulle.durable import write_durably
+
+        write_durably(arguments.output, result.to_json().encode())
+    if arguments.plot is not None:
+        result.plot(arguments.plot)
+    return Outcome(str(result), result.to_dict(), BAD_NEWS if result.refuted else DONE)
+
+
+def _schedule(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "runs": arguments.runs,
+        "confidence": arguments.confidence,
+        "seed": arguments.seed,
+        "n_jobs": arguments.jobs,
+        "seconds": arguments.seconds,
+        "folder": arguments.resume,
+        "verbose": 0 if arguments.quiet or arguments.json else 1,
+    }
+
+
+def _settings(arguments: argparse.Namespace) -> Any:
+    """An unfitted model of the method and settings on the command line."""
+    settings = model_settings(arguments)
+    bounds = settings["bounds"]
+    if bounds.missing(("row_l2", "label")):
+        from dataclasses import replace
+
+        # Neighbours are made from the bounds; a method is as private at one as at another.
+        known = {} if not bounds.missing(("row_l2",)) else {"row_l2": 1.0}
+        settings["bounds"] = replace(bounds, label=bounds.label or 1.0, **known)
+    return estimator_class(arguments.task or "classification")(
+        1.0 if arguments.epsilon is None else arguments.epsilon,
+        1e-5 if arguments.delta is None else arguments.delta,
+        method=arguments.method,
+        calibration=arguments.calibration,
+        **settings,
+    )
+
+
+def _saved(arguments: argparse.Namespace) -> Any:
+    """An unfitted model with a saved one's settings."""
+    for option in _SETTINGS:
+        if getattr(arguments, option) is not None:
+            raise UserError(
+                f"a saved model is audited with its own settings: leave out --{option.replace('_', '-')}, or audit a "
+                "method with --method"
+            )
+    from sklearn.base import clone
+
+    from tulle.cli.predict import model_path
+    from tulle.saving import load
+
+    saved = load(model_path(arguments.subject))
+    if not hasattr(saved, "_request"):
+        raise UserError(
+            f"{arguments.subject} is a {type(saved).__name__}, where each user randomises by themselves; audit its "
+            "channel with tulle.audit.audit_channel"
+        )
+    if saved.privacy_.asked is None:
+        raise UserError(f"{arguments.subject} was fitted without privacy and promises nothing that could be audited")
+    model = clone(saved)
+    return model.set_params(n_nonzero=None, delta=saved.privacy_.delta, verbose=0)
+
+
+def _audit_settings(model: Any, arguments: argparse.Namespace) -> AuditResult:
+    from tulle.audit import audit_model
+
+    return audit_model(
+        model,
+        n_rows=arguments.rows,
+        n_features=arguments.features,
+        claimed=arguments.claimed,
+        pilot_runs=min(1_000, max(100, arguments.runs // 10)),
+        **_schedule(arguments),
+    )
+
+
+def _audit_file(arguments: argparse.Namespace) -> AuditResult:
+    from tulle.audit import audit_function
+
+    name, _, function = arguments.subject.rpartition(":")
+    path = Path(name)
+    if not path.exists():
+        raise UserError(f"{path} does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise UserError(f"{path} has no function {function!r}; write fit(X, y, rng) that returns what it would publish")
+    if arguments.epsilon is not None:
+        raise UserError("a function has no budget that could be set: leave out --epsilon; --claimed is what it claims")
+    fit = _Theirs(found)
+    delta = 1e-5 if arguments.delta is None else arguments.delta
+    common: dict[str, Any] = {"delta": delta, "claimed": arguments.claimed}
+    if hasattr(module, "neighbours"):
+        try:
+            first, second = ((X, y) for X, y in module.neighbours())
+        except Exception as error:
+            raise UserError(f"neighbours() must return ((X, y), (X, y)): {type(error).__name__}: {error}") from error
+        return audit_function(fit, first, second, **common, **_schedule(arguments))
+    worlds = _worst_pairs(arguments)
+    # A short pilot on each pair tells which one to spend the runs on; its runs are not counted.
+    pilot = _schedule(arguments) | {"runs": max(100, arguments.runs // 10), "folder": None, "verbose": 0}
+    found = [audit_function(fit, first, second, **common, **pilot).epsilon for first, second in worlds]
+    first, second = worlds[found.index(max(found))]
+    return audit_function(fit, first, second, **common, **_schedule(arguments))
+
+
+class _Theirs:
+    """A user's function whose failures are told as the user's."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self.__name__ = self.__qualname__ = getattr(function, "__name__", type(function).__name__)
+        self.__module__ = getattr(function, "__module__", "")
+        self.__code__ = getattr(function, "__code__", None)  # by which a resumed audit knows the function again
+
+    def __call__(self, X: Any, y: Any, rng: Any) -> Any:
+        import numpy as np
+
+        try:
+            return np.asarray(self._function(X, y, rng), dtype=float)
+        except Exception as error:
+            raise UserError(
+                f"{self.__name__}(X, y, rng) must return numbers, and failed: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _worst_pairs(arguments: argparse.Namespace) -> list[Any]:
+    from tulle.audit import worst_case_pairs
+    from tulle.cli.data import bounds_of
+    from tulle.losses import resolve_loss
+
+    task = arguments.task or "regression"
+    loss = resolve_loss("logistic" if task == "classification" else "squared", task)
+    pairs = worst_case_pairs(loss, bounds_of(arguments).known(arguments.features), arguments.rows, arguments.features)
+    return [(pair.world(0), pair.world(1)) for pair in pairs]

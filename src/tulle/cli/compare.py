@@ -1,0 +1,81 @@
+"""Compare methods and budgets on one data set: test errors, with the fit without privacy and the null model.
+
+Nothing of it is for release: scores are computed on the rows themselves. A comparison that was stopped goes on when
+the same command is given again; more methods, budgets or trials in the same folder run only what is new.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from tulle.cli.data import add_data_arguments, add_model_arguments, model_settings, read_data, task_of
+from tulle.cli.outcome import BAD_NEWS, DONE, Outcome
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data_arguments(parser)
+    add_model_arguments(parser)
+    group = parser.add_argument_group("what is compared")
+    group.add_argument("--test", metavar="FILE", help="rows to test on (default: a random share, new in each trial)")
+    group.add_argument("--test-share", type=float, default=0.3, metavar="P", help="that share (default 0.3)")
+    group.add_argument("--methods", type=names, metavar="A,B,...", help="default: all that can fit such a model")
+    group.add_argument(
+        "--epsilons", type=numbers, metavar="E,E,...", help="privacy losses to compare (default 0.5,1,2,4,8)"
+    )
+    group.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 training rows))")
+    group.add_argument("--trials", type=int, default=5, metavar="N", help="splits and noises per figure (default 5)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="splits and noise derive from it (default 0)")
+    add_run_arguments(parser)
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where results are kept")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """How cells are run."""
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--restart", action="store_true", help="throw away what the folder holds")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Words with commas between them."""
+    return tuple(word.strip() for word in text.split(","))
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(float(word) for word in text.split(","))
+
+
+def run(arguments: argparse.Namespace) -> Outcome:
+    from tulle.experiments.comparison import Comparison, Examples, compare, table
+
+    rows = read_data(arguments)
+    assert rows.y is not None
+    comparison = Comparison(
+        name=Path(rows.source).name,
+        rows=Examples(rows.X, rows.y, rows.groups),
+        task=task_of(arguments, rows),
+        trials=arguments.trials,
+        delta=arguments.delta,
+        settings=model_settings(arguments),
+        test_share=arguments.test_share,
+        seed=arguments.seed,
+    )
+    if arguments.test is not None:
+        held_out = read_data(arguments, path=arguments.test, features=rows.feature_names)
+        assert held_out.y is not None
+        comparison = replace(comparison, test=Examples(held_out.X, held_out.y, held_out.groups))
+    if arguments.epsilons is not None:
+        comparison = replace(comparison, epsilons=arguments.epsilons)
+    left_out: dict[str, str] = {}
+    if arguments.methods is not None:
+        comparison = replace(comparison, methods=arguments.methods)
+    else:
+        comparison, left_out = comparison.able()
+    folder: Path = arguments.output
+    summary = compare(comparison, folder, jobs=arguments.jobs, restart=arguments.restart, progress=not arguments.quiet)
+    omitted = "".join(f"Left out: {name} ({reason}).\n" for name, reason in left_out.items())
+    text = f"{table(summary)}\n{omitted}Written to {folder}: report.html, table.md, results.csv, comparison.json"
+    values = {**summary, "left_out": left_out, "folder": str(folder)}
+    return Outcome(text, values, BAD_NEWS if summary["failed"] else DONE)

@@ -1,0 +1,138 @@
+"""Arguments that several commands share: which rows to read, and what model to fit to them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from tulle.cli.outcome import UserError
+
+if TYPE_CHECKING:
+    from tulle.bounds import Bounds
+    from tulle.tables import Table
+
+Task = Literal["classification", "regression"]
+
+
+def add_data_arguments(parser: argparse.ArgumentParser, *, target: bool = True) -> None:
+    """Which file, and how to read it."""
+    parser.add_argument("data", metavar="DATA", help="a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz")
+    group = parser.add_argument_group("reading the file")
+    if target:
+        group.add_argument("--target", metavar="COLUMN", help="the column to predict (svmlight and npz know theirs)")
+        group.add_argument(
+            "--groups", metavar="COLUMN", help="a column of person ids, where a person may have several rows"
+        )
+    group.add_argument(
+        "--ignore", metavar="COLUMN", action="append", default=[], help="a column to leave out; may be repeated"
+    )
+    group.add_argument("--format", choices=("csv", "parquet", "svmlight", "npz"), help="default: by the file's suffix")
+    group.add_argument(
+        "--no-header",
+        dest="header",
+        action="store_false",
+        help="CSV: the first line holds values; columns are 0, 1, ...",
+    )
+    group.add_argument("--delimiter", metavar="C", help="CSV: default: the comma, semicolon or tab of the first line")
+    group.add_argument("--zero-based", action="store_true", help="svmlight: indices count from 0, not from 1")
+    group.add_argument("--encoding", default="utf-8", metavar="NAME", help="CSV: default utf-8; cp1252 for old Windows")
+    if target:
+        group.add_argument(
+            "--n-features",
+            type=int,
+            metavar="D",
+            help="svmlight: how many features there are. Without it the largest index in the file decides, which is "
+            "then taken as public",
+        )
+
+
+def read_data(
+    arguments: argparse.Namespace, *, path: str | None = None, need_target: bool = True, features: Any = None
+) -> Table:
+    """The rows that the arguments name, or those of another file read in the same way."""
+    from tulle.tables import read_table
+
+    table = read_table(
+        path or arguments.data,
+        target=getattr(arguments, "target", None),
+        groups=getattr(arguments, "groups", None),
+        ignore=arguments.ignore,
+        format=arguments.format,
+        header=arguments.header,
+        delimiter=arguments.delimiter,
+        encoding=arguments.encoding,
+        n_features=getattr(arguments, "n_features", None),
+        zero_based=arguments.zero_based,
+        features=features,
+        progress=not getattr(arguments, "quiet", False),
+    )
+    if need_target and table.y is None:
+        raise UserError(f"{table.source} has no column to predict; name it with --target COLUMN")
+    return table
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is known of the rows beforehand, and what model is wanted; budget and method apart."""
+    group = parser.add_argument_group("what you know without looking at the rows")
+    group.add_argument("--row-l2", type=float, metavar="R", help="no row is longer than this; longer ones are cut")
+    group.add_argument("--row-linf", type=float, metavar="R", help="no entry is larger than this; larger ones are cut")
+    group.add_argument("--label-bound", type=float, metavar="B", help="regression: no target is larger than this")
+    group.add_argument("--normalise", action="store_true", help="scale every row to length --row-l2 (1 without it)")
+    group.add_argument(
+        "--rows-per-person", type=int, default=1, metavar="K", help="protect people with up to K rows (default 1)"
+    )
+    group = parser.add_argument_group("the model")
+    group.add_argument(
+        "--task",
+        choices=("classification", "regression"),
+        help="default: classification where the target holds words or two values, else you must say",
+    )
+    group.add_argument("--n-nonzero", type=int, metavar="S", help="how many weights to keep (default: by n and d)")
+    group.add_argument("--loss", metavar="NAME", help="logistic, squared_hinge; squared, huber, poisson")
+    group.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="no constant column")
+
+
+def bounds_of(arguments: argparse.Namespace) -> Bounds:
+    """The bounds that the arguments declare."""
+    from tulle.bounds import Bounds
+
+    return Bounds(
+        row_l2=arguments.row_l2,
+        row_linf=arguments.row_linf,
+        label=arguments.label_bound,
+        normalise=arguments.normalise,
+        rows_per_person=arguments.rows_per_person,
+    )
+
+
+def task_of(arguments: argparse.Namespace, table: Table) -> Task:
+    """Classification or regression. The set of class labels is public, so that two values may decide; more may not."""
+    import numpy as np
+
+    if arguments.task is not None:
+        if arguments.task == "regression" and table.y is not None and table.y.dtype.kind not in "fiub":
+            raise UserError(f"the target of {table.source} holds words; --task regression needs numbers")
+        return cast(Task, arguments.task)
+    assert table.y is not None
+    if table.y.dtype.kind in "US" or len(np.unique(table.y)) == 2:
+        return "classification"
+    raise UserError(
+        "the target holds numbers: say --task regression, or --task classification if they are names of classes"
+    )
+
+
+def estimator_class(task: Task) -> Any:
+    """The estimator of a task."""
+    from tulle.estimators import SparseClassifier, SparseRegressor
+
+    return SparseClassifier if task == "classification" else SparseRegressor
+
+
+def model_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The estimator's parameters that `add_model_arguments` holds."""
+    settings: dict[str, Any] = {
+        "n_nonzero": arguments.n_nonzero,
+        "bounds": bounds_of(arguments),
+        "fit_intercept": arguments.fit_intercept,
+    }
+    return settings | ({} if arguments.loss is None else {"loss": arguments.loss})

@@ -1,0 +1,56 @@
+"""What a command gives back, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DONE = 0
+BAD_NEWS = 1  # done, and the answer is one that a script must not miss: a claim refuted, a cell failed
+WRONG_INPUT = 2  # the command line, or a file that it names
+REFUSED = 3  # a ledger's cap would be passed; nothing was released
+INTERRUPTED = 130  # Ctrl-C
+BUG = 70  # a mistake of ours
+
+
+class UserError(ValueError):
+    """The user can mend this: the message says how. Exit code 2."""
+
+
+def output_file(name: str | Path, *read: str | Path | None) -> Path:
+    """A file to write, refused before any work is done: no folder to put it in, or one of the files that are read."""
+    path = Path(name)
+    why = ""
+    if not path.parent.is_dir():
+        why = "its folder does not exist"
+    elif path.is_dir():
+        why = "it is a folder"
+    elif path.is_symlink() or (path.exists() and not path.is_file()):
+        # Files are replaced as a whole: a device such as /dev/null would be gone for everybody.
+        why = "it is a link, a pipe or a device, and only a plain file can be replaced"
+    if why:
+        raise UserError(f"{path} cannot be written: {why}")
+    if any(path.exists() and path.samefile(other) for other in read if other is not None and Path(other).exists()):
+        raise UserError(f"{path} is read by this command and would be overwritten; name another file with -o")
+    return path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a command.
+
+    Attributes
+    ----------
+    text : str
+        For people.
+    values : mapping
+        The same for machines: plain values, printed by ``--json`` as one JSON object.
+    code : int
+        The exit code.
+    """
+
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    code: int = DONE

@@ -1,0 +1,106 @@
+"""Write the HTML report of a saved model, or of a comparison: one file, no network, for screens, phones and paper.
+
+tulle report models/readmission                                    # the public form: only what was released
+tulle report models/readmission --audit audit.json -o signed.html
+tulle report models/readmission --internal --comparison results/   # adds accuracy; says that it is not for release
+tulle report results/                                              # of a comparison; always internal
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tulle.cli.fit import INTERNAL, REPORT
+from tulle.cli.outcome import Outcome, UserError, output_file
+from tulle.cli.predict import model_path
+
+if TYPE_CHECKING:
+    from tulle.report import About
+
+_DAMAGED = "is damaged, or not a file that tulle wrote"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", metavar="FOLDER", help="of a model, of a comparison, or a model file")
+    parser.add_argument("--internal", action="store_true", help="the form that is not for release, with accuracy")
+    parser.add_argument("--comparison", metavar="FOLDER", help="what tulle compare wrote, for the internal form")
+    parser.add_argument("--ledger", metavar="FILE", help="what this ledger says of the data set, for the internal form")
+    parser.add_argument("--audit", metavar="FILE", help="what tulle audit --output wrote")
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"default: {REPORT} or {INTERNAL} in the folder")
+
+
+def run(arguments: argparse.Namespace) -> Outcome:
+    from tulle.durable import write_durably
+    from tulle.pages import comparison_page, fit_page
+    from tulle.report import About
+    from tulle.saving import load_saved
+
+    folder = Path(arguments.subject)
+    if (folder / "comparison.json").exists():
+        if arguments.comparison or arguments.audit or arguments.ledger:
+            raise UserError("--comparison, --audit and --ledger belong to the report of a model")
+        source, internal = folder / "comparison.json", True
+        target = output_file(arguments.output or folder / REPORT, source)
+        comparison = _read_json(source, "rows")
+        with _damage_told(source):
+            page = comparison_page(comparison, About(title=folder.resolve().name))
+    else:
+        path, internal = model_path(arguments.subject), arguments.internal
+        if arguments.comparison and not internal:
+            raise UserError("accuracy on private rows is not for release: pass --internal with --comparison")
+        default = path.parent / (INTERNAL if internal else REPORT)
+        target = output_file(arguments.output or default, path, arguments.audit)
+        if arguments.ledger and not internal:
+            raise UserError("what a ledger holds is not for release: pass --internal with --ledger")
+        saved = load_saved(path)
+        about = saved.about if arguments.ledger is None else _with_ledger(saved.about, arguments.ledger)
+        sources = {
+            "audit": None if arguments.audit is None else Path(arguments.audit),
+            "comparison": None if arguments.comparison is None else Path(arguments.comparison) / "comparison.json",
+        }
+        read = {
+            name: _read_json(source, "rows" if name == "comparison" else "hit_rates")
+            for name, source in sources.items()
+            if source is not None
+        }
+        with _damage_told(*(sources[name] for name in read)):
+            page = fit_page(saved.model, about, **read, internal=internal)
+    write_durably(target, page.encode())
+    words = "not for release" if internal else "only what was released"
+    return Outcome(f"Written: {target} ({words})", {"report": str(target), "internal": internal})
+
+
+def _with_ledger(about: About, path: str) -> About:
+    from tulle.ledger_file import FileLedger
+
+    # tulle fit calls the data by the name that the ledger has for it.
+    return replace(about, ledger=str(FileLedger(path, about.data)).splitlines()[0])
+
+
+def _read_json(path: Path, needed: str) -> Any:
+    """JSON that tulle wrote."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values[needed]
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; tulle compare and tulle audit --output write such files") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} {_DAMAGED}") from None
+    return values
+
+
+@contextmanager
+def _damage_told(*sources: Path | None) -> Iterator[None]:
+    """A page that cannot be made of what was read: the files are at fault, where there are any."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        if not sources:
+            raise
+        raise UserError(f"{' or '.join(map(str, sources))} {_DAMAGED}: {type(error).__name__}: {error}") from error
