@@ -719,6 +719,11 @@ class Ledger:
         raise TypeError("a Ledger cannot be copied or sent to another process: its fits would be billed twice or never")
 
 
+def ledgers_are_open() -> bool:
+    """Whether fits of this process are being billed."""
+    return bool(_open_ledgers)
+
+
 # A fit's place in a ledger: the ledger and the number of fits billed before.
 Entry = tuple[Ledger, int]
 

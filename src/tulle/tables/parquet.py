@@ -33,7 +33,7 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Parts:
     except ImportError:
         raise source.refusal("reading Parquet needs pyarrow: pip install tulle[parquet]") from None
     with damage_told(source, "the file"):
-        file = pq.ParquetFile(source.raw)
+        file = pq.ParquetFile(source.raw, page_checksum_verification=True)
         schema, n = file.schema_arrow, file.metadata.num_rows
     roles = assign_roles(source, schema.names, wanted)
     names = tuple(schema.names[place] for place in roles.features)

@@ -1,0 +1,447 @@
+"""Methods and budgets compared on one table, with test rows, trials and standard errors.
+
+The fits draw noise from seeds, and scores are computed on the rows themselves. A comparison is for whoever may see the
+rows: nothing of it is for release, and no ledger is billed for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from tulle.bounds import Bounds
+from tulle.estimators import SparseClassifier, SparseRegressor
+from tulle.experiments.runner import Cell, Finished, data_seed, noise_seed, run_cells, write_text
+from tulle.fitting import FitRequest, possible_plans
+from tulle.losses import resolve_loss
+from tulle.methods import METHODS, resolve_method
+from tulle.privacy import Budget, ledgers_are_open
+from tulle.report import About, finite
+
+NOT_FOR_RELEASE = "Not for release: scores were computed on the rows themselves, without noise."
+FORMAT = "tulle comparison 1"
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+NULL_MODEL, NO_PRIVACY = "null model", "auto"
+METRICS = {"classification": "test error", "regression": "1 − R²"}
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows, their targets, and the ids of the people they are of."""
+
+    X: Any
+    y: npt.NDArray[Any]
+    groups: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def chosen(self, rows: npt.NDArray[np.intp]) -> Examples:
+        return Examples(self.X[rows], self.y[rows], None if self.groups is None else self.groups[rows])
+
+    def digest(self) -> str:
+        """A checksum of all values."""
+        arrays = [self.X.data, self.X.indices, self.X.indptr] if sp.issparse(self.X) else [self.X]
+        digest = hashlib.sha256(str(self.X.shape).encode())
+        for array in (*arrays, self.y, *(() if self.groups is None else (self.groups,))):
+            values = np.ascontiguousarray(array)
+            values = values.astype(str) if values.dtype.hasobject else values
+            digest.update(f"{values.dtype.str}{values.shape}".encode())
+            digest.update(values.tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Every method at every budget, the fit without privacy and the null model, on the same splits.
+
+    Attributes
+    ----------
+    name : str
+        Of the data.
+    rows : Examples
+        To train on, and to test on where `test` is None.
+    task : {"classification", "regression"}
+    test : Examples or None
+        Rows to test on; None sets a random share aside, another in each trial. Where rows have person ids, a person
+        is on one side.
+    methods : tuple of str
+        Names of `tulle.methods.METHODS`.
+    epsilons : tuple of float
+        Each in (0, inf).
+    trials : int
+        At least 1.
+    delta : float or None
+        In [0, 1); None: min(1e-5, 1 / (10 training rows)).
+    settings : mapping
+        Other parameters of the estimator: bounds, n_nonzero, loss, fit_intercept.
+    test_share : float
+        In (0, 1).
+    seed : int
+        Splits and noise derive from it.
+    """
+
+    name: str
+    rows: Examples
+    task: Literal["classification", "regression"]
+    test: Examples | None = None
+    methods: tuple[str, ...] = tuple(METHODS)
+    epsilons: tuple[float, ...] = EPSILONS
+    trials: int = 5
+    delta: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    test_share: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown:
+            raise ValueError(f"method {unknown[0]!r} is unknown; choose among {', '.join(METHODS)}")
+        for what, axis in (("methods", self.methods), ("epsilons", self.epsilons)):
+            if not axis or len(set(axis)) < len(axis):
+                raise ValueError(f"{what} must be named at least once and each only once, got {list(axis)}")
+        if self.trials < 1:
+            raise ValueError(f"trials must be at least 1, got {self.trials}")
+        if not 0 < self.test_share < 1:
+            raise ValueError(f"the share of test rows must lie strictly between 0 and 1, got {self.test_share}")
+        if self.test is not None and self.test.X.shape[1] != self.rows.X.shape[1]:
+            raise ValueError(
+                f"the test rows have {self.test.X.shape[1]} features and the rows of {self.name} have "
+                f"{self.rows.X.shape[1]}; name two files with the same columns"
+            )
+        if min(self.n_train - 1, self.n_test) < 1:
+            raise ValueError(f"{len(self.rows)} rows are too few for training and test rows; use more rows")
+        for epsilon in self.epsilons:
+            Budget(epsilon, self._delta)  # refuses what is no budget
+
+    @property
+    def n_test(self) -> int:
+        """Test rows; with person ids about as many."""
+        return round(self.test_share * len(self.rows)) if self.test is None else len(self.test)
+
+    @property
+    def n_train(self) -> int:
+        """Training rows; with person ids about as many."""
+        return len(self.rows) - (self.n_test if self.test is None else 0)
+
+    @property
+    def _delta(self) -> float:
+        return min(1e-5, 1 / (10 * self.n_train)) if self.delta is None else self.delta
+
+    @property
+    def metric(self) -> str:
+        return METRICS[self.task]
+
+    def able(self) -> tuple[Comparison, dict[str, str]]:
+        """This comparison without the methods that cannot fit such a model at all, and why those cannot."""
+        left_out: dict[str, str] = {}
+        bounds = self.settings.get("bounds") or Bounds()
+        kind = "logistic" if self.task == "classification" else "squared"
+        n_classes = len(np.unique(self.rows.y)) if self.task == "classification" else 2
+        loss = resolve_loss(self.settings.get("loss", kind), self.task, n_classes)
+        for name in self.methods:
+            request = FitRequest(
+                what=name,
+                budget=Budget(self.epsilons[0], self._delta),
+                n_nonzero=self.settings.get("n_nonzero"),
+                method=resolve_method(name),
+                loss=loss,
+                bounds=bounds,
+                calibration="rigorous",
+                fit_intercept=self.settings.get("fit_intercept", True),
+                seed=0,
+            )
+            try:
+                possible_plans(request, (self.n_train, self.rows.X.shape[1]))
+            except ValueError as error:
+                left_out[name] = str(error)
+        kept = tuple(name for name in self.methods if name not in left_out)
+        if not kept:
+            raise ValueError(next(iter(left_out.values())))
+        return replace(self, methods=kept), left_out
+
+    # --- as a task of the runner ---
+
+    def cells(self) -> list[Cell]:
+        """Trial by trial, so that a comparison that is stopped has something of everything."""
+        found = []
+        for trial in range(self.trials):
+            found += [Cell("table", NULL_MODEL, None, trial), Cell("table", NO_PRIVACY, None, trial)]
+            found += [Cell("table", name, epsilon, trial) for name in self.methods for epsilon in self.epsilons]
+        return found
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What one cell depends on. Methods, budgets and trials are not among it: a folder may get more of them."""
+        bounds = self.settings.get("bounds") or Bounds()
+        return {
+            "rows": self._digests[0],
+            "test rows": self._digests[1] if self.test is not None else f"a share of {self.test_share:g}",
+            "task": self.task,
+            "delta": self._delta,
+            "seed": self.seed,
+            **{name: value for name, value in self.settings.items() if name != "bounds"},
+            **{f"bounds.{name}": value for name, value in asdict(bounds).items()},
+        }
+
+    @cached_property
+    def _digests(self) -> tuple[str, ...]:
+        return tuple(part.digest() for part in (self.rows, self.test) if part is not None)
+
+    def split(self, cell: Cell) -> tuple[Examples, Examples]:
+        """Training and test rows of the cell's trial."""
+        if self.test is not None:
+            return self.rows, self.test
+        rng = np.random.default_rng(data_seed(self.seed, cell))
+        n = len(self.rows)
+        if self.rows.groups is None:
+            order = rng.permutation(n)
+            return self.rows.chosen(np.sort(order[self.n_test :])), self.rows.chosen(np.sort(order[: self.n_test]))
+        people, person = np.unique(self.rows.groups, return_inverse=True)
+        tested = np.isin(person, rng.permutation(len(people))[: max(1, round(self.test_share * len(people)))])
+        return self.rows.chosen(np.flatnonzero(~tested)), self.rows.chosen(np.flatnonzero(tested))
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        train, test = self.split(cell)
+        if cell.method == NULL_MODEL:
+            return {"score": loss_of(self.task, test.y, _null_answers(self.task, train.y, len(test)))}
+        model = (SparseClassifier if self.task == "classification" else SparseRegressor)(
+            cell.epsilon,
+            self._delta,
+            method=cell.method,
+            random_state=noise_seed(self.seed, cell) if cell.epsilon is not None else 0,
+            **self.settings,
+        )
+        with told() as warned:
+            model.fit(train.X, train.y, train.groups)
+        return {
+            "score": loss_of(self.task, test.y, model.predict(test.X)),
+            "proved": None if cell.epsilon is None else model.privacy_.epsilon,
+            "nonzero": len(model.support_),
+            "warnings": warned,
+        }
+
+    # --- the answer ---
+
+    def summary(self, finished: Sequence[Finished]) -> dict[str, Any]:
+        """The means over trials: what is written to comparison.json."""
+        rows = []
+        for name in self.methods:
+            for epsilon in self.epsilons:
+                done = _successes(finished, name, epsilon)
+                if done:
+                    proved = max(float(one.values["proved"]) for one in done)
+                    rows.append({"method": name, "epsilon": epsilon, **_mean(done), "proved": proved} | _nonzero(done))
+        without, null = _successes(finished, NO_PRIVACY, None), _successes(finished, NULL_MODEL, None)
+        from tulle import __version__
+
+        return {
+            "format": FORMAT,
+            "note": NOT_FOR_RELEASE,
+            "data": self.name,
+            "task": self.task,
+            "metric": self.metric,
+            "n_train": self.n_train,
+            "n_test": self.n_test,
+            "n_features": self.rows.X.shape[1],
+            "delta": self._delta,
+            "trials": self.trials,
+            "seed": self.seed,
+            "tulle": __version__,
+            "rows": rows,
+            "no_privacy": {"method": NO_PRIVACY, **_mean(without), **_nonzero(without)} if without else None,
+            "null_model": _mean(null) if null else None,
+            "warnings": summarised_warnings(finished),
+            "failed": [{**asdict(one.cell), "reason": one.failed} for one in finished if one.failed],
+        }
+
+
+def compare(
+    comparison: Comparison,
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    restart: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Run a comparison and write comparison.json, table.md and report.html beside the runner's own files.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    folder : path
+    jobs, restart, progress
+        As in `tulle.experiments.runner.run_cells`.
+
+    Returns
+    -------
+    dict
+        What comparison.json holds.
+    """
+    refuse_open_ledgers("a comparison")
+    finished = run_cells(comparison, folder, jobs=jobs, restart=restart, progress=progress)
+    summary = comparison.summary(finished)
+    write_json(folder / "comparison.json", summary)
+    write_text(folder / "table.md", table(summary))
+    if summary["rows"]:
+        write_text(folder / "report.html", _page(summary))
+    return summary
+
+
+def refuse_open_ledgers(what: str) -> None:
+    """An error inside a ledger, which promises that all that is learnt of its rows was billed."""
+    if ledgers_are_open():
+        raise ValueError(
+            f"{what} cannot run while a Ledger is open: its fits draw noise from known seeds and its scores have no "
+            "noise at all, so no ledger can bill it. Close the ledger, and keep what you learn here to yourself"
+        )
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """What fits warn of, each once, kept instead of printed."""
+    texts: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield texts
+    for warning in caught:
+        if issubclass(warning.category, UserWarning) and str(warning.message) not in texts:
+            texts.append(str(warning.message))
+
+
+def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
+    """Each kind of warning once, with the methods and budgets that it was for."""
+    first: dict[str, str] = {}
+    places: dict[str, dict[str, list[str]]] = {}
+    for one in finished:
+        for text in one.values.get("warnings", ()):
+            kind = re.sub(r"\d[\d.,e-]*", "0", text)  # alike but for numbers
+            first.setdefault(kind, text)
+            budgets = places.setdefault(kind, {}).setdefault(one.cell.method, [])
+            if (budget := _budget(one.cell.epsilon)) not in budgets:
+                budgets.append(budget)
+    whose = {
+        kind: "; ".join(f"{method} ({', '.join(budgets)})" for method, budgets in found.items())
+        for kind, found in places.items()
+    }
+    return [f"{whose[kind]}: {text}" for kind, text in first.items()]
+
+
+def _budget(epsilon: float | None) -> str:
+    return "no privacy" if epsilon is None else f"ε = {epsilon:g}"
+
+
+def loss_of(task: str, truth: npt.NDArray[Any], answers: npt.NDArray[Any]) -> float:
+    """Test error, or 1 − R²; less is better."""
+    if task == "classification":
+        return float(np.mean(truth != answers))
+    spread = float(np.sum((truth - truth.mean()) ** 2))
+    if spread == 0:
+        raise ValueError("all test rows have the same target, so 1 − R² has no value; use more test rows")
+    return float(np.sum((truth - answers) ** 2)) / spread
+
+
+def _null_answers(task: str, targets: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """The commonest class, or the mean, for every row."""
+    if task == "regression":
+        return np.full(count, targets.mean())
+    classes, counts = np.unique(targets, return_counts=True)
+    return np.full(count, classes[counts.argmax()])
+
+
+def _successes(finished: Iterable[Finished], method: str, epsilon: float | None) -> list[Finished]:
+    return [one for one in finished if (one.cell.method, one.cell.epsilon) == (method, epsilon) and not one.failed]
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error; 0 where there is one value."""
+    return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def _mean(done: Sequence[Finished]) -> dict[str, Any]:
+    mean, error = mean_and_error([float(one.values["score"]) for one in done])
+    return {"mean": mean, "standard_error": error, "trials": len(done)}
+
+
+def _nonzero(done: Sequence[Finished]) -> dict[str, Any]:
+    return {"nonzero": fmean(one.values["nonzero"] for one in done)}
+
+
+# --- how it is shown -------------------------------------------------------------------------------------------------
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """The comparison as Markdown: methods down, budgets across."""
+    epsilons = list(dict.fromkeys(row["epsilon"] for row in (*summary["rows"], *summary["failed"]) if row["epsilon"]))
+    trials = summary["trials"]
+    cells = {(row["method"], row["epsilon"]): _figure(row, trials) for row in summary["rows"]}
+    methods = list(dict.fromkeys(row["method"] for row in summary["rows"]))
+    for one in summary["failed"]:
+        place = one["method"], one["epsilon"]
+        if place not in cells and one["epsilon"] is not None:
+            cells[place] = f"failed ({one['reason']})"
+            methods += [] if one["method"] in methods else [one["method"]]
+    lines = [[name, *(cells.get((name, epsilon), "") for epsilon in sorted(epsilons))] for name in methods]
+    blank = [""] * (len(epsilons) - 1)
+    lines.append(["no privacy", _figure(summary["no_privacy"], trials), *blank])
+    lines.append(["null model", _figure(summary["null_model"], trials), *blank])
+    metric = summary["metric"]
+    text = [
+        f"# Comparison of methods on {summary['data']}",
+        f"**{summary['note']}**",
+        f"{metric[0].upper()}{metric[1:]} (less is better) on {summary['n_test']:,} test rows after training on "
+        f"{summary['n_train']:,} rows of {summary['n_features']:,} features: mean ± standard error of "
+        f"{summary['trials']} trials, δ = {summary['delta']:g}.",
+        markdown(["method", *(f"ε = {epsilon:g}" for epsilon in sorted(epsilons))], lines),
+    ]
+    if summary["failed"]:
+        text.append("\n".join(["Failed:", "", *(f"- {_place(one)}: {one['reason']}" for one in summary["failed"])]))
+    if summary["warnings"]:
+        text.append("\n".join(["Warnings of the fits:", "", *(f"- {warning}" for warning in summary["warnings"])]))
+    return "\n\n".join(text) + "\n"
+
+
+def _figure(row: Mapping[str, Any] | None, trials: int) -> str:
+    if row is None:
+        return "failed"
+    few = f" ({row['trials']} of {trials})" if row["trials"] < trials else ""
+    return f"{row['mean']:.4f} ± {row['standard_error']:.4f}{few}"
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    return f"{one['method']} ({_budget(one['epsilon'])}), trial {one['trial']}"
+
+
+def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose columns line up in plain text, too."""
+    rows = [[cell.replace("|", "\\|") for cell in line] for line in (header, *lines)]
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(header))]
+    padded = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    return "\n".join([padded[0], "| " + " | ".join("-" * width for width in widths) + " |", *padded[1:]])
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON file whole; infinite numbers as strings."""
+    write_text(path, json.dumps(finite(dict(values)), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _page(summary: Mapping[str, Any]) -> str:
+    from datetime import UTC, datetime
+
+    from tulle.pages import comparison_page
+
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    return comparison_page(summary, About(title="Comparison of methods", made=made, data=str(summary["data"])))

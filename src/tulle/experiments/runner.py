@@ -1,0 +1,525 @@
+"""Runs the cells of an experiment in parallel, each once, and goes on where an earlier run was stopped.
+
+A folder holds
+
+    settings.json   what the results depend on; written first, and a run with other settings is refused
+    cells/          one JSON file a finished cell, written whole by the process that ran it
+    claims/, runs/  locks, one for each running cell and each run: two runs in one folder share the work
+    log.jsonl       a line for each cell that was started
+    results.csv     the values, times.csv the seconds, machine.json where and with what they were found
+
+Nothing here knows what a cell does: that is a `Task`.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from tulle.durable import locked, write_durably
+from tulle.report import finite
+
+_FORMAT = "tulle experiment 1"
+# What a run makes before its settings are written.
+_BEFORE_SETTINGS = ("claims", "runs", "start.lock")
+# What goes with the cells when a folder is begun afresh.
+_MADE_OF_CELLS = (
+    "log.jsonl",
+    "results.csv",
+    "times.csv",
+    "machine.json",
+    "table.md",
+    "comparison.json",
+    "reproduction.json",
+    "report.html",
+)
+# Seconds between looks at cells that another run is busy with, and at whether a worker's parent still lives.
+_PATIENCE = 0.2
+# Rooms that present results and change none.
+_PRESENTATION = ("cli", "pages")
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment: data × method × budget × trial. All of it is public.
+
+    Attributes
+    ----------
+    data : str
+        Which rows.
+    method : str
+        Which line of the table.
+    epsilon : float or None
+        The budget; None without privacy.
+    trial : int
+        From 0.
+    """
+
+    data: str
+    method: str
+    epsilon: float | None
+    trial: int
+
+
+def seed_from(root: int, *axes: object) -> int:
+    """A seed in [0, 2⁶³) that depends on the root seed and the named axes, and on nothing else.
+
+    So a new method or a new budget leaves the seeds of all other cells as they are.
+    """
+    text = json.dumps([int(root), *(repr(axis) for axis in axes)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def data_seed(root: int, cell: Cell) -> int:
+    """For drawing or splitting the rows: the same for every method and budget, so that they are compared in pairs."""
+    return seed_from(root, "data", cell.data, cell.trial)
+
+
+def noise_seed(root: int, cell: Cell) -> int:
+    """For the noise of a fit: another one in each cell."""
+    epsilon = None if cell.epsilon is None else float(cell.epsilon)
+    return seed_from(root, "noise", cell.data, cell.method, epsilon, cell.trial)
+
+
+class Task(Protocol):
+    """What is run. It travels to other processes; its arrays are shared with them, not copied."""
+
+    def cells(self) -> Sequence[Cell]:
+        """All cells, each once, in the order of the results."""
+        ...
+
+    def run(self, cell: Cell) -> Mapping[str, Any]:
+        """The values of a cell, as JSON has them; a function of the cell and of `fingerprint` alone."""
+        ...
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Everything that the values of cells depend on besides the code and the axes; as JSON has it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cell that was run: its values, or in one line why it failed."""
+
+    cell: Cell
+    values: Mapping[str, Any]
+    seconds: float
+    failed: str = ""
+
+
+class OtherSettingsError(ValueError):
+    """The folder belongs to another experiment."""
+
+
+class InterruptedRun(KeyboardInterrupt):
+    """Ctrl-C. What was finished is kept."""
+
+
+class LostWorkerError(OSError):
+    """A worker process was killed from outside."""
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def code_digest() -> str:
+    """A checksum of the source that can change what a cell finds."""
+    import tulle
+
+    root = Path(tulle.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        if place.parts[0] not in _PRESENTATION:
+            digest.update(f"{place.as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a run keeps what is done."""
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(_canonical(self.settings).encode()).hexdigest()
+
+    def _name(self, cell: Cell) -> str:
+        # The settings too: whatever a run with other settings may still be writing, it has other names.
+        digest = hashlib.sha256(f"{self._digest} {_canonical(asdict(cell))}".encode()).hexdigest()
+        budget = "" if cell.epsilon is None else f"-{cell.epsilon:g}"
+        words = re.sub(r"[^a-zA-Z0-9.]+", "_", f"{cell.data[:24]}-{cell.method[:32]}{budget}-{cell.trial}")
+        return f"{words}-{digest[:16]}"
+
+    def _cell_path(self, cell: Cell) -> Path:
+        return self.path / "cells" / f"{self._name(cell)}.json"
+
+    def load(self, cell: Cell) -> Finished | None:
+        """A finished cell; None where there is none, or where its file is damaged."""
+        try:
+            kept = json.loads(self._cell_path(cell).read_text(encoding="utf-8"))
+            finished = Finished(Cell(**kept["cell"]), dict(kept["values"]), float(kept["seconds"]), str(kept["failed"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return finished if finished.cell == cell else None
+
+    def save(self, finished: Finished) -> None:
+        text = json.dumps(finite(asdict(finished)), ensure_ascii=False, allow_nan=False)
+        write_text(self._cell_path(finished.cell), text)
+
+    def log_start(self, cell: Cell) -> None:
+        """One line in one write, which processes can do at the same time."""
+        line = json.dumps({"started": asdict(cell), "at": time.time(), "process": os.getpid()}, ensure_ascii=False)
+        handle = os.open(self.path / "log.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, f"{line}\n".encode())
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def claim(self, cell: Cell) -> Iterator[bool]:
+        """Whether this process may run the cell; while it does, no other may. A killed process claims nothing."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(self.path / "claims" / self._name(cell), seconds=0))
+            except TimeoutError:
+                yield False
+                return
+            yield True
+
+    @contextmanager
+    def opened(self, *, restart: bool) -> Iterator[None]:
+        """Check or write the settings; while it is open no other run may start the folder afresh."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        names = sorted(found.name for found in self.path.iterdir())
+        foreign = [name for name in names if name not in _BEFORE_SETTINGS and not name.endswith(".partial")]
+        if foreign and not (self.path / "settings.json").exists():
+            raise OtherSettingsError(
+                f"{self.path} holds files that are not of an experiment ({foreign[0]}); name a new folder"
+            )
+        for folder in ("claims", "runs"):
+            (self.path / folder).mkdir(exist_ok=True)
+        ours = self.path / "runs" / f"{os.getpid()}-{time.time_ns()}"
+        with ExitStack() as held:
+            with locked(self.path / "start.lock"):
+                at_work = self._others_at_work()
+                if restart and at_work:
+                    raise OtherSettingsError(
+                        f"another run is at work in {self.path}; wait for it or stop it before you restart"
+                    )
+                if restart:
+                    self._clear()
+                self._check_or_write_settings(replace=restart)
+                (self.path / "cells").mkdir(exist_ok=True)
+                held.callback(ours.unlink, missing_ok=True)
+                held.enter_context(locked(ours))
+            yield
+
+    def _others_at_work(self) -> bool:
+        """Whether a run holds its lock; the locks of runs that were killed are swept away."""
+        for run in list((self.path / "runs").iterdir()):
+            try:
+                with locked(run, seconds=0):
+                    pass
+            except TimeoutError:
+                return True
+            run.unlink(missing_ok=True)
+        return False
+
+    def _clear(self) -> None:
+        shutil.rmtree(self.path / "cells", ignore_errors=True)
+        for name in _MADE_OF_CELLS:
+            (self.path / name).unlink(missing_ok=True)
+
+    def _check_or_write_settings(self, *, replace: bool) -> None:
+        path = self.path / "settings.json"
+        if replace or not path.exists():
+            text = json.dumps({"format": _FORMAT, "settings": self.settings}, indent=2, ensure_ascii=False)
+            write_text(path, text)
+            return
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            known = kept["settings"] if kept["format"] == _FORMAT else None
+        except (ValueError, TypeError, KeyError):
+            known = None
+        advice = "name another folder, or pass --restart to throw away what it holds"
+        if not isinstance(known, dict):
+            raise OtherSettingsError(f"{path} is not one that this version can read; {advice}")
+        wanted = json.loads(_canonical(self.settings))
+        differing = [name for name in sorted({*known, *wanted}) if known.get(name) != wanted.get(name)]
+        if differing:
+            words = "; ".join(
+                f"{name} was {_short(known.get(name))}, now {_short(wanted.get(name))}" for name in differing
+            )
+            raise OtherSettingsError(f"{self.path} holds results for other settings ({words}); {advice}")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file that appears whole or not at all."""
+    write_durably(path, f"{text.rstrip()}\n".encode())
+
+
+def _canonical(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _short(value: Any) -> str:
+    text = "unsaid" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:32]}…"
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def run_cells(
+    task: Task,
+    folder: str | os.PathLike[str],
+    *,
+    jobs: int | None = None,
+    restart: bool = False,
+    progress: bool = False,
+) -> list[Finished]:
+    """Run all cells that the folder does not hold yet, and return all of them, in the task's order.
+
+    Parameters
+    ----------
+    task : Task
+    folder : path
+        Made where it does not exist. A run that was stopped goes on when called again.
+    jobs : int or None, default=None
+        Processes, at least 1; None: as many as there are cores.
+    restart : bool, default=False
+        Throw away what the folder holds.
+    progress : bool, default=False
+        Show it on standard error.
+
+    Returns
+    -------
+    list of Finished
+        A cell that failed is among them, and is run again when called again.
+    """
+    from joblib import cpu_count
+
+    import tulle
+
+    jobs = int(cpu_count()) if jobs is None else jobs
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    cells = list(task.cells())
+    if len(set(cells)) < len(cells):
+        raise ValueError("the task names a cell twice")
+    store = Folder(Path(folder), {**task.fingerprint(), "tulle": tulle.__version__, "code": code_digest()})
+    with store.opened(restart=restart):
+        finished = {cell: kept for cell in cells if (kept := store.load(cell)) is not None and not kept.failed}
+        with _Progress(cells, finished, jobs, progress):
+            try:
+                _run_missing(store, task, cells, finished, jobs)
+            except KeyboardInterrupt:
+                raise InterruptedRun(
+                    f"interrupted; {len(finished)} of {len(cells)} cells are kept in {store.path}, and the same "
+                    "command goes on from there"
+                ) from None
+        results = [finished[cell] for cell in cells]
+        _write_results(store.path, results)
+    return results
+
+
+def _run_missing(store: Folder, task: Task, cells: list[Cell], finished: dict[Cell, Finished], jobs: int) -> None:
+    while left := [cell for cell in cells if cell not in finished]:
+        for result in _each(store, task, left, min(jobs, len(left))):
+            if result is not None:
+                finished[result.cell] = result
+        if any(cell not in finished for cell in left):
+            time.sleep(_PATIENCE)  # another run is busy with the rest
+
+
+def _each(store: Folder, task: Task, cells: Iterable[Cell], jobs: int) -> Iterator[Finished | None]:
+    """What `_run_cell` gives for each cell, as soon as it does."""
+    if jobs == 1:
+        yield from (_run_cell(store, task, cell) for cell in cells)
+        return
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    with parallel_config(backend="loky", inner_max_num_threads=1, initializer=_follow_parent, initargs=(os.getpid(),)):
+        parallel = Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
+        try:
+            with _interrupts_ignored():
+                results = parallel(delayed(_run_cell)(store, task, cell) for cell in cells)
+            yield from results
+        except TerminatedWorkerError:
+            raise LostWorkerError(
+                "a worker process was killed, perhaps for lack of memory. Finished cells are kept in "
+                f"{store.path}; the same command with fewer --jobs goes on from there"
+            ) from None
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that start in here leave Ctrl-C, which a terminal sends to all, to their parent."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _follow_parent(parent: int) -> None:
+    """Make this worker end with its parent, however that ends: loky's workers would wait for work for minutes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PATIENCE)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
+    """Run a cell and keep its result; None where another process is at it."""
+    from threadpoolctl import threadpool_limits
+
+    with store.claim(cell) as ours:
+        if not ours:
+            return None
+        kept = store.load(cell)
+        if kept is not None and not kept.failed:  # somebody ran it since we looked
+            return kept
+        store.log_start(cell)
+        start = time.perf_counter()
+        values: Mapping[str, Any] = {}
+        failed = ""
+        try:
+            # One thread each: the last digits of a sum depend on how many share it.
+            with threadpool_limits(limits=1):
+                values = dict(task.run(cell))
+        except Exception as error:
+            failed = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        finished = Finished(cell, finite(values), time.perf_counter() - start, failed)
+        store.save(finished)
+    return finished
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+class _Progress:
+    """Done of all, failures and the time left, on standard error: in place on a terminal, else a line now and then."""
+
+    def __init__(self, cells: list[Cell], finished: Mapping[Cell, Finished], jobs: int, shown: bool) -> None:
+        self._cells, self._finished, self._jobs = cells, finished, jobs
+        self._shown = shown
+        self._in_place = sys.stderr.isatty()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> None:
+        if self._shown:
+            self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self._shown:
+            self._stop.set()
+            self._thread.join()
+            self._show(end="\n")
+
+    def _tick(self) -> None:
+        while not self._stop.wait(0.5 if self._in_place else 10.0):
+            self._show(end="" if self._in_place else "\n")
+
+    def _show(self, end: str) -> None:
+        text = progress_line(self._cells, list(self._finished.values()), self._jobs)
+        print(f"\r\x1b[K{text}" if self._in_place else text, end=end, file=sys.stderr, flush=True)
+
+
+def progress_line(cells: Sequence[Cell], finished: Sequence[Finished], jobs: int) -> str:
+    """How far it is, and how long it will take if cells go on as those of the same method did."""
+    seconds: dict[str, list[float]] = {}
+    for one in finished:
+        seconds.setdefault(one.cell.method, []).append(one.seconds)
+    done = {one.cell for one in finished}
+    failures = sum(bool(one.failed) for one in finished)
+    text = f"{len(done)}/{len(cells)} cells" + (f", {failures} failed" if failures else "")
+    left = [cell for cell in cells if cell not in done]
+    if not left or not finished:
+        return text
+    overall = sum(one.seconds for one in finished) / len(finished)
+    each = [sum(known) / len(known) if (known := seconds.get(cell.method)) else overall for cell in left]
+    return f"{text}, about {_duration(sum(each) / jobs)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+_AXES = ("data", "method", "epsilon", "trial")
+
+
+def _write_results(folder: Path, results: Sequence[Finished]) -> None:
+    names = list(dict.fromkeys(name for one in results for name, value in one.values.items() if _is_plain(value)))
+    lines = [[*_axes(one.cell), *(one.values.get(name) for name in names), one.failed] for one in results]
+    write_text(folder / "results.csv", csv_text((*_AXES, *names, "failed"), lines))
+    times = [[*_axes(one.cell), round(one.seconds, 4)] for one in results]
+    write_text(folder / "times.csv", csv_text((*_AXES, "seconds"), times))
+    write_text(folder / "machine.json", json.dumps(_machine(), indent=2))
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _axes(cell: Cell) -> list[Any]:
+    return [cell.data, cell.method, cell.epsilon, cell.trial]
+
+
+def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """A CSV file: floats with all their digits, None as nothing."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _machine() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    import tulle
+
+    return {
+        "tulle": tulle.__version__,
+        "code": code_digest(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "joblib")},
+        "cores": os.cpu_count(),
+        "processor": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
