@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from mutants_front import FRONT_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from planted import Mutant
 
@@ -443,7 +444,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "1.0049 printed as 1.00: a printed promise below the proved one",
         "report.py",
         "if float(text) >= value:",
-        "if steps:",
+        "if text:",
         ("tests/test_report.py::test_rounding_up_never_rounds_down_nor_far",),
     ),
     Mutant(
@@ -2102,6 +2103,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (_SYNTHETIC + "test_what_only_a_pickle_could_keep_is_refused",),
     ),
     *LOCAL_MUTANTS,
+    *FRONT_MUTANTS,
 )
 
 

@@ -134,6 +134,16 @@ def test_a_single_fit_may_spend_the_whole_cap(tmp_path: Path) -> None:
             model(0.01).fit(X, Y)
 
 
+def test_two_openings_see_each_other(path: Path) -> None:
+    """What one has spent the other cannot spend again, though it was opened before."""
+    first, second = FileLedger(path, "visits"), FileLedger(path, "visits")
+    first.bill("test", [plan(2.0)], (2.2, DELTA))
+    with pytest.raises(BudgetExceededError):
+        second.bill("test", [plan(2.0)], (2.2, DELTA))
+    assert second.share == first.share
+    assert len(first.refresh().entries) == 1
+
+
 def test_the_default_method_follows_hard_thresholding(path: Path) -> None:
     """A ledger in memory fixes Gaussian mu² and refuses the second; one that lasts must not."""
     with FileLedger(path, "visits") as ledger:
