@@ -568,7 +568,7 @@ def test_a_model_is_replaced_only_where_that_is_said(run: Any, place: Path, tmp_
     words = fit_words(place, tmp_path / "m", "--ledger", ledger, "--dataset", DATASET)
     assert run(*words).code == 0
     old = {name: (tmp_path / "m" / name).read_bytes() for name in FILES}
-    (tmp_path / "m" / "report-internal.html").write_text("of the old model")
+    (tmp_path / "m-internal.html").write_text("of the old model")
     before = ledger.read_bytes()
     assert "exists; name another folder with -o, or pass --replace" in one_line(run(*words), "fit")
     assert ledger.read_bytes() == before
@@ -577,6 +577,7 @@ def test_a_model_is_replaced_only_where_that_is_said(run: Any, place: Path, tmp_
     new = {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()}
     assert new.keys() == old.keys()
     assert all(new[name] != old[name] for name in ("model.npz", "report.html", "weights.csv"))
+    assert not (tmp_path / "m-internal.html").exists()
     assert len(FileLedger(ledger, DATASET).entries) == 2
 
 
@@ -1272,8 +1273,8 @@ def test_accuracy_is_for_the_internal_form_alone(run: Any, model: Path, compared
     message = one_line(run("report", model, "--comparison", compared), "report")
     assert message == "accuracy on private rows is not for release: pass --internal with --comparison"
     ran = run("report", model, "--comparison", compared, "--internal")
-    assert ran.out == f"Written: {model / 'report-internal.html'} (not for release)\n"
-    page = (model / "report-internal.html").read_text(encoding="utf-8")
+    assert ran.out == f"Written: {model.with_name(model.name + '-internal.html')} (not for release)\n"
+    page = model.with_name(f"{model.name}-internal.html").read_text(encoding="utf-8")
     assert "Accuracy" in page
     assert "Accuracy" not in (model / "report.html").read_text(encoding="utf-8")
 
@@ -1284,7 +1285,7 @@ def test_a_ledger_is_for_the_internal_form_alone(run: Any, place: Path, tmp_path
     assert "cap epsilon" not in (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
     assert "not for release" in one_line(run("report", tmp_path / "m", "--ledger", ledger), "report")
     assert run("report", tmp_path / "m", "--ledger", ledger, "--internal").code == 0
-    assert "cap epsilon = 3" in (tmp_path / "m" / "report-internal.html").read_text(encoding="utf-8")
+    assert "cap epsilon = 3" in (tmp_path / "m-internal.html").read_text(encoding="utf-8")
 
 
 def test_the_report_of_a_comparison_is_internal(run: Any, compared: Path) -> None:
@@ -1328,3 +1329,11 @@ def test_reports_overwrite_nothing_that_they_read(run: Any, model: Path, audited
         assert output.read_bytes() == before
     assert "does not exist; tulle compare and" in one_line(run("report", model, "--audit", "nowhere.json"), "report")
     assert "does not exist; name a folder" in one_line(run("report", model / "nowhere"), "report")
+
+
+def test_a_fit_in_a_ledger_is_at_the_ledgers_delta(run: Any, place: Path, tmp_path: Path) -> None:
+    """Unless another is asked for: a promise at a laxer delta is worth less there than it says."""
+    FileLedger.create(tmp_path / "strict.json", DATASET, Budget(3.0, 1e-9))
+    words = fit_words(place, tmp_path / "m", "--ledger", tmp_path / "strict.json", "--dataset", DATASET)
+    assert run(*words).code == 0
+    assert json.loads((tmp_path / "m" / "privacy.json").read_text())["delta"] == 1e-9

@@ -25,7 +25,7 @@ from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
 from tulle.losses import Loss, Poisson, resolve_loss
 from tulle.methods import resolve_method
 from tulle.pipelines import Protects, warn_of_peeks
-from tulle.privacy import Budget, PrivacyReport, PrivacyWarning
+from tulle.privacy import Budget, PrivacyReport, PrivacyWarning, default_delta
 from tulle.public_features import check_not_private
 from tulle.rows import Rows
 from tulle.synthetic import SyntheticData
@@ -326,7 +326,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
     def _budget(self, n_rows: int) -> Budget | None:
         if self.epsilon is None:
             return None
-        delta = min(1e-5, 1 / (10 * n_rows)) if self.delta is None else self.delta
+        delta = default_delta(n_rows) if self.delta is None else self.delta
         budget = Budget(self.epsilon, delta)
         if delta >= 1 / n_rows:
             warnings.warn(

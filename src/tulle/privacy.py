@@ -102,6 +102,11 @@ class Budget:
         return Budget(self.epsilon - pure_epsilon, self.delta)
 
 
+def default_delta(n_rows: int) -> float:
+    """The delta of a budget where none is asked for: a tenth of what would allow publishing a row, at most 1e-5."""
+    return min(1e-5, 1 / (10 * n_rows))
+
+
 @dataclass(frozen=True)
 class Release:
     """One line of a plan: a mechanism that will be used `count` times under one name."""

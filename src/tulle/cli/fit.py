@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from tulle.report import About
 
 MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
-INTERNAL = "report-internal.html"  # what tulle report --internal writes
+
+
+def internal_report(folder: Path) -> Path:
+    """Where tulle report --internal writes: beside the folder, all of whose files are for release."""
+    place = folder.resolve()
+    return folder.parent / f"{place.name}-internal.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     budget.add_argument(
         "--epsilon", required=True, type=epsilon_or_none, metavar="E", help="the privacy loss allowed; none: no privacy"
     )
-    budget.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 rows))")
+    budget.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 rows)), or the ledger's")
     budget.add_argument("--ledger", metavar="FILE", help="bill the fit to this ledger (see tulle ledger)")
     budget.add_argument("--dataset", metavar="NAME", help="the data set's name in the ledger")
     add_model_arguments(parser)
@@ -106,9 +111,13 @@ def run(arguments: argparse.Namespace) -> Outcome:
     ledger: Any = None
     if arguments.ledger is not None:
         from tulle.ledger_file import FileLedger
+        from tulle.privacy import default_delta
 
         note = "; ".join(text for text in (arguments.by, arguments.purpose, f"model: {title}") if text)
         ledger = FileLedger(arguments.ledger, arguments.dataset, note=note, rows=table.content)
+        if arguments.delta is None and arguments.epsilon is not None:
+            # A promise at a laxer delta than the cap's would be worth less than it says there.
+            model.set_params(delta=min(default_delta(table.X.shape[0]), ledger.cap.delta))
     with _made(folder), ledger or nullcontext(), _bill_told(ledger):
         model.fit(table.X, table.y, groups=table.groups)
     model.verbose = 0
@@ -124,8 +133,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
         data=arguments.dataset or name,
         ledger="" if ledger is None else str(ledger).splitlines()[0],
     )
-    for old in (REPORT, INTERNAL, PRIVACY, WEIGHTS):  # never the report of one model beside another
-        (folder / old).unlink(missing_ok=True)
+    for old in (folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)):
+        old.unlink(missing_ok=True)  # never the report of one model beside another
     # First of all, as the noise is drawn and the budget gone. The model is for release; what the ledger says is not.
     save(model, folder / MODEL, replace(about, ledger=""))
     try:

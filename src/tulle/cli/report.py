@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tulle.cli.fit import INTERNAL, REPORT
+from tulle.cli.fit import REPORT, internal_report
 from tulle.cli.outcome import Outcome, UserError, output_file
 from tulle.cli.predict import model_path
 
@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--comparison", metavar="FOLDER", help="what tulle compare wrote, for the internal form")
     parser.add_argument("--ledger", metavar="FILE", help="what this ledger says of the data set, for the internal form")
     parser.add_argument("--audit", metavar="FILE", help="what tulle audit --output wrote")
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"default: {REPORT} or {INTERNAL} in the folder")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"default: {REPORT} in the folder, or beside it FOLDER-internal.html"
+    )
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
@@ -54,7 +56,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         path, internal = model_path(arguments.subject), arguments.internal
         if arguments.comparison and not internal:
             raise UserError("accuracy on private rows is not for release: pass --internal with --comparison")
-        default = path.parent / (INTERNAL if internal else REPORT)
+        default = internal_report(path.parent) if internal else path.parent / REPORT
         target = output_file(arguments.output or default, path, arguments.audit)
         if arguments.ledger and not internal:
             raise UserError("what a ledger holds is not for release: pass --internal with --ledger")

@@ -29,7 +29,7 @@ from tulle.experiments.runner import Cell, Finished, data_seed, noise_seed, run_
 from tulle.fitting import FitRequest, possible_plans
 from tulle.losses import resolve_loss
 from tulle.methods import METHODS, resolve_method
-from tulle.privacy import Budget, ledgers_are_open
+from tulle.privacy import Budget, default_delta, ledgers_are_open
 from tulle.report import About, finite
 
 NOT_FOR_RELEASE = "Not for release: scores were computed on the rows themselves, without noise."
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def _delta(self) -> float:
-        return min(1e-5, 1 / (10 * self.n_train)) if self.delta is None else self.delta
+        return default_delta(self.n_train) if self.delta is None else self.delta
 
     @property
     def metric(self) -> str:

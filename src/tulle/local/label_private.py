@@ -31,7 +31,7 @@ from tulle.local.noisy_labels import (
 )
 from tulle.local.protocols import LabelCollection, Protocol
 from tulle.local.responses import Response, resolve_response
-from tulle.privacy import Budget, PrivacyWarning, is_number
+from tulle.privacy import Budget, PrivacyWarning, default_delta, is_number
 
 Solver = Literal["iht", "lasso"]
 
@@ -173,7 +173,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
     def protocol(self, n_features: int, n_users: int) -> LabelCollection:
         """The protocol that a server would run for these settings, with so many users of so many features."""
         gaussian = self.randomiser == "gaussian"
-        delta = min(1e-5, 1 / (10 * n_users)) if self.delta is None else Budget(1.0, self.delta).delta
+        delta = default_delta(n_users) if self.delta is None else Budget(1.0, self.delta).delta
         # Of other channels what is promised is what is proved: they are purely private.
         budget = self._budget(delta if gaussian else 0.0)
         if gaussian and budget is not None and delta >= 1 / n_users:
