@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_FILE = "tests/test_ledger_file.py::"
+_FILE, _SAVING, _ARCHIVE = "tests/test_ledger_file.py::", "tests/test_saving.py::", "tests/test_archive.py::"
+_PIPELINES, _PAGES, _RUNS = "tests/test_pipelines.py::", "tests/test_pages.py::", "tests/test_experiments.py::"
+_COMMANDS = "tests/test_cli.py::"
 
 FRONT_MUTANTS: tuple[Mutant, ...] = (
     # --- ledgers on disk ---
@@ -105,5 +107,82 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "mode = 0o600",
         "mode = 0o644",
         (_FILE + "test_the_file_is_for_its_owner_unless_its_owner_says_otherwise",),
+    ),
+    # --- saved models ---
+    Mutant(
+        "the seed travels with the model",
+        "all settings written to the file, random_state among them: whoever gets it can take the noise off again",
+        "saving.py",
+        '    if name == "random_state":\n        return None',
+        '    if name == "random_state" and not isinstance(value, int):\n        return None',
+        (_SAVING + "test_the_seed_is_never_in_the_file[int]",),
+    ),
+    Mutant(
+        "a model file that is believed",
+        "checksums written and never compared: a changed weight, or a changed report, is read as it stands",
+        "archive.py",
+        "    if sums != {member: _digest(array) for member, array in arrays.items()}:\n",
+        "    if sums is None:\n",
+        (_ARCHIVE + "test_a_changed_member_is_refused",),
+    ),
+    Mutant(
+        "what the ledger says goes out with the model",
+        "internal notes kept in the file that is published",
+        "cli/fit.py",
+        'replace(about, ledger="")',
+        "about",
+        (_COMMANDS + "test_a_fit_is_billed",),
+    ),
+    # --- pipelines ---
+    Mutant(
+        "weights of words taken for a setting",
+        "TF-IDF before a private model: how many documents hold a word is a release that no bill shows",
+        "pipelines.py",
+        'return "IDF weights" if getattr(step, "use_idf", True) else ""',
+        'return ""',
+        (_PIPELINES + "test_the_verdict_on_every_transformer_of_scikit_learn_is_what_fitting_it_shows",),
+    ),
+    Mutant(
+        "columns that nobody filled are dropped for free",
+        "an imputer that fills by a constant, and leaves out the columns in which it found nothing",
+        "pipelines.py",
+        'return "" if getattr(step, "keep_empty_features", False) else "which features are empty"',
+        'return ""',
+        (_PIPELINES + "test_what_a_step_learns_is_said_for_the_settings_that_it_has",),
+    ),
+    Mutant(
+        "a warning after the budget is gone",
+        "told when the model is there: the release was made, and cannot be taken back",
+        "estimators.py",
+        "        warn_of_peeks(self)\n        request = self._request(loss, X.shape[0])\n        plans",
+        "        run_fit(self._request(loss, X.shape[0]), X, targets, groups)\n"
+        "        warn_of_peeks(self)\n        request = self._request(loss, X.shape[0])\n        plans",
+        (_PIPELINES + "test_the_warning_comes_before_anything_is_spent",),
+    ),
+    # --- reports ---
+    Mutant(
+        "accuracy on a public page",
+        "test errors beside the promise: exact figures of private rows, published with it",
+        "pages/fit_page.py",
+        "if comparison is not None and not internal:",
+        "if False:",
+        (_PAGES + "TestForms::test_a_public_page_refuses_a_comparison",),
+    ),
+    Mutant(
+        "beliefs that rise too little",
+        "the example of a page computed by adding epsilon to a chance",
+        "pages/figures.py",
+        "return 1 / (1 + math.exp(-epsilon) * (1 - prior) / prior)",
+        "return min(1.0, prior * (1 + epsilon))",
+        (_PAGES + "TestFigures::test_the_belief_is_the_one_that_randomised_response_reaches",),
+    ),
+    # --- comparisons ---
+    Mutant(
+        "one noise for all cells of a trial",
+        "seeds by trial alone: methods and budgets share their luck, and errors are no longer independent",
+        "experiments/runner.py",
+        'return seed_from(root, "noise", cell.data, cell.method, epsilon, cell.trial)',
+        'return seed_from(root, "noise", cell.data, cell.trial)',
+        (_RUNS + "test_every_cell_has_noise_of_its_own",),
     ),
 )
