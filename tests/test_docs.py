@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
+import inspect
 import math
 import re
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pages import ROOT, cells
+from pages import PAGES, ROOT, cells
 
+from tulle.audit import epsilon_lower_bound
 from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, TwoPoint, best_label_channel
 from tulle.losses import Logistic, Squared
 from tulle.methods import METHODS, FrankWolfe, HardThresholding
 from tulle.privacy import Budget, epsilon
 from tulle.public import PublicFacts
-
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-
-
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-
-
-def test_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The ten lines of the README run as printed, learn something, and print the report."""
-    exec(python_blocks()[0], {})
-    out = capsys.readouterr().out
-    accuracy, non_zeros = out.split()[:2]
-    assert float(accuracy) > 0.8
-    assert int(non_zeros) <= 1000
-    assert "Privacy report" in out
-
-
-def test_example_of_knowledge_transfer_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The block of docs/knowledge_transfer.md runs as printed, finds the largest weight, and saves its answers."""
-    monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/knowledge_transfer.md").read_text(), re.DOTALL)
-    found: dict[str, Any] = {}
-    exec(block, found)
-    assert int(np.abs(found["weights"]).argmax()) in found["model"].support_
-    assert found["data"].privacy.epsilon <= 2.0
-    assert (tmp_path / "answers.npz").stat().st_size > 1000
-
-
-def test_examples_of_local_privacy_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The blocks of docs/local.md run as printed, and find the weights."""
-    models, study = re.findall(r"```python\n(.*?)```", (ROOT / "docs/local.md").read_text(), re.DOTALL)
-    found: dict[str, Any] = {}
-    exec(models, found)
-    assert {0, 1} <= set(found["labels"].support_)
-    assert found["rows"].support_.tolist() == [0, 1]
-    assert "weights, epsilon = 4" in capsys.readouterr().out
-    monkeypatch.chdir(tmp_path)
-    exec(study, found)
-    assert found["protocol"].dimension == 4
-    assert found["server"].question
-    assert callable(found["serve"])
-
-
-def test_readme_audit_finds_the_leak(capsys: pytest.CaptureFixture[str]) -> None:
-    """The leaky function of the README is found out, by far."""
-    exec(python_blocks()[1], {})
-    out = capsys.readouterr().out
-    assert "THE CLAIM IS FALSE" in out
-    assert float(re.search(r"ε >= ([\d.]+)", out)[1]) > 4  # type: ignore[index]
 
 
 def test_table_of_published_noise_is_true() -> None:
@@ -297,3 +249,212 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith(("http:", "https:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+# --- deciding --------------------------------------------------------------------------------------------------------
+
+
+def _rounded_up(value: float, digits: int) -> float:
+    return math.ceil(value * 10**digits - 1e-9) / 10**digits
+
+
+def test_table_of_odds_is_true() -> None:
+    """Each belief in docs/deciding.md is the largest that epsilon allows, never less than it."""
+    rows = cells("deciding.md", "ε")
+    assert [row[0] for row in rows] == ["0.1", "0.5", "1", "2", "4", "8"]
+    for asked, factor, *beliefs in rows:
+        odds = math.exp(float(asked))
+        assert odds <= float(factor) <= 1.006 * odds
+        for before, printed in zip((0.01, 0.1, 0.5), beliefs):
+            after = before * odds / (1 - before + before * odds)
+            assert float(printed.removesuffix(" %")) == pytest.approx(_rounded_up(100 * after, 1)), (asked, before)
+
+
+def test_table_of_rows_is_the_measured_one() -> None:
+    """Errors against rows and epsilon in docs/deciding.md are the means that docs/pictures/rows_needed.py wrote."""
+    measured: dict[tuple[str, int], list[float]] = {}
+    for row in figures("rows_needed"):
+        measured.setdefault((row["data"], int(row["n"])), []).append(float(row["error"]))
+    rows = cells("deciding.md", "data")
+    assert len(rows) == len(measured) == 8
+    for data, n, *printed in rows:
+        found = measured[data, int(n.replace(",", ""))]
+        assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), (data, n)
+
+
+def loaded(path: str) -> Any:
+    """A script of the documentation, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_chart_is_what_its_script_draws() -> None:
+    """The decision chart was drawn after the last change of its script, and names methods that there are."""
+    drawn = loaded("docs/pictures/decision_chart.py").chart()
+    assert (ROOT / "docs/pictures/decision_chart.svg").read_text(encoding="utf-8") == drawn
+    named = re.findall(r"method=&quot;(\w+)&quot;", drawn)
+    assert len(named) == 4
+    assert set(named) <= set(METHODS)
+
+
+# --- what pages take from the code -----------------------------------------------------------------------------------
+
+HOOKS = loaded("docs/hooks.py")
+INCLUDED = [
+    pytest.param(file, symbol or None, id=f"{page.stem}: {file} {symbol}")
+    for page in PAGES
+    for file, symbol in HOOKS.CODE.findall(page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("file", "symbol"), INCLUDED)
+def test_included_code_is_there(file: str, symbol: str | None) -> None:
+    """Each file or symbol that a page includes exists, and comes out whole."""
+    shown = HOOKS.folded_source(file, symbol)
+    assert shown.count("<pre>") == 1
+    text = re.sub(r"<[^>]+>", "", shown)
+    assert f"class {symbol.split('.')[-1]}" in text if symbol else "from __future__ import annotations" in text
+
+
+def test_every_method_is_included_with_paper_and_proof() -> None:
+    """The page that includes a method's file says which paper it is of, with the year, and links to its proof."""
+    pages = {
+        file: page.read_text(encoding="utf-8")
+        for page in PAGES
+        for file, symbol in HOOKS.CODE.findall(page.read_text(encoding="utf-8"))
+        if not symbol
+    }
+    for name, method in METHODS.items():
+        file = Path(inspect.getfile(method)).relative_to(ROOT).as_posix()
+        assert file in pages, name
+        assert re.search(r"\]\(proofs/\w+\.md\)", pages[file]), name
+        assert name == "auto" or re.search(r"^- .*?\b(19|20)\d\d\b", pages[file], re.M | re.DOTALL), name
+
+
+@pytest.mark.parametrize(
+    ("file", "symbol"),
+    [
+        ("src/tulle/no_such_file.py", None),
+        ("src/tulle/methods/auto.py", "NoSuchClass"),
+        ("src/tulle/methods/auto.py", "Auto.no_such_method"),
+    ],
+)
+def test_what_is_not_there_cannot_be_included(file: str, symbol: str | None) -> None:
+    """The build stops where a page includes something that was renamed."""
+    with pytest.raises(HOOKS.DocumentationError):
+        HOOKS.on_page_content(f"<!-- code: {file}{' :: ' + symbol if symbol else ''} -->")
+
+
+def test_a_symbol_comes_with_its_decorators() -> None:
+    """What is included is the whole of it and nothing else."""
+    text = HOOKS.source_of("src/tulle/bounds.py", "Bounds.estimate")
+    assert text.startswith("@classmethod\ndef estimate(")
+    assert "def reliable" not in text
+
+
+def test_the_reference_has_every_public_name() -> None:
+    """All of `tulle` and of the rooms on the page has a docstring; each name is a heading with a signature."""
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    text = HOOKS.on_page_markdown(page)
+    assert "<!-- api" not in text
+    for module in ("tulle", "tulle.methods", "tulle.losses", "tulle.audit", "tulle.local", "tulle.saving"):
+        names = HOOKS.public_names(importlib.import_module(module))
+        assert len(names) >= 4
+        for name in names:
+            assert f"### {name}\n" in text, f"{module}.{name}"
+            assert f"<b>{module}.{name}</b>(" in text
+    assert "<code>rows_per_person</code>" in text  # a parameter
+    assert "<code>support_</code>" in text  # an attribute
+    assert "&gt;&gt;&gt; from tulle import" in text  # an example
+
+
+@pytest.mark.parametrize(
+    ("module", "names"), [("tulle.no_such_room", None), ("tulle.bounds", "NoSuchName"), ("tulle.bounds", "GRID")]
+)
+def test_a_name_without_docstring_stops_the_build(module: str, names: str | None) -> None:
+    """Missing modules, missing names and names that nobody has described."""
+    with pytest.raises(HOOKS.DocumentationError):
+        HOOKS.reference(module, names)
+
+
+def test_a_dataclass_without_words_counts_as_undescribed() -> None:
+    """dataclass writes a signature where a docstring is missing."""
+    with pytest.raises(HOOKS.DocumentationError, match="no docstring"):
+        HOOKS.entry("room.Plain", make_dataclass("Plain", ["x"]))
+
+
+def test_the_command_line_page_has_every_option() -> None:
+    """Commands, subcommands and options of the parser are on the page; its exit codes are those of the program."""
+    from tulle.cli import COMMANDS, outcome
+
+    text = HOOKS.on_page_markdown((ROOT / "docs/command_line.md").read_text(encoding="utf-8"))
+    for name in (*COMMANDS, "ledger open", "account published"):
+        assert re.search(rf"^###+ tulle {name}$", text, re.M), name
+    for option in ("--epsilon", "--rows-per-person", "--no-intercept", "--json", "--replace", "--test-share"):
+        assert f"<code>{option}</code>" in text, option
+    codes = {outcome.DONE, outcome.BAD_NEWS, outcome.WRONG_INPUT, outcome.REFUSED, outcome.BUG, outcome.INTERRUPTED}
+    assert {int(row[0]) for row in cells("command_line.md", "exit code")} == codes
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that mkdocs.yml does not name is found by nobody."""
+    named = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    assert named == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+
+# --- other libraries -------------------------------------------------------------------------------------------------
+
+
+def test_tables_of_other_libraries_are_the_measured_ones() -> None:
+    """Losses, times and memory in docs/other_libraries.md are those of the CSV file, empty where nothing was run."""
+    libraries = ("tulle", "diffprivlib", "opacus", "tulle (at Opacus's promise)")
+    found = {(row["data"], float(row["epsilon"]), row["library"]): row for row in figures("other_libraries")}
+    rows = cells("other_libraries.md", "set")
+    assert {(row[0], float(row[2])) for row in rows} == {setting[:2] for setting in found}
+    for data, shape, asked, *printed in rows:
+        at = re.fullmatch(r"([\d.]+) \(ε = ([\d.]+)\)", printed[3])
+        assert at is not None
+        assert float(at[2]) == pytest.approx(float(found[data, float(asked), libraries[3]]["promised"]), abs=5.1e-3)
+        for library, figure in zip(libraries, (*printed[:3], at[1])):
+            one = found[data, float(asked), library]
+            assert shape == f"{int(one['n']):,} × {int(one['d']):,}"
+            assert (figure == "") == (one["loss"] == "")
+            # Where a model is worse than nothing by orders of magnitude, one digit says all there is to say.
+            exact = "e" not in figure
+            tolerance = {"abs": 5.1e-4} if exact else {"rel": 0.5}
+            assert not figure or float(figure) == pytest.approx(float(one["loss"]), **tolerance), (data, asked, library)
+    for data, *printed in cells("other_libraries.md", "set, ε = 1"):
+        for library, figure in zip(libraries, printed):
+            one = found[data, 1.0, library]
+            cost = f"{float(one['seconds']):g} s, {int(one['megabytes']):,} MB" if one["loss"] else ""
+            assert figure == cost, (data, library)
+
+
+def test_versions_of_other_libraries_are_those_that_ran() -> None:
+    """Facts about a library are facts about a version."""
+    text = (ROOT / "docs/other_libraries.md").read_text(encoding="utf-8")
+    for library, version in {(row["library"], row["version"]) for row in figures("other_libraries")}:
+        name = library.partition(" ")[0]
+        assert re.search(rf"{name}\b[^\n]*\| {re.escape(version)}\b", text, re.I), (library, version)
+
+
+def test_the_attack_on_a_printed_epsilon_is_the_measured_one() -> None:
+    """Counts in docs/other_libraries.md are those of the CSV file, and the bound is what our auditor makes of them."""
+    (row,) = figures("other_libraries_attack")
+    text = (ROOT / "docs/other_libraries.md").read_text(encoding="utf-8")
+    said = re.search(
+        r"printed ε = ([\d.]+).*?above (\d+) in ([\d,]+) of ([\d,]+) fits.*?in (\d+) of.*?proves ε ≥ ([\d.]+)",
+        text,
+        re.DOTALL,
+    )
+    assert said is not None
+    claimed, threshold, hits, runs, false_hits, proved = (float(figure.replace(",", "")) for figure in said.groups())
+    assert (claimed, threshold, hits, runs, false_hits) == tuple(
+        float(row[name]) for name in ("epsilon", "threshold", "hits", "runs", "false_hits")
+    )
+    bound = float(epsilon_lower_bound(int(hits), int(false_hits), int(runs), 0.0, float(row["confidence"])))
+    assert claimed < proved <= bound < proved + 0.01

@@ -1,0 +1,186 @@
+"""Every Python block and every command of the pages runs as printed.
+
+The blocks of a page run in their order, in one namespace and in one folder that holds nothing but examples/: Python
+here, and in blocks of kind console every line that starts with "$ " by bash. A command must exit with 0, or with the
+code that its comment says (``# exit 3``); what is printed below it must be what it prints, where "..." stands for
+anything. A Python block with the comment ``# warns`` must raise a PrivacyWarning, and no other may. Commands outside of
+docs/ (those of README.md) are for a fresh clone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pages import PAGES, ROOT
+
+from tulle.privacy import PrivacyWarning
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.M)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The blocks of a page that are run: their language and their text."""
+    wanted = {"python", "console"} if page.is_relative_to(ROOT / "docs") else {"python"}
+    return [(kind, text) for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind in wanted]
+
+
+def whole(command: str) -> bool:
+    return not command.endswith("\\") and command.count('"') % 2 == 0
+
+
+def commands(text: str) -> Iterator[tuple[str, int, str]]:
+    """Each command of a console block, its exit code and the output that is printed below it."""
+    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+        lines = part.splitlines()
+        # A line that ends in a backslash, or within quotes, goes on in the next.
+        length = next(k for k in range(1, len(lines) + 1) if whole("\n".join(lines[:k])))
+        command = "\n".join(lines[:length])
+        code = re.search(r"# exit (\d+)$", command)
+        yield command, int(code[1]) if code else 0, "\n".join(lines[length:]).strip()
+
+
+def as_printed(expected: str, output: str) -> bool:
+    """Whether an output is the expected one, in which "..." stands for anything."""
+    # Line ends are not compared: a page may break a long line.
+    parts = " ".join(expected.split()).split("...")
+    pattern = ".*".join(r"\s+".join(map(re.escape, part.split(" "))) for part in parts)
+    return re.fullmatch(rf"\s*{pattern}\s*", output, re.DOTALL) is not None
+
+
+def run_commands(text: str) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    for command, code, expected in commands(text):
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PATH": path})
+        assert done.returncode == code, f"$ {command}\n{done.stdout}{done.stderr}"
+        shown = done.stdout if code == 0 else done.stdout + done.stderr
+        assert not expected or as_printed(expected, shown), f"$ {command}\n{shown}"
+
+
+def run_python(text: str, names: dict[str, Any]) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out), warnings.catch_warnings(record="# warns" in text) as told:
+        if told is not None:
+            warnings.simplefilter("always", PrivacyWarning)
+        exec(compile(text, "<block>", "exec"), names)
+    assert told is None or any(issubclass(one.category, PrivacyWarning) for one in told), text
+    return out.getvalue()
+
+
+# --- what must have come out, beyond having run ----------------------------------------------------------------------
+
+
+def readme(names: dict[str, Any], out: str) -> None:
+    """The ten lines learn something and print the report; the leak of the second block is found, by far."""
+    accuracy, non_zeros = out.split()[:2]
+    assert float(accuracy) > 0.8
+    assert int(non_zeros) <= 1000
+    assert "Privacy report" in out
+    assert "THE CLAIM IS FALSE" in out
+    assert float(re.search(r"ε >= ([\d.]+)", out)[1]) > 4  # type: ignore[index]
+
+
+def knowledge_transfer(names: dict[str, Any], out: str) -> None:
+    """The largest weight is found, and the answers are saved."""
+    assert int(np.abs(names["weights"]).argmax()) in names["model"].support_
+    assert names["data"].privacy.epsilon <= 2.0
+    assert Path("answers.npz").stat().st_size > 1000
+
+
+def local(names: dict[str, Any], out: str) -> None:
+    """Both models find the weights; the study is set up."""
+    assert {0, 1} <= set(names["labels"].support_)
+    assert names["rows"].support_.tolist() == [0, 1]
+    assert "weights, epsilon = 4" in out
+    assert names["protocol"].dimension == 4
+    assert names["server"].question
+    assert callable(names["serve"])
+
+
+def adding_a_method(names: dict[str, Any], out: str) -> None:
+    """The new method learns, within its budget, and is attacked in vain."""
+    assert names["model"].score(names["X"], names["y"]) > 0.8
+    assert names["model"].privacy_.epsilon <= 1.0
+    assert names["result"].epsilon <= 1.0
+
+
+def tutorial(names: dict[str, Any], out: str) -> None:
+    """Both halves leave a model and a report; the private model is better than guessing."""
+    for name in ("models/first/report.html", "python-report.html"):
+        assert "<html" in Path(name).read_text(encoding="utf-8")
+    assert names["score"].value > 0.7
+    assert names["ledger"].share <= 1
+
+
+CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
+    check.__name__: check for check in (readme, knowledge_transfer, local, adding_a_method, tutorial)
+}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of one page, in their order."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # as in a clone
+    names: dict[str, Any] = {"__name__": "__page__"}
+    out = ""
+    for kind, text in blocks(page):
+        if kind == "python":
+            out += run_python(text, names)
+        else:
+            run_commands(text)
+    CHECKS.get(page.stem.lower(), lambda names, out: None)(names, out)
+
+
+def test_every_check_has_a_page() -> None:
+    """A page that was renamed does not lose its check in silence."""
+    assert set(CHECKS) <= {page.stem.lower() for page in PAGES if blocks(page)}
+
+
+def test_every_block_says_what_it_is() -> None:
+    """A fenced block without a language, or in another one, would escape: these are all that are meant."""
+    for page in PAGES:
+        kinds = {
+            kind for kind, _ in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.M)
+        }
+        assert kinds <= {"python", "console", "text", "json"}, page.name
+
+
+def test_commands_are_read_as_meant() -> None:
+    """Continued lines, exit codes and outputs of a console block are told apart."""
+    text = "$ one \\\n    two # exit 3\nfirst ... last\n\n$ three\n"
+    assert list(commands(text)) == [("one \\\n    two # exit 3", 3, "first ... last"), ("three", 0, "")]
+    assert as_printed("a ... b\n...\nc", "a 1 b\n2\n3\nc\n")
+    assert not as_printed("a ... b", "a 1 c")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("$ false\n", "false"),
+        ("$ echo one\ntwo\n", "one"),
+        ("$ true # exit 1\n", "true"),
+    ],
+)
+def test_wrong_commands_are_noticed(text: str, message: str) -> None:
+    """A command that fails, prints something else or does not fail as announced fails the page."""
+    with pytest.raises(AssertionError, match=message):
+        run_commands(text)
+
+
+def test_an_announced_warning_must_come() -> None:
+    """`# warns` is no licence: a block that does not warn fails, and so does one that warns without saying so."""
+    with pytest.raises(AssertionError):
+        run_python("pass  # warns", {})
+    with pytest.raises(PrivacyWarning):
+        run_python("import warnings, tulle.privacy\nwarnings.warn('x', tulle.privacy.PrivacyWarning)", {})
