@@ -5,13 +5,17 @@ BIN := .venv/bin
 # The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test audit local published mutants lint format bench docs pictures clean
+.PHONY: demo test test-extras audit local published mutants lint format bench docs pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
 
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# A real browser, and every command of the README and the tutorial in a fresh clone.
+test-extras: .venv/extra-test .venv/extra-browser
+	$(BIN)/python -m pytest tests/browser tests/clone
 
 audit: .venv/extra-plot
 	$(BIN)/python examples/audit_tulle.py
@@ -36,14 +40,14 @@ format: .venv/extra-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/extra-plot
+bench: .venv/extra-test
 	$(BIN)/python benchmarks/run.py
 
 docs: .venv/extra-docs
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 # Redraws the pictures in docs/pictures; those on real data need TULLE_DATA.
-pictures: .venv/extra-docs
+pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	OMP_NUM_THREADS=2 $(BIN)/python docs/pictures/draw.py
 	$(BIN)/python docs/pictures/compare.py
 	$(BIN)/python docs/pictures/lasso.py
@@ -52,6 +56,9 @@ pictures: .venv/extra-docs
 	$(BIN)/python docs/pictures/support_swap.py
 	$(BIN)/python docs/pictures/local.py
 	$(BIN)/python docs/pictures/covertype_gap.py
+	$(BIN)/python docs/pictures/report_page.py
+	$(BIN)/python docs/pictures/decision_chart.py
+	$(BIN)/python docs/pictures/rows_needed.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

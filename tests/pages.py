@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+# A fenced block: its language and its text.
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.M)
+
+
+def whole(command: str) -> bool:
+    return not command.endswith("\\") and command.count('"') % 2 == 0
+
+
+def commands(text: str) -> Iterator[tuple[str, int, str]]:
+    """Each command of a console block, its exit code and the output that is printed below it."""
+    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+        lines = part.splitlines()
+        # A line that ends in a backslash, or within quotes, goes on in the next.
+        length = next(k for k in range(1, len(lines) + 1) if whole("\n".join(lines[:k])))
+        command = "\n".join(lines[:length])
+        code = re.search(r"# exit (\d+)$", command)
+        yield command, int(code[1]) if code else 0, "\n".join(lines[length:]).strip()
 
 
 def cells(page: str, first: str) -> list[list[str]]:

@@ -15,39 +15,22 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pages import PAGES, ROOT
+from pages import BLOCK, PAGES, ROOT, commands
 
 from tulle.privacy import PrivacyWarning
-
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.M)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     """The blocks of a page that are run: their language and their text."""
     wanted = {"python", "console"} if page.is_relative_to(ROOT / "docs") else {"python"}
     return [(kind, text) for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind in wanted]
-
-
-def whole(command: str) -> bool:
-    return not command.endswith("\\") and command.count('"') % 2 == 0
-
-
-def commands(text: str) -> Iterator[tuple[str, int, str]]:
-    """Each command of a console block, its exit code and the output that is printed below it."""
-    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
-        lines = part.splitlines()
-        # A line that ends in a backslash, or within quotes, goes on in the next.
-        length = next(k for k in range(1, len(lines) + 1) if whole("\n".join(lines[:k])))
-        command = "\n".join(lines[:length])
-        code = re.search(r"# exit (\d+)$", command)
-        yield command, int(code[1]) if code else 0, "\n".join(lines[length:]).strip()
 
 
 def as_printed(expected: str, output: str) -> bool:
@@ -153,7 +136,7 @@ def test_every_block_says_what_it_is() -> None:
         kinds = {
             kind for kind, _ in re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.M)
         }
-        assert kinds <= {"python", "console", "text", "json"}, page.name
+        assert kinds <= {"python", "console", "shell", "text", "json"}, page.name
 
 
 def test_commands_are_read_as_meant() -> None:

@@ -434,6 +434,29 @@ def test_tables_of_other_libraries_are_the_measured_ones() -> None:
             assert figure == cost, (data, library)
 
 
+def test_what_is_said_of_other_libraries_follows_from_the_figures() -> None:
+    """In how many cells DP-SGD is ahead, how close tulle is at the same promise, and what the noise really proves."""
+    text = (ROOT / "docs/other_libraries.md").read_text(encoding="utf-8")
+    found = {(row["data"], float(row["epsilon"]), row["library"]): row for row in figures("other_libraries")}
+    cells_of = [setting[:2] for setting in found if setting[2] == "opacus"]
+    losses = {setting: float(row["loss"] or "nan") for setting, row in found.items()}
+    ahead = sum(losses[*cell, "opacus"] < losses[*cell, "tulle"] for cell in cells_of)
+    assert f"in {ahead} of the {len(cells_of)} cells" in text
+    same = "tulle (at Opacus's promise)"
+    apart = {cell: losses[*cell, same] - losses[*cell, "opacus"] for cell in cells_of}
+    far = [cell for cell, difference in apart.items() if abs(difference) > 0.003]
+    assert "within 0.003 of Opacus everywhere" in text
+    assert far == [("dense, 200 features, regression", 1.0)]
+    promised = {
+        epsilon: {float(found[data, e, same]["promised"]) for data, e in cells_of if e == epsilon}
+        for epsilon in (1.0, 4.0)
+    }
+    assert all(1.95 < figure < 2.05 for figure in promised[1.0])
+    assert all(6.6 < figure < 6.8 for figure in promised[4.0])
+    steps = {float(row["setting"].strip("[]").split(",")[0]) for row in found.values() if row["library"] == "opacus"}
+    assert (min(steps), max(steps)) == (8.0, 512.0)
+
+
 def test_versions_of_other_libraries_are_those_that_ran() -> None:
     """Facts about a library are facts about a version."""
     text = (ROOT / "docs/other_libraries.md").read_text(encoding="utf-8")

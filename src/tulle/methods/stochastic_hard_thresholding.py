@@ -1,7 +1,7 @@
 """Hard thresholding on batches: DP-SGD-HT, DP-SCSG-HT and DP-SVRG-HT.
 
-Paper: Liang, Tong, Ding, Pan, Bi, "Differentially private iterative hard thresholding algorithms", Algorithms 1 and 2,
-here "[SGD]". With u noise and I a batch,
+Paper: Liang, Tong, Ding, Pan, Bi, "Stochastic privacy-preserving methods for nonconvex sparse learning" (2023),
+Algorithms 1 and 2, here "[SGD]". With u noise and I a batch,
 
     DP-SGD-HT:   x_t = H_k( x_{t-1} - eta ( grad f_I(x_{t-1}) + u ) )
     DP-SCSG-HT:  from time to time a snapshot on a large batch, m = grad f_B(x~) + u1, and until the next one

@@ -1,0 +1,281 @@
+"""What the pages take from the code when they are built, so that they cannot drift from it.
+
+- ``<!-- code: src/tulle/methods/frank_wolfe.py :: FrankWolfe.run -->`` becomes the source of that file, class or
+  function, folded;
+- ``<!-- api: tulle.methods -->``, or ``<!-- api: tulle.report: About, BillLine -->`` with names, becomes the reference
+  of a module's public names, from their docstrings;
+- ``<!-- commands -->`` becomes the reference of the command line, from its parser.
+
+A file, symbol or name that is not there, or a public name without a docstring, stops the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import html
+import importlib
+import inspect
+import io
+import keyword
+import re
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = re.compile(r"<!-- code: (?P<file>\S+)(?: :: (?P<symbol>\S+))? -->")
+API = re.compile(r"<!-- api: (?P<module>[\w.]+)(?:: (?P<names>[\w, ]+))? -->")
+COMMANDS = "<!-- commands -->"
+
+
+class DocumentationError(ValueError):
+    """A page names something that is not there, or that nobody has described."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """References become headings and text before the page is read, so that they are in its table of contents."""
+    markdown = API.sub(lambda match: reference(match["module"], match["names"]), markdown)
+    return markdown.replace(COMMANDS, command_reference()) if COMMANDS in markdown else markdown
+
+
+def on_page_content(html_of_page: str, **_: Any) -> str:
+    """Source comes last: nothing in it may be taken for Markdown."""
+    return CODE.sub(lambda match: folded_source(match["file"], match["symbol"]), html_of_page)
+
+
+# --- source ----------------------------------------------------------------------------------------------------------
+
+
+def source_of(file: str, symbol: str | None = None) -> str:
+    """The text of a file of the repository, or of one class, function or method in it."""
+    path = ROOT / file
+    if not path.is_file():
+        raise DocumentationError(f"there is no file {file}")
+    text = path.read_text(encoding="utf-8")
+    if symbol is None:
+        return text
+    body: list[ast.stmt] = ast.parse(text).body
+    for name in symbol.split("."):
+        found = [node for node in body if getattr(node, "name", None) == name]
+        if not found:
+            raise DocumentationError(f"{file} has no {symbol}")
+        node: Any = found[0]
+        body = node.body
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return textwrap.dedent("\n".join(text.splitlines()[first - 1 : node.end_lineno]) + "\n")
+
+
+def folded_source(file: str, symbol: str | None) -> str:
+    name = f"{file} · {symbol}" if symbol else file
+    text = source_of(file, symbol)
+    return (
+        f"<details class='source'><summary>The code: <code>{html.escape(name)}</code>, {len(text.splitlines())} lines"
+        f"</summary><pre><code>{coloured(text)}</code></pre></details>"
+    )
+
+
+def coloured(source: str) -> str:
+    """Python source as HTML, with marks on comments, strings and keywords."""
+    lines = source.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    parts, done = [], 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = {tokenize.COMMENT: "comment", tokenize.STRING: "string"}.get(token.type)
+        if token.type == tokenize.NAME and keyword.iskeyword(token.string):
+            kind = "keyword"
+        if kind is None:
+            continue
+        start, end = (starts[row - 1] + column for row, column in (token.start, token.end))
+        parts += [html.escape(source[done:start]), f"<span class='{kind}'>{html.escape(source[start:end])}</span>"]
+        done = end
+    return "".join(parts) + html.escape(source[done:])
+
+
+# --- reference -------------------------------------------------------------------------------------------------------
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """`__all__`, or else the classes and functions that are written in the module; data and the version are not."""
+    named = getattr(module, "__all__", None)
+    if named is None:
+        named = [name for name, thing in vars(module).items() if getattr(thing, "__module__", None) == module.__name__]
+    return [
+        name
+        for name in sorted(named, key=str.lower)
+        if not name.startswith("_") and (inspect.isclass(getattr(module, name)) or callable(getattr(module, name)))
+    ]
+
+
+def reference(module_name: str, names: str | None = None) -> str:
+    """A module's public names with signature, parameters, attributes and examples, as Markdown with HTML in it."""
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as missing:
+        raise DocumentationError(f"there is no module {module_name}") from missing
+    wanted = [name.strip() for name in names.split(",")] if names else public_names(module)
+    entries = []
+    for name in wanted:
+        if not hasattr(module, name):
+            raise DocumentationError(f"{module_name} has no {name}")
+        entries.append(entry(f"{module_name}.{name}", getattr(module, name)))
+    return "\n\n".join(entries)
+
+
+def entry(path: str, thing: Any) -> str:
+    text = own_docstring(thing)
+    if not text:
+        raise DocumentationError(f"{path} has no docstring")
+    blocks = [f"### {path.rpartition('.')[2]}", f'<a id="{path}"></a>', signature(path, thing), rendered(text)]
+    if inspect.isclass(thing):
+        blocks += [
+            f'<div class="member">{signature(name, member, "")}{rendered(inspect.getdoc(member) or "")}</div>'
+            for name, member in documented_methods(thing)
+        ]
+    return "\n\n".join(blocks)
+
+
+def own_docstring(thing: Any) -> str:
+    """What is written for this class or function; dataclass puts a signature where nothing is written."""
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return ""  # a value shows the docstring of its type
+    text = inspect.cleandoc(getattr(thing, "__doc__", None) or "")
+    return "" if inspect.isclass(thing) and text.startswith(f"{thing.__name__}(") else text
+
+
+def documented_methods(cls: type) -> Iterator[tuple[str, Any]]:
+    """Public methods that classes of this library define and describe."""
+    for name, member in inspect.getmembers(cls, inspect.isroutine):
+        home = getattr(member, "__module__", None) or ""
+        if not name.startswith("_") and home.startswith("tulle") and own_docstring(member):
+            yield name, member
+
+
+def signature(path: str, thing: Any, tag: str = "class") -> str:
+    try:
+        parameters = list(inspect.signature(thing).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    shown, keyword_only = [], False
+    for parameter in parameters:
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            if not any(other.kind is other.VAR_POSITIONAL for other in parameters):
+                shown.append("*")
+        default = "" if parameter.default is parameter.empty else f"={_shown(parameter.default)}"
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        shown.append(f"{stars}{parameter.name}{default}")
+    kind = "class " if tag and inspect.isclass(thing) else ""
+    return f'<p class="signature"><code>{kind}<b>{path}</b>({html.escape(", ".join(shown))})</code></p>'
+
+
+def _shown(default: Any) -> str:
+    # An object's own text may hold an address, which is another one in every build.
+    return "…" if re.search(r" at 0x|<", repr(default)) else repr(default)
+
+
+SECTION = re.compile(r"^(?P<name>[A-Z][A-Za-z ]+)\n-{3,}\n", re.M)
+FIELDS = {"Parameters", "Attributes", "Returns", "Yields", "Raises", "Other Parameters"}
+
+
+def rendered(docstring: str) -> str:
+    """A docstring in numpy's style as HTML."""
+    pieces = SECTION.split(inspect.cleandoc(docstring))
+    parts = [paragraphs(pieces[0])]
+    for name, body in zip(pieces[1::2], pieces[2::2]):
+        parts.append(f'<p class="part">{name}</p>')
+        parts.append(fields(body) if name in FIELDS else paragraphs(body))
+    return "".join(parts)
+
+
+def fields(body: str) -> str:
+    """A list of parameters: names on the margin, what they mean below."""
+    parts: list[str] = []
+    for block in re.split(r"\n(?=\S)", body.strip("\n")):
+        head, _, text = block.partition("\n")
+        name, colon, kind = head.partition(" : ")
+        shown = f"<code>{html.escape(name)}</code>"
+        if colon:
+            shown += f' <span class="type">{inline(kind)}</span>'
+        parts.append(f"<dt>{shown}</dt>")
+        if text.strip():
+            parts.append(f"<dd>{paragraphs(textwrap.dedent(text))}</dd>")
+    return f'<dl class="fields">{"".join(parts)}</dl>'
+
+
+def paragraphs(text: str, code: tuple[str, ...] = ("    ",)) -> str:
+    """Paragraphs, lists and examples; blocks whose lines all start as `code` says are code."""
+    parts = []
+    for block in re.split(r"\n\s*?\n", text.strip("\n")):
+        if not block.strip():
+            continue
+        if block.lstrip().startswith(">>>") or all(line.startswith(code) for line in block.splitlines()):
+            shown = html.escape(textwrap.dedent(block)).replace("`", "&#96;")
+            parts.append(f"<pre><code>{shown}</code></pre>")
+        elif block.startswith("- "):
+            items = re.split(r"\n(?=- )", block)
+            parts.append("<ul>" + "".join(f"<li>{inline(item[2:])}</li>" for item in items) + "</ul>")
+        else:
+            parts.append(f"<p>{inline(block)}</p>")
+    return "".join(parts)
+
+
+def inline(text: str) -> str:
+    words = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"(`{1,2})(.+?)\1", r"<code>\2</code>", words)
+
+
+# --- command line ----------------------------------------------------------------------------------------------------
+
+
+def command_reference() -> str:
+    """Every command with its options, in the order in which the program lists them."""
+    from tulle.cli import parser
+
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return "\n\n".join(command(name, one) for name, one in commands.choices.items())
+
+
+def command(name: str, parser: argparse.ArgumentParser, level: int = 3) -> str:
+    """One command with its options, and its subcommands below it."""
+    if not parser.description:
+        raise DocumentationError(f"the command {name} has no description")
+    usage = html.escape(" ".join(parser.format_usage().removeprefix("usage: ").split()))
+    blocks = [
+        f"{'#' * level} tulle {name}",
+        f'<p class="signature"><code>{usage}</code></p>',
+        # The formatter takes the indentation away where examples are all there is below the first line.
+        paragraphs(parser.description, code=("  ", "tulle ")),
+    ]
+    rows, nested = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {choice.dest: choice.help for choice in action._choices_actions}
+            for sub, one in action.choices.items():
+                one.description = one.description or summaries.get(sub)
+                nested.append(command(f"{name} {sub}", one, level + 1))
+        elif not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
+            rows.append(option(action, parser))
+    if rows:
+        blocks.append(f'<dl class="fields">{"".join(rows)}</dl>')
+    return "\n\n".join([*blocks, *nested])
+
+
+def option(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    value = ""
+    if action.choices is not None:
+        value = html.escape("{" + ",".join(map(str, action.choices)) + "}")
+    elif action.nargs != 0:
+        value = html.escape(str(action.metavar or action.dest.upper()))
+    shown = ", ".join(f"<code>{name}</code>" for name in action.option_strings) or f"<code>{value}</code>"
+    required = "required" if action.option_strings and action.required else ""
+    kind = ", ".join(part for part in (value if action.option_strings else "", required) if part)
+    meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
+    return f'<dt>{shown} <span class="type">{kind}</span></dt>' + (f"<dd>{inline(meaning)}</dd>" if meaning else "")
