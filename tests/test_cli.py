@@ -1337,3 +1337,67 @@ def test_a_fit_in_a_ledger_is_at_the_ledgers_delta(run: Any, place: Path, tmp_pa
     words = fit_words(place, tmp_path / "m", "--ledger", tmp_path / "strict.json", "--dataset", DATASET)
     assert run(*words).code == 0
     assert json.loads((tmp_path / "m" / "privacy.json").read_text())["delta"] == 1e-9
+
+
+def test_a_fit_never_writes_over_what_it_reads(run: Any, place: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Rows called weights.csv and a ledger called privacy.json lie where the model would go: refused, and untouched."""
+    monkeypatch.chdir(tmp_path)
+    Path("weights.csv").write_bytes((place / "outcome.csv").read_bytes())
+    FileLedger.create("privacy.json", DATASET, Budget(3.0, 1e-4))
+    before = {name: Path(name).read_bytes() for name in ("weights.csv", "privacy.json")}
+    words = ["fit", "weights.csv", "--target", "outcome", "--epsilon", "1", "--row-linf", "1", "-o", "."]
+    words += ["--ledger", "privacy.json", "--dataset", DATASET]
+    assert "exists; name another folder" in one_line(run(*words), "fit")
+    assert "would be overwritten" in one_line(run(*words, "--replace"), "fit")
+    assert {name: Path(name).read_bytes() for name in before} == before
+
+
+def test_a_report_never_writes_over_a_ledger(run: Any, model: Path, tmp_path: Path) -> None:
+    """Whichever option names it."""
+    FileLedger.create(tmp_path / "budget.json", DATASET, Budget(3.0, 1e-4))
+    before = (tmp_path / "budget.json").read_bytes()
+    for words in (("report", model), ("report", model, "--internal", "--ledger", tmp_path / "budget.json")):
+        assert "is a ledger and would be overwritten" in one_line(run(*words, "-o", tmp_path / "budget.json"), "report")
+    assert (tmp_path / "budget.json").read_bytes() == before
+
+
+def test_an_internal_report_lies_outside_of_what_is_for_release(run: Any, model: Path, monkeypatch: Any) -> None:
+    """Also where the command is given from inside the folder."""
+    monkeypatch.chdir(model)
+    assert run("report", ".", "--internal").code == 0
+    assert run("report", "model.npz", "--internal").code == 0
+    assert model.with_name(f"{model.name}-internal.html").exists()
+    assert not list(model.glob("*internal*"))
+
+
+@pytest.mark.parametrize("wrong", ["", "cmp"])
+def test_a_model_goes_into_a_folder_of_its_own(
+    run: Any, place: Path, tmp_path: Path, monkeypatch: Any, wrong: str
+) -> None:
+    """Not into the folder of a comparison, which is not for release, nor into one that was not named."""
+    monkeypatch.chdir(tmp_path)
+    Path("cmp").mkdir()
+    Path("cmp", "comparison.json").write_text("{}")
+    message = one_line(run(*fit_words(place, wrong, "--replace")), "fit")
+    assert "holds a comparison" in message or "names no folder" in message
+
+
+@pytest.mark.parametrize(
+    "forged", [{"epsilon": "inf"}, {"confidence": 50}, {"delta": -1}, {"runs": 0}, {"hit_rates": [3.0]}]
+)
+def test_a_forged_audit_is_refused(
+    run: Any, model: Path, audited: Path, tmp_path: Path, forged: dict[str, Any]
+) -> None:
+    """Figures that no audit can have found do not come onto a page that somebody signs."""
+    (tmp_path / "forged.json").write_text(json.dumps(json.loads(audited.read_text()) | forged))
+    message = one_line(run("report", model, "--audit", tmp_path / "forged.json", "-o", tmp_path / "r.html"), "report")
+    assert "is damaged, or not a file that tulle wrote" in message
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_verdict_is_computed_and_not_believed(run: Any, model: Path, audited: Path, tmp_path: Path) -> None:
+    """A file that says "refuted: false" beside an epsilon above the claim."""
+    values = json.loads(audited.read_text()) | {"epsilon": 5.0, "claimed": 1.0, "refuted": False}
+    (tmp_path / "forged.json").write_text(json.dumps(values))
+    assert run("report", model, "--audit", tmp_path / "forged.json", "-o", tmp_path / "r.html").code == 0
+    assert "The claim is false" in (tmp_path / "r.html").read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -89,6 +90,32 @@ def test_several_data_sets_share_a_file_and_nothing_else(path: Path) -> None:
     assert FileLedger(path, "claims").cap == Budget(1.0, DELTA)
 
 
+@pytest.mark.parametrize("name", ["cafe\u0301 2026", "CAFÉ 2026", "café  2026", "ｃafé 2026"])
+def test_names_that_look_alike_are_one(tmp_path: Path, name: str) -> None:
+    """Written otherwise in Unicode, in capitals or with another blank: no second cap for the same people."""
+    path = tmp_path / "ledger.json"
+    FileLedger.create(path, "café 2026", Budget(1.0, DELTA))
+    with pytest.raises(ValueError, match="an account for 'café 2026' already"):
+        FileLedger.create(path, name, Budget(1.0, DELTA))
+    assert FileLedger(path, "cafe\u0301 2026").dataset == "café 2026"
+
+
+def test_a_note_is_one_line(path: Path) -> None:
+    """A forged entry in what people read would be the least of it."""
+    with pytest.raises(ValueError, match="printable text on one line"):
+        FileLedger(path, "visits", note="x\n    2  2026-01-01")
+
+
+def test_what_is_no_file_is_no_ledger(tmp_path: Path) -> None:
+    """A folder or a pipe is refused before it is read, or waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(LedgerFileError, match="a ledger is a file"):
+            FileLedger(place, "visits")
+        with pytest.raises(LedgerFileError, match="a ledger is a file"):
+            FileLedger.create(place, "visits", Budget(1.0, DELTA))
+
+
 @pytest.mark.parametrize("name", ["", " visits", "a\nb", 3])
 def test_names_that_cannot_be_told_apart_are_refused(path: Path, name: Any) -> None:
     """Empty, padded, with line breaks, or no text."""
@@ -132,6 +159,15 @@ def test_a_single_fit_may_spend_the_whole_cap(tmp_path: Path) -> None:
         assert ledger.epsilon == pytest.approx(1.0, rel=1e-6)
         with pytest.raises(BudgetExceededError):
             model(0.01).fit(X, Y)
+
+
+def test_a_spend_that_is_the_cap_but_for_rounding_can_be_read_again(tmp_path: Path) -> None:
+    """0.1 + 0.2 is more than 0.3 by a rounding: accepted, and then the file must not be refused for it."""
+    path = tmp_path / "ledger.json"
+    FileLedger.create(path, "visits", Budget(0.3, 0.0))
+    with FileLedger(path, "visits"):
+        Bounds.estimate(X, epsilon=0.1 + 0.2)
+    assert FileLedger(path, "visits").share > 1
 
 
 def test_two_openings_see_each_other(path: Path) -> None:
@@ -186,6 +222,18 @@ def test_a_seed_gives_each_fit_its_own_noise(path: Path) -> None:
         with FileLedger(path, "visits"):
             found.append(model(random_state=3).fit(X, Y).coef_)
     assert not np.array_equal(*found)
+
+
+def test_a_seed_gives_each_data_set_its_own_noise(path: Path) -> None:
+    """The same rows under two names, or in two files: one seed, two noises. In one file they come again."""
+    FileLedger.create(path, "copy", Budget(3.0, DELTA))
+    FileLedger.create(path.with_name("other.json"), "visits", Budget(3.0, DELTA))
+    found = []
+    for file, name in ((path, "visits"), (path, "copy"), (path.with_name("other.json"), "visits")):
+        with FileLedger(file, name):
+            found.append(model(random_state=3).fit(X, Y).coef_)
+    assert not any(np.array_equal(found[i], found[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert FileLedger(path, "visits").stream(0) == FileLedger(path, "visits").stream(0)
 
 
 def test_it_works_inside_and_beside_a_ledger_in_memory(path: Path) -> None:
@@ -335,6 +383,44 @@ def test_a_fit_killed_at_ten_random_moments_never_undercounts(path: Path, tmp_pa
     assert len(FileLedger(path, "visits").entries) >= 1
 
 
+_WORKER = """
+import numpy as np
+from tulle import Bounds, Budget, Ledger, SparseClassifier
+rng = np.random.default_rng(0)
+X = rng.uniform(-1, 1, (500, 3))
+with Ledger(Budget(99.0, 1e-5)):
+    SparseClassifier(50.0, bounds=Bounds(row_linf=1.0)).fit(X, X[:, 0] > 0)
+print("fitted unbilled")
+"""
+
+
+def test_a_worker_with_a_ledger_of_its_own_is_refused(path: Path) -> None:
+    """In one process both ledgers would be billed; a child process cannot bill its parent's."""
+    with FileLedger(path, "visits"):
+        done = subprocess.run([sys.executable, "-c", _WORKER], capture_output=True, text=True)
+    assert "a ledger is open in another process" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_worker_that_outlives_its_killed_parent_is_refused(path: Path, tmp_path: Path) -> None:
+    """The parent dies by SIGKILL with its ledger open; its child must not take that for a closed ledger."""
+    (tmp_path / "worker.py").write_text(f"import time; time.sleep(2)\n{_WORKER}")
+    parent = (
+        "import os, signal, subprocess, sys\nfrom tulle import FileLedger\n"
+        f"with FileLedger({str(path)!r}, 'visits'):\n"
+        f"    with open({str(tmp_path / 'log')!r}, 'w') as log:\n"
+        f"        subprocess.Popen([sys.executable, {str(tmp_path / 'worker.py')!r}], stdout=log, stderr=log)\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (tmp_path / "log").read_text().endswith("\n"):
+        time.sleep(0.2)
+    Path(tempfile.gettempdir(), f"tulle-ledger-{done.stdout.strip()}").unlink()
+    assert "a ledger is open in another process" in (tmp_path / "log").read_text()
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -413,9 +499,9 @@ def test_links_lead_to_one_budget(path: Path, tmp_path: Path) -> None:
 def test_the_file_is_for_its_owner_unless_its_owner_says_otherwise(path: Path) -> None:
     """New files are readable by the owner alone; a team's mode is kept when the file is replaced."""
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    path.chmod(0o640)
+    path.chmod(0o660)
     FileLedger(path, "visits").bill("test", [plan()], (0.1, 0.0))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660  # whatever the umask
 
 
 def test_a_lock_that_is_never_given_back_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,6 +514,20 @@ def test_a_lock_that_is_never_given_back_is_told(path: Path, monkeypatch: pytest
     ):
         model().fit(X, Y)
     assert FileLedger(path, "visits").entries == ()
+
+
+def test_deleting_the_lock_file_frees_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder whose lock file was deleted still holds the ledger; once it is replaced, the new one is locked."""
+    monkeypatch.setattr(tulle.ledger_file, "_PATIENCE", 0.05)
+    ledger = FileLedger(path, "visits")
+    with tulle.ledger_file._locked(path):
+        path.with_name("ledger.json.lock").unlink()
+        with pytest.raises(TimeoutError, match=r"has held .*ledger\.json for"):
+            ledger.bill("test", [plan()], (0.1, 0.0))
+    ledger.bill("test", [plan()], (0.1, 0.0))
+    with tulle.durable.locked_in_place(path), pytest.raises(TimeoutError):
+        ledger.bill("test", [plan()], (0.1, 0.0))
+    assert len(FileLedger(path, "visits").entries) == 1
 
 
 # --- rows are only a hint --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tulle.report import About, BillLine, PrivacyReport, rounded_up
+from tulle.report import About, BillLine, PrivacyReport, rounded_down, rounded_up
 
 REPORT = PrivacyReport(
     epsilon=0.99999,
@@ -252,3 +252,9 @@ def test_a_report_that_no_fit_can_have_made_is_refused(wrong: dict[str, Any]) ->
 def test_a_promise_beyond_all_odds_is_not_cut_off() -> None:
     """e^1000 is no float; the factor must not be printed as that of 700."""
     assert "by a factor of at most e^1000," in unwrapped(str(replace(REPORT, epsilon=1000.0, asked=(1000.0, 1e-6))))
+
+
+@given(st.floats(5e-324, 1e300), st.integers(2, 8))
+def test_rounding_down_never_rounds_up_nor_far(value: float, digits: int) -> None:
+    """What was shown is printed as no more; within the last digit, or the smallest number there is."""
+    assert value * (1 - 10.0 ** (1 - digits)) - 5e-324 <= float(rounded_down(value, digits)) <= value

@@ -219,7 +219,7 @@ def test_a_name_without_a_suffix_can_be_read_under_the_same_name(tmp_path: Path,
 def test_what_only_a_pickle_could_keep_is_refused(tmp_path: Path, data: SyntheticData) -> None:
     """Classes that are Python objects: before anything is written."""
     path = tmp_path / "answers.npz"
-    with pytest.raises(ValueError, match="y holds Python objects, which only a pickle could keep; use numbers or str"):
+    with pytest.raises(ValueError, match="y holds object, which is neither numbers nor text"):
         replace(data, y=np.array([object()] * 40)).save(path)
     assert not path.exists()
 

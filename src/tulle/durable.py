@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import IO
 
 
-def write_durably(path: str | os.PathLike[str], content: bytes, mode: int = 0o666) -> None:
+def write_durably(path: str | os.PathLike[str], content: bytes, mode: int | None = None) -> None:
     """Replace a file at once: whoever reads it finds the old content or the new one, after a power cut too.
 
     Parameters
     ----------
     path : path
     content : bytes
-    mode : int, default=0o666
-        Permissions of the new file, less the user's umask.
+    mode : int or None, default=None
+        Permissions of the new file; None: what the user's umask leaves of reading and writing for all.
     """
     target = Path(path)
     if target.exists() and not target.is_file():
@@ -27,7 +27,10 @@ def write_durably(path: str | os.PathLike[str], content: bytes, mode: int = 0o66
     # A name of its own for each process and moment: two writers never share a half-written file.
     partial = target.with_name(f".{target.name}.{os.getpid()}-{time.monotonic_ns()}.partial")
     try:
-        with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+        handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
+        with open(handle, "wb") as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)  # the umask may have taken something off
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -58,16 +61,49 @@ def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterat
     seconds : float or None, default=None
         How long to wait for another holder before `TimeoutError`; None waits as long as it takes.
     """
-    with open(os.open(path, os.O_CREAT | os.O_RDWR, 0o666), "r+b") as file:
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while not _try_lock(file):
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"another process has held {os.fspath(path)} for {seconds:g} seconds")
-            time.sleep(0.01)
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+    except PermissionError:  # a colleague's, which may be locked all the same
+        handle = os.open(path, os.O_RDONLY)
+    with open(handle, "rb") as file:
+        _wait_for(file, path, seconds)
         try:
             yield
         finally:
             _unlock(file)
+
+
+@contextmanager
+def locked_in_place(path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
+    """Hold a file alone that others replace: whoever comes later waits, and then finds the new one.
+
+    For files that `write_durably` replaces, beside a lock file that somebody may delete. Where a file cannot be
+    replaced while it is open (Windows), or is not there yet, it does nothing.
+
+    Parameters
+    ----------
+    path : path
+    seconds : float or None, default=None
+        As in `locked`.
+    """
+    while os.name != "nt" and os.path.exists(path):
+        with open(path, "rb") as file:
+            _wait_for(file, path, seconds)
+            try:
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    yield
+                    return
+            finally:
+                _unlock(file)
+    yield
+
+
+def _wait_for(file: IO[bytes], path: str | os.PathLike[str], seconds: float | None) -> None:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while not _try_lock(file):
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError(f"another process has held {os.fspath(path)} for {seconds:g} seconds; look what it does")
+        time.sleep(0.01)
 
 
 def _try_lock(file: IO[bytes]) -> bool:

@@ -18,8 +18,10 @@ import math
 import os
 import secrets
 import stat
+import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from tulle.durable import locked, write_durably
+from tulle.durable import locked, locked_in_place, write_durably
 from tulle.privacy import (
+    ROUNDING,
     Budget,
     Currency,
     Ledger,
@@ -67,7 +70,8 @@ class LedgerEntry:
     share : float
         The part of the cap that it took, in [0, 1].
     epsilon_so_far : float
-        What is proved, at the cap's delta, for everything up to this entry.
+        What is proved, at the cap's delta, for everything up to this entry, if nothing of it was chosen in view of
+        results; else what holds is the cap.
     plan : tuple of str
         What was planned to be released, line by line.
     hint : str
@@ -116,12 +120,13 @@ class FileLedger(Ledger):
     """
 
     def __init__(self, path: str | os.PathLike[str], dataset: str, *, note: str = "", rows: Any = None) -> None:
-        # Behind a link lies the one file that counts.
-        self.path = Path(os.path.realpath(path))
-        self.dataset = dataset
+        self.path = _place(path)
+        self.dataset = _name(dataset)
         self.note = str(note)
+        if not self.note.isprintable():
+            raise ValueError(f"the note of a ledger must be printable text on one line, got {self.note!r}")
         self.entries: tuple[LedgerEntry, ...] = ()
-        account = _account(_read(self.path), dataset, self.path)
+        account = _account(_read(self.path), self.dataset, self.path)
         super().__init__(Budget(**account["cap"]))
         self._hint = ""
         self._take(account)
@@ -143,17 +148,17 @@ class FileLedger(Ledger):
         """
         if not isinstance(cap, Budget):
             raise TypeError(f"a cap is a Budget, for example Budget(3.0, 1e-6); got {cap!r}")
-        if not (isinstance(dataset, str) and dataset.strip() == dataset != "" and dataset.isprintable()):
-            raise ValueError(f"the name of a data set must be printable text without spaces around it, got {dataset!r}")
-        path = Path(os.path.realpath(path))
+        dataset = _name(dataset)
+        path = _place(path)
         with _locked(path):
             new: dict[str, Any] = {"format": FORMAT, "key": secrets.token_hex(16), "datasets": {}}
             values = _read(path) if path.exists() else new
-            if dataset in values["datasets"]:
-                raise ValueError(
-                    f"{path.name} has an account for {dataset!r} already, and its cap cannot be changed; open it with "
-                    "FileLedger(path, dataset), or name another data set if it holds other people"
-                )
+            for known in values["datasets"]:
+                if _looks(known) == _looks(dataset):
+                    raise ValueError(
+                        f"{path.name} has an account for {known!r} already, and its cap cannot be changed; open it "
+                        "with FileLedger(path, dataset), or choose a name that looks different if it holds other people"
+                    )
             values["datasets"][dataset] = {
                 "cap": asdict(cap),
                 "opened": _now(),
@@ -184,7 +189,8 @@ class FileLedger(Ledger):
         -------
         self
         """
-        self._take(_account(_read(self.path), self.dataset, self.path))
+        with self._lock:  # or a fit of another thread would be billed between reading and taking
+            self._take(_account(_read(self.path), self.dataset, self.path))
         return self
 
     def __enter__(self) -> FileLedger:
@@ -239,6 +245,12 @@ class FileLedger(Ledger):
             self._take(account)
             return len(self.fits) - 1
 
+    def stream(self, number: int) -> tuple[int, ...]:
+        """As in `tulle.Ledger`, and other words for every data set of every file."""
+        key = bytes.fromhex(_read(self.path)["key"])
+        words = hmac.new(key, f"noise of {self.dataset}".encode(), hashlib.sha256).digest()[:16]
+        return (number, *(int.from_bytes(words[k : k + 4], "big") for k in range(0, 16, 4)))
+
     def _recognise(self) -> None:
         """Say so where the same rows have spent under another name."""
         for name, account in _read(self.path)["datasets"].items():
@@ -250,22 +262,49 @@ class FileLedger(Ledger):
                     stacklevel=3,
                 )
 
+    def summary(self) -> str:
+        """The cap and what is spent of it, in one line."""
+        so_far = f" (epsilon = {rounded_up(self.epsilon)} if no fit was chosen in view of another's result)"
+        return (
+            f"{self.dataset}: cap epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; "
+            f"{100 * self.share:.1f} % is spent{so_far if self.entries else ''}"
+        )
+
     def __str__(self) -> str:
-        head = super().__str__().splitlines()[0].replace("Ledger:", f"{self.dataset}:", 1)
-        lines = [head]
+        lines = [self.summary()]
         for number, entry in enumerate(self.entries, 1):
             said = f"  {entry.note}" if entry.note else ""
             lines.append(
                 f"  {number:>3}  {entry.time}  {100 * entry.share:6.2f} %  ε = {rounded_up(entry.epsilon, 4)}, "
-                f"δ = {entry.delta:g}  {entry.what}{said}"
+                f"δ = {rounded_up(entry.delta, 4)}  {entry.what}{said}"
             )
         return "\n".join(lines)
 
 
 def read_ledgers(path: str | os.PathLike[str]) -> dict[str, FileLedger]:
     """Every data set's ledger in a file, by name."""
-    found = Path(os.path.realpath(path))
+    found = _place(path)
     return {name: FileLedger(found, name) for name in _read(found)["datasets"]}
+
+
+def _place(path: str | os.PathLike[str]) -> Path:
+    """The one file behind a path and its links."""
+    found = Path(os.path.realpath(path))
+    if found.exists() and not found.is_file():
+        raise LedgerFileError(f"{found.name or found} is a folder, a pipe or a device; a ledger is a file")
+    return found
+
+
+def _name(dataset: Any) -> str:
+    """The name of a data set, in one of the ways in which Unicode can write it."""
+    if not (isinstance(dataset, str) and dataset.strip() == dataset != "" and dataset.isprintable()):
+        raise ValueError(f"the name of a data set must be printable text without spaces around it, got {dataset!r}")
+    return unicodedata.normalize("NFC", dataset)
+
+
+def _looks(dataset: str) -> str:
+    """What is left of a name when it is read and not compared letter by letter."""
+    return " ".join(unicodedata.normalize("NFKC", dataset).casefold().split())
 
 
 def _now() -> str:
@@ -300,9 +339,11 @@ def _hint(key: str, rows: Any) -> str:
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
-def _locked(path: Path) -> Any:
-    # Beside the ledger, because the ledger itself is replaced: a lock on it would be held on the file that went.
-    return locked(path.with_name(path.name + ".lock"), _PATIENCE)
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a ledger alone: by a file beside it, and by itself, should somebody delete that file."""
+    with locked(path.with_name(path.name + ".lock"), _PATIENCE), locked_in_place(path, _PATIENCE):
+        yield
 
 
 def _account(values: dict[str, Any], dataset: str, path: Path) -> dict[str, Any]:
@@ -327,24 +368,29 @@ def _read(path: Path) -> dict[str, Any]:
             2, "there is no such ledger; make it with FileLedger.create or: tulle ledger open", str(path)
         ) from None
     try:
-        values = json.loads(content)
-        if not isinstance(values, dict) or not str(values.get("format", "")).startswith("tulle ledger "):
-            raise ValueError("it is of another format")
-        if values["format"] != FORMAT:
-            raise ValueError(f"it is a {values['format']}, of a newer tulle; upgrade")
-        if values.pop("check", None) != _checksum(values):
-            raise ValueError("its checksum does not agree: it was changed by hand or damaged")
-        for account in values["datasets"].values():
-            account["currency"] = _currency(account["currency"], Budget(**account["cap"]))
-            account["entries"] = [LedgerEntry(**{**line, "plan": tuple(line["plan"])}) for line in account["entries"]]
-            for entry in account["entries"]:
-                if not (0 <= entry.share <= 1 and 0 <= entry.epsilon < math.inf and 0 <= entry.delta < 1):
-                    raise ValueError("an entry has no price")
-        bytes.fromhex(values["key"])
+        return _parsed(content)
     except Exception as error:
         raise LedgerFileError(
-            f"{path.name} is not a ledger of tulle: {error}. Put back a copy that is; nothing is released until then"
+            f"{path.name} is not a ledger of tulle: {error}. Nothing is released until it is mended. An older copy "
+            "does not know what was released after it was made"
         ) from error
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    values = json.loads(content)
+    if not isinstance(values, dict) or not str(values.get("format", "")).startswith("tulle ledger "):
+        raise ValueError("it is of another format")
+    if values["format"] != FORMAT:
+        raise ValueError(f"it is a {values['format']}, of a newer tulle; upgrade")
+    if values.pop("check", None) != _checksum(values):
+        raise ValueError("its checksum does not agree: it was changed by hand or damaged")
+    for account in values["datasets"].values():
+        account["currency"] = _currency(account["currency"], Budget(**account["cap"]))
+        account["entries"] = [LedgerEntry(**{**line, "plan": tuple(line["plan"])}) for line in account["entries"]]
+        for entry in account["entries"]:
+            if not (0 <= entry.share <= 1 + ROUNDING and 0 <= entry.epsilon < math.inf and 0 <= entry.delta < 1):
+                raise ValueError("an entry has no price")
+    bytes.fromhex(values["key"])
     return values
 
 
@@ -371,6 +417,7 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     }
     plain = json.loads(json.dumps(finite(plain), allow_nan=False))
     text = json.dumps({**plain, "check": _checksum(plain)}, indent=1, ensure_ascii=False)
+    _parsed(text.encode())  # what is written can be read again, or is not written
     write_durably(path, text.encode(), mode)
 
 

@@ -602,6 +602,9 @@ class Bill:
 
 _open_ledgers: list[Ledger] = []
 
+# By how much shares may add up to more than 1: the rounding of calibrations and sums.
+ROUNDING = 1e-9
+
 # Child processes inherit it: a worker that is started while a ledger is open knows that it must not fit unbilled. One
 # that was started before looks for a marker file of its parent.
 _LEDGER_PROCESS = "TULLE_LEDGER_PROCESS"
@@ -647,6 +650,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         # Process-wide, not per thread: a fold that joblib runs in another thread is billed too.
         _open_ledgers.append(self)
+        _note_ancestor()  # before its number is overwritten
         os.environ[_LEDGER_PROCESS] = str(os.getpid())
         _marker(os.getpid()).touch()
         return self
@@ -683,7 +687,7 @@ class Ledger:
             )
         currency = self._currency or self._first_currency(plans, promise)
         share = max(currency.share(plan, promise) for plan in plans)
-        if self.share + share > 1 + 1e-9:
+        if self.share + share > 1 + ROUNDING:
             advice = "Lower this fit's epsilon or open a ledger with a higher cap"
             reach = f"to {100 * (self.share + share):.1f} % of" if math.isfinite(share) else "past"
             if math.isinf(share) and math.isfinite(promise[0]):
@@ -706,6 +710,10 @@ class Ledger:
             self._rows_per_unit = rows_per_unit
             self.fits.append((what, share))
             return len(self.fits) - 1
+
+    def stream(self, number: int) -> tuple[int, ...]:
+        """What tells the noise of the fit of this number from that of others under the same seed."""
+        return (number,)
 
     def confirm(self, plan: Plan, promise: Promise, number: int) -> None:
         """Raise unless the plan that a fit settled on costs no more than was billed for it."""
@@ -778,10 +786,12 @@ def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_p
     ledgers = list(_open_ledgers)
     if (prepaid := _prepaid.get()) is not None:
         ledgers = [prepaid]
-    ancestors = {os.getppid(), int(os.environ.get(_LEDGER_PROCESS, os.getppid()))} - {os.getpid()}
-    for marker in map(_marker, ancestors):
-        if not ledgers and marker.exists():
-            raise BudgetExceededError(f"{_OTHER_PROCESS}. If that process was killed, delete {marker}")
+    _note_ancestor()
+    for process in {os.getppid(), *_ancestors} - {os.getpid()}:
+        # A ledger of its own does not free a worker from its parent's: in one process both would be billed.
+        # Nor does the parent's death: a worker that outlives it would fit unbilled.
+        if prepaid is None and _marker(process).exists():
+            raise BudgetExceededError(f"{_OTHER_PROCESS}. If that process was killed, delete {_marker(process)}")
     for ledger in ledgers:  # all or none
         ledger.quote(what, plans, promise, rows_per_unit)
     return tuple((ledger, ledger.bill(what, plans, promise, rows_per_unit)) for ledger in ledgers)
@@ -795,7 +805,17 @@ def confirm_entries(entries: Sequence[Entry], plan: Plan, promise: Promise) -> N
 
 def stream_of(entries: Sequence[Entry]) -> tuple[int, ...]:
     """What tells the noise of a billed fit from that of another under the same seed."""
-    return tuple(number for _, number in entries)
+    return tuple(word for ledger, number in entries for word in ledger.stream(number))
+
+
+# Processes that this one was started by, or by whose children, while they had a ledger open.
+_ancestors: set[int] = set()
+
+
+def _note_ancestor() -> None:
+    inherited = os.environ.get(_LEDGER_PROCESS, "")
+    if inherited.isdigit() and int(inherited) != os.getpid():
+        _ancestors.add(int(inherited))
 
 
 def _marker(process: int) -> Path:

@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from decimal import ROUND_UP, Context
+from decimal import ROUND_DOWN, ROUND_UP, Context
 from typing import Any
 
 _WIDTH = 100
@@ -219,6 +219,16 @@ def rounded_up(value: float, digits: int = 5) -> str:
     # No float in between: what is above the value in decimal digits is not below it as a float.
     up = Context(prec=digits, rounding=ROUND_UP).create_decimal_from_float(value)
     return f"{float(up):.{digits}g}"
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """A few significant digits, never above the value: an audit must not print more than it has shown."""
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    text = f"{value:.{digits}g}"
+    if float(text) <= value:
+        return text
+    return f"{float(Context(prec=digits, rounding=ROUND_DOWN).create_decimal_from_float(value)):.{digits}g}"
 
 
 def finite(value: Any) -> Any:

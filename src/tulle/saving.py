@@ -23,6 +23,7 @@ from tulle.archive import ArchiveError, Arrays, read_archive, write_archive
 from tulle.bounds import Bounds
 from tulle.losses import LOSSES, resolve_loss
 from tulle.methods import METHODS
+from tulle.privacy import Budget
 from tulle.report import About, PrivacyReport
 
 __all__ = ["Saved", "load", "load_saved", "save"]
@@ -144,6 +145,7 @@ def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
     kind = header["model"]
     if kind not in _MODELS:
         raise ValueError(f"there is no model {kind!r}")
+    _check_settings(header["settings"])
     cls = getattr(importlib.import_module(_MODELS[kind]), kind)
     model = cls(**{name: _unpacked(name, value) for name, value in header["settings"].items()})
     for name, figure in header["fitted"].items():
@@ -170,6 +172,19 @@ def _check_parts(header: Mapping[str, Any], arrays: Arrays) -> None:
     for given, known in ((header, parts), (header["fitted"], set(_NUMBERS)), (arrays, weights.union(_ARRAYS))):
         if unknown := sorted(set(given) - known):
             raise ValueError(f"it holds {', '.join(unknown)}, which no model has")
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise where a setting is none that `save` writes and a later fit would go by."""
+    if settings.get("random_state") is not None:
+        raise ValueError("it brings a seed: whoever wrote it would know the noise of the next fit")
+    if settings.get("epsilon") is not None:
+        Budget(settings["epsilon"], settings.get("delta") or 0.0)
+    kept = settings.get("n_nonzero")
+    if kept is not None and not (type(kept) is int and kept >= 1):
+        raise ValueError(f"n_nonzero is {kept!r}")
+    if not isinstance(settings.get("fit_intercept", True), bool):
+        raise ValueError(f"fit_intercept is {settings['fit_intercept']!r}")
 
 
 def _outputs(model: Any) -> tuple[int, ...]:

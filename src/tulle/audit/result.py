@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from tulle.audit.evidence import allowed_hit_rate, clopper_pearson
 from tulle.events import FloatArray
-from tulle.report import finite
+from tulle.report import finite, rounded_down
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,32 @@ class AuditResult:
         plain |= {"false_rates": self.false_rates.tolist(), "hit_rates": self.hit_rates.tolist()}
         return plain | {"refuted": self.refuted}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> AuditResult:
+        """The result of what `to_dict` or `to_json` gave; an error where no audit can have found it."""
+        plain = {name: values[name] for name in cls.__dataclass_fields__}
+        for name in ("epsilon", "delta", "confidence", "best_possible", "seconds"):
+            plain[name] = float(plain[name])
+        plain["claimed"] = None if plain["claimed"] is None else float(plain["claimed"])
+        plain["runs"] = int(plain["runs"])
+        for name in ("false_rates", "hit_rates"):
+            plain[name] = np.asarray(plain[name], dtype=np.float64)
+        found = cls(**plain)
+        curves = (found.false_rates, found.hit_rates)
+        if not (
+            0 <= found.epsilon < math.inf
+            and 0 <= found.delta < 1
+            and 0 < found.confidence < 1
+            and found.runs >= 1
+            and (found.claimed is None or found.claimed >= 0)
+            and isinstance(found.attack, str)
+            and isinstance(found.pair, str)
+            and curves[0].shape == curves[1].shape
+            and all(curve.ndim == 1 and np.all((curve >= 0) & (curve <= 1)) for curve in curves)
+        ):
+            raise ValueError("no audit can have found these figures")
+        return found
+
     def to_json(self, indent: int | None = 2) -> str:
         """The result as JSON."""
         return json.dumps(finite(self.to_dict()), indent=indent, allow_nan=False)
@@ -67,9 +94,8 @@ class AuditResult:
     def __str__(self) -> str:
         claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
         verdict = "" if self.claimed is None else ": THE CLAIM IS FALSE" if self.refuted else ": no violation was found"
-        least = math.floor(1000 * self.epsilon) / 1000  # a lower bound is rounded down
         rows = (
-            ("audited", f"ε >= {least:.3f} at δ = {self.delta:g}, confidence {self.confidence:g}"),
+            ("audited", f"ε >= {rounded_down(self.epsilon)} at δ = {self.delta:g}, confidence {self.confidence:g}"),
             ("verdict", claim + verdict),
             ("attack", self.attack),
             ("worlds", self.pair),
@@ -103,7 +129,9 @@ class AuditResult:
         for axis in (axes.xaxis, axes.yaxis):  # over a single decade the labels between would overlap
             axis.set_minor_formatter("")
         axes.set(xlabel="false-hit rate (the other world)", ylabel="hit rate")
-        axes.set_title(f"audited ε >= {self.epsilon:.2f} ({100 * self.confidence:g} %)", loc="left", fontsize=11)
+        axes.set_title(
+            f"audited ε >= {rounded_down(self.epsilon, 3)} ({100 * self.confidence:g} %)", loc="left", fontsize=11
+        )
         axes.legend(frameon=False, loc="lower right", fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(path)

@@ -282,7 +282,8 @@ def _priced(plan: Plan, delta: float, claim: float | None, *, method: str = "", 
     lines = [
         *([method] if method else []),
         *table,
-        f"Together: ε = {rounded_up(proved)} at δ = {delta:g}{asked}, by {accountant}; replace-one adjacency.",
+        f"Together: ε = {rounded_up(proved)} at δ = {rounded_up(delta)}{asked}, by {accountant}; replace-one "
+        "adjacency.",
         *(f"Fails: {condition}" for condition in failed),
     ]
     values = {

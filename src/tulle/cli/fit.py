@@ -30,7 +30,7 @@ from tulle.cli.data import (
     read_data,
     task_of,
 )
-from tulle.cli.outcome import Outcome, UserError
+from tulle.cli.outcome import Outcome, UserError, output_file
 
 if TYPE_CHECKING:
     from tulle.report import About
@@ -41,7 +41,7 @@ MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "w
 def internal_report(folder: Path) -> Path:
     """Where tulle report --internal writes: beside the folder, all of whose files are for release."""
     place = folder.resolve()
-    return folder.parent / f"{place.name}-internal.html"
+    return place.with_name(f"{place.name}-internal.html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,9 +88,17 @@ def run(arguments: argparse.Namespace) -> Outcome:
 
     if (arguments.ledger is None) != (arguments.dataset is None):
         raise UserError("--ledger FILE and --dataset NAME go together: one file holds the ledgers of several data sets")
+    if not arguments.output:
+        raise UserError("-o names no folder; is a variable unset?")
     folder = Path(arguments.output)
-    if (folder / MODEL).exists() and not arguments.replace:
-        raise UserError(f"{folder / MODEL} exists; name another folder with -o, or pass --replace")
+    if (folder / "comparison.json").exists() or (folder / "settings.json").exists():
+        raise UserError(f"{folder} holds a comparison, which is not for release; name another folder with -o")
+    written = [folder / MODEL, folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)]
+    for place in written:
+        if place.exists() and not arguments.replace:
+            raise UserError(f"{place} exists; name another folder with -o, or pass --replace")
+        if place.exists():
+            output_file(place, arguments.data, arguments.ledger)
     title = arguments.title or folder.resolve().name
     name = os.path.basename(arguments.data)
     said = {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name}
@@ -118,26 +126,26 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.delta is None and arguments.epsilon is not None:
             # A promise at a laxer delta than the cap's would be worth less than it says there.
             model.set_params(delta=min(default_delta(table.X.shape[0]), ledger.cap.delta))
-    with _made(folder), ledger or nullcontext(), _bill_told(ledger):
-        model.fit(table.X, table.y, groups=table.groups)
-    model.verbose = 0
-    if table.feature_names is not None:
-        import numpy as np
-
-        model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
     about = About(
         title=title,
         asked_by=arguments.by,
         purpose=arguments.purpose,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         data=arguments.dataset or name,
-        ledger="" if ledger is None else str(ledger).splitlines()[0],
     )
-    for old in (folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)):
-        old.unlink(missing_ok=True)  # never the report of one model beside another
-    # First of all, as the noise is drawn and the budget gone. The model is for release; what the ledger says is not.
-    save(model, folder / MODEL, replace(about, ledger=""))
+    with _made(folder), ledger or nullcontext(), _bill_told(ledger):
+        model.fit(table.X, table.y, groups=table.groups)
+        model.verbose = 0
+        if table.feature_names is not None:
+            import numpy as np
+
+            model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
+        # First of all, as the noise is drawn and the budget gone. The model is for release; what a ledger says is not.
+        save(model, folder / MODEL, about)
+    about = about if ledger is None else replace(about, ledger=ledger.summary())
     try:
+        for old in written[1:]:
+            old.unlink(missing_ok=True)  # never the report of one model beside another
         _write_rest(folder, model, about)
     except BaseException as error:
         error.add_note(f"The model itself is safe in {folder / MODEL}.")
@@ -207,7 +215,7 @@ def _outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> 
         f"Fitted {shape[0]:,} rows of {shape[1]:,} features: {len(model.support_):,} features have a weight.",
         "No privacy: this fit used no noise."
         if report.asked is None
-        else f"Proved: ε = {rounded_up(report.epsilon)} at δ = {report.delta:g} (asked: {report.asked[0]:g}, "
+        else f"Proved: ε = {rounded_up(report.epsilon)} at δ = {rounded_up(report.delta)} (asked: {report.asked[0]:g}, "
         f"{report.asked[1]:g}).",
         *([f"Ledger: {about.ledger}"] if about.ledger else []),
         "Largest weights:",

@@ -32,9 +32,16 @@ def output_file(name: str | Path, *read: str | Path | None) -> Path:
         why = "it is a link, a pipe or a device, and only a plain file can be replaced"
     if why:
         raise UserError(f"{path} cannot be written: {why}")
+    if path.is_file() and b'"format": "tulle ledger ' in _beginning(path):
+        raise UserError(f"{path} is a ledger and would be overwritten; name another file with -o")
     if any(path.exists() and path.samefile(other) for other in read if other is not None and Path(other).exists()):
         raise UserError(f"{path} is read by this command and would be overwritten; name another file with -o")
     return path
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 @dataclass(frozen=True)

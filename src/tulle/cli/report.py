@@ -57,14 +57,15 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.comparison and not internal:
             raise UserError("accuracy on private rows is not for release: pass --internal with --comparison")
         default = internal_report(path.parent) if internal else path.parent / REPORT
-        target = output_file(arguments.output or default, path, arguments.audit)
+        compared = None if arguments.comparison is None else Path(arguments.comparison) / "comparison.json"
+        target = output_file(arguments.output or default, path, arguments.audit, arguments.ledger, compared)
         if arguments.ledger and not internal:
             raise UserError("what a ledger holds is not for release: pass --internal with --ledger")
         saved = load_saved(path)
         about = saved.about if arguments.ledger is None else _with_ledger(saved.about, arguments.ledger)
         sources = {
             "audit": None if arguments.audit is None else Path(arguments.audit),
-            "comparison": None if arguments.comparison is None else Path(arguments.comparison) / "comparison.json",
+            "comparison": compared,
         }
         read = {
             name: _read_json(source, "rows" if name == "comparison" else "hit_rates")
@@ -72,6 +73,10 @@ def run(arguments: argparse.Namespace) -> Outcome:
             if source is not None
         }
         with _damage_told(*(sources[name] for name in read)):
+            if "audit" in read:
+                from tulle.audit import AuditResult
+
+                read["audit"] = AuditResult.from_dict(read["audit"]).to_dict()
             page = fit_page(saved.model, about, **read, internal=internal)
     write_durably(target, page.encode())
     words = "not for release" if internal else "only what was released"
@@ -82,7 +87,7 @@ def _with_ledger(about: About, path: str) -> About:
     from tulle.ledger_file import FileLedger
 
     # tulle fit calls the data by the name that the ledger has for it.
-    return replace(about, ledger=str(FileLedger(path, about.data)).splitlines()[0])
+    return replace(about, ledger=FileLedger(path, about.data).summary())
 
 
 def _read_json(path: Path, needed: str) -> Any:
@@ -102,7 +107,7 @@ def _damage_told(*sources: Path | None) -> Iterator[None]:
     """A page that cannot be made of what was read: the files are at fault, where there are any."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
         if not sources:
             raise
         raise UserError(f"{' or '.join(map(str, sources))} {_DAMAGED}: {type(error).__name__}: {error}") from error

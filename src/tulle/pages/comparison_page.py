@@ -235,9 +235,10 @@ def _reading(comparison: Mapping[str, Any]) -> Markup:
     ]
     told = notice(
         "Why this page is internal",
-        "Each model here was fitted with the promise of its ε, but their errors were measured on private rows without "
-        "noise, and choosing a method by them is a look at those rows too. Show them to people who may see the rows. "
-        "To choose settings within a budget, use tulle's PrivateSearch; to release a score, private_score.",
+        "Each model here was fitted with the noise of its ε, drawn from a seed that is known; their errors were "
+        "measured on private rows without noise, and choosing a method by them is a look at those rows too. Show them "
+        "to people who may see the rows. To choose settings within a budget, use tulle's PrivateSearch; to release a "
+        "score, private_score.",
         loud=False,
     )
     return joined([listing(items), told])

@@ -22,13 +22,14 @@ from tulle.pages.figures import (
     one_in,
     percent_up,
     promise,
+    readable,
     setting,
 )
 from tulle.pages.markup import Markup, breakable, element, joined
 from tulle.pages.page import bar, listing, notice, page, section, signature, table, without_hashes
 from tulle.pages.svg import Attack, attack_chart, epsilon_scale
 from tulle.pages.weights import blocks, fingerprint, weight_blocks
-from tulle.report import About, PrivacyReport, finite
+from tulle.report import About, PrivacyReport, finite, rounded_down
 
 _BELIEFS = (0.01, 0.1, 0.5)
 # More than this added to delta by finite precision is worth a box of its own.
@@ -293,17 +294,17 @@ def _by_chance(report: PrivacyReport) -> Markup:
 
 def _audit(audit: Mapping[str, Any], report: PrivacyReport) -> list[Markup]:
     delta, confidence = float(audit["delta"]), float(audit["confidence"])
-    shown = math.floor(1e4 * float(audit["epsilon"])) / 1e4  # a bound from below is rounded down
+    epsilon = float(audit["epsilon"])
     claimed = None if audit["claimed"] is None else float(audit["claimed"])
     sure = f"with {setting(100 * confidence)}\u00a0% confidence"
-    found = f"The attack proves, {sure}, that at least {epsilon_is(number(shown))} is given away"
+    found = f"The attack proves, {sure}, that at least {epsilon_is(readable(rounded_down(epsilon)))} is given away"
     found += f" at {delta_is(promise(delta))}"
-    if shown == 0:
+    if epsilon == 0:
         found = f"The attack could not tell the two worlds apart, {sure}, at {delta_is(promise(delta))}"
     parts = []
     if claimed is None:
         parts.append(element("p", f"{found}. Nothing was claimed that it could refute."))
-    elif audit["refuted"]:
+    elif epsilon > claimed:
         words = f"{found}: more than the claimed {epsilon_is(setting(claimed))}."
         parts.append(notice("The claim is false", words))
     else:
