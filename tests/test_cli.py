@@ -304,7 +304,6 @@ def test_fit_and_predict_on_every_format(run: Any, place: Path, tmp_path: Path, 
     predicted = run("predict", tmp_path / "m", place / data, "--json", "--quiet")
     X = table()[[*NAMES]].to_numpy()
     assert predicted.values == {"n_rows": N, "prediction": model.set_params().predict(plain(model, X)).tolist()}
-    assert len(set(predicted.values["prediction"])) == 2
 
 
 def plain(model: Any, X: Any) -> Any:
