@@ -10,6 +10,10 @@ then run again with fresh seeds. Writes docs/pictures/other_libraries.csv, which
     DIFFPRIVLIB_PYTHON=.../python python benchmarks/other_libraries.py --attack
 
 attacks the weights of diffprivlib's linear regression and writes docs/pictures/other_libraries_attack.csv.
+
+    python benchmarks/other_libraries.py --weights
+
+asks tulle for few weights where few matter and writes docs/pictures/other_libraries_weights.csv.
 """
 
 from __future__ import annotations
@@ -365,12 +369,40 @@ def attack() -> None:
     print(json.dumps(row))
 
 
+# --- few weights, where few matter -----------------------------------------------------------------------------------
+
+
+def few_weights() -> None:
+    """tulle on 200 dense features of which five matter, asked for 20 weights."""
+    from tulle import Bounds, SparseRegressor
+
+    data = dense_numbers(200)
+    bounds = Bounds(row_l2=1.0, row_linf=data["entry"], label=1.0)
+    with TABLE.with_name("other_libraries_weights.csv").open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("data", "epsilon", "n_nonzero", "loss", "spread"))
+        for epsilon in (1.0, 4.0):
+            losses = [
+                1
+                - SparseRegressor(epsilon, DELTA, n_nonzero=20, bounds=bounds, random_state=seed)
+                .fit(data["X_train"], data["y_train"])
+                .score(data["X_test"], data["y_test"])
+                for seed in SEEDS
+            ]
+            row = ("dense, 200 features, regression", epsilon, 20, round(np.mean(losses), 4), round(np.std(losses), 4))
+            print(*row)
+            table.writerow(row)
+
+
 def main(arguments: Sequence[str]) -> None:
     if arguments == ["--guesses"]:
         print(json.dumps(guesses()))
         return
     if arguments == ["--attack"]:
         attack()
+        return
+    if arguments == ["--weights"]:
+        few_weights()
         return
     if arguments[:1] == ["--cell"]:
         library, task, epsilon, folder, setting = arguments[1:]

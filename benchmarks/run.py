@@ -14,6 +14,7 @@ import knowledge_transfer
 import local
 import noise
 import order_statistics
+import reading
 import stochastic
 
 BENCHMARKS = (
@@ -26,6 +27,7 @@ BENCHMARKS = (
     frank_wolfe,
     knowledge_transfer,
     local,
+    reading,
 )
 
 
