@@ -471,7 +471,9 @@ class TestFeatures:
         assert "by chance" in tree.text
 
     def test_without_names_they_have_numbers(self) -> None:
-        assert "x1" in Tree(fit_page(released([0.0, 3.0]), ABOUT)).all("bdi")
+        page = fit_page(released([0.0, 3.0]), ABOUT)
+        assert "x1" in Tree(page).all("bdi")
+        assert "x0 is the first column" in page
 
     def test_thirty_are_shown_and_the_rest_is_folded(self) -> None:
         tree = Tree(fit_page(released(np.arange(1.0, 101.0)), ABOUT))

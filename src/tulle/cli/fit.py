@@ -206,6 +206,7 @@ def _weights(model: Any) -> list[tuple[str, str, float]]:
 
 
 def _outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> Outcome:
+    from tulle.pages.weights import NUMBERED
     from tulle.report import rounded_up
 
     report, weights = model.privacy_, _weights(model)
@@ -221,6 +222,7 @@ def _outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> 
         "Largest weights:",
         *shown,
         *([more] if more else []),
+        *([] if hasattr(model, "feature_names_in_") else [NUMBERED]),
         f"Written: {folder / MODEL}, {REPORT}, {PRIVACY}, {WEIGHTS}",
     ]
     values = {

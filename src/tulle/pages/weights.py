@@ -72,9 +72,15 @@ def fingerprint(model: Any) -> str:
     return digest.hexdigest()
 
 
+# Files may count their columns from 1; where there are no names, everything here counts from 0.
+NUMBERED = "The features have no names: x0 is the first column, x1 the second, and so on."
+
+
 def weight_blocks(model: Any, every: Sequence[Block]) -> Markup:
     """The chosen features by name, with signs and sizes."""
     parts: list[str] = [element("p", _reading(model, every)), _teacher(model)]
+    if not hasattr(model, "feature_names_in_"):
+        parts.append(element("p", NUMBERED))
     parts += [_block(block, several=len(every) > 1) for block in every[:_CLASSES]]
     if len(every) > _CLASSES:
         rest = f"The other {len(every) - _CLASSES:,} classes are in the model and not on this page."
