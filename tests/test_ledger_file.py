@@ -336,7 +336,7 @@ def test_a_process_killed_at_random_moments_never_undercounts(path: Path, tmp_pa
         child.stdout.close()
         entries = FileLedger(path, "visits").entries
         assert released(log) <= len(entries) <= released(log) + kills
-    assert released(log) > 20
+    assert released(log) >= 5  # some hundreds on a quiet machine
 
 
 def test_several_processes_spend_one_after_the_other(path: Path, tmp_path: Path) -> None:
