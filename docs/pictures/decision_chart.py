@@ -20,7 +20,7 @@ QUESTIONS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        ("Are rows enough for ε?", "the table of rows below; tulle warns too"),
+        ("Are rows enough for ε?", "see the table of rows; tulle warns too"),
         "no",
         ("Fewer features, more rows, or a larger ε", "no method learns from too few rows"),
     ),
