@@ -130,6 +130,7 @@ def main() -> None:
             names = fitted[question][0].get_feature_names_out([*TICKED, *NUMBERS])
             for name, weight in fitted[question][-1].named_weights(names):
                 print(f"  {name:<26} {half * weight:+9.1f}")
+            print("(Boxes of one question are read against each other: what they share may be in the intercept.)")
             score = private_score(
                 fitted[question],
                 survey.table[scoring],

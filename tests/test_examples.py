@@ -86,15 +86,26 @@ def test_survey_protects_people_and_the_ledger_refuses_the_last_fit(tmp_path: Pa
     assert "answers__number (peeks): StandardScaler learns" in said
     assert number(r"Steps that peek: (\d+)", said) == 0
     hours, income = said.split("monthly income, from")
-    for planted, sign in {
-        "sector_hospitality": "+",
-        "contract_agency": "-",
-        "contract_self-employed": "+",
-        "household_single parent": "-",
-        "children": "-",
+    moved, paid = (
+        {name: float(by.replace(",", "")) for name, by in re.findall(r"^  (\S.*?) +([+-][\d.,]+)$", part, re.M)}
+        for part in (hours, income)
+    )
+
+    def effect(of: dict[str, float], box: str, *others: str) -> float:
+        """What a box does beside others of its question: what all of them share may be in the intercept."""
+        return of.get(box, 0.0) - float(np.median([of.get(other, 0.0) for other in others] or [0.0]))
+
+    contracts = [f"contract_{name}" for name in ("permanent", "fixed term", "none")]
+    schools = [f"schooling_{name}" for name in ("none", "primary", "secondary", "vocational", "college")]
+    for planted, found in {
+        "sector_hospitality": effect(moved, "sector_hospitality") / 14,
+        "contract_agency": effect(moved, "contract_agency", *contracts) / -10,
+        "contract_self-employed": effect(moved, "contract_self-employed", *contracts) / 10,
+        "household_single parent": effect(moved, "household_single parent") / -8,
+        "children": effect(moved, "children") / (-1.5 * 4),
+        "schooling_university": effect(paid, "schooling_university", *schools) / 1300,
     }.items():
-        assert re.search(rf"{planted} +\{sign}\d", hours), f"{planted} is missing in\n{hours}"
-    assert 900 < number(r"schooling_university +\+(\d+\.\d)", income) < 1700
+        assert 0.4 < found < 1.6, f"{planted} has {found:.2f} of the effect that was planted in\n{said}"
     assert re.search(r"years in job +\+\d", income)
     assert "nothing was released" in income
     assert re.findall(r"%  (\S+)", income) == ["SparseRegressor.fit", "private_score"] * 2
