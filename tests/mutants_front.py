@@ -204,7 +204,7 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one noise for all cells of a trial",
         "seeds by trial alone: methods and budgets share their luck, and errors are no longer independent",
-        "experiments/runner.py",
+        "experiments/cells.py",
         'return seed_from(root, "noise", cell.data, cell.method, epsilon, cell.trial)',
         'return seed_from(root, "noise", cell.data, cell.trial)',
         (_RUNS + "test_every_cell_has_noise_of_its_own",),

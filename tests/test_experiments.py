@@ -23,6 +23,7 @@ import tulle
 from tulle import Bounds, Budget, Ledger
 from tulle.datasets import dp_ight_figure1
 from tulle.experiments import catalogue, runner
+from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed, seed_from
 from tulle.experiments.comparison import (
     NOT_FOR_RELEASE,
     Comparison,
@@ -32,19 +33,8 @@ from tulle.experiments.comparison import (
     summarised_warnings,
     table,
 )
-from tulle.experiments.runner import (
-    Cell,
-    Finished,
-    Folder,
-    LostWorkerError,
-    OtherSettingsError,
-    code_digest,
-    data_seed,
-    noise_seed,
-    progress_line,
-    run_cells,
-    seed_from,
-)
+from tulle.experiments.progress import progress_line
+from tulle.experiments.runner import Folder, LostWorkerError, OtherSettingsError, code_digest, run_cells
 from tulle.methods.published_stochastic import true_epsilon_table
 
 AXES = [

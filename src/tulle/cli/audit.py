@@ -185,8 +185,8 @@ def _audit_file(arguments: argparse.Namespace) -> AuditResult:
     worlds = _worst_pairs(arguments)
     # A short pilot on each pair tells which one to spend the runs on; its runs are not counted.
     pilot = _schedule(arguments) | {"runs": max(100, arguments.runs // 10), "folder": None, "verbose": 0}
-    found = [audit_function(fit, first, second, **common, **pilot).epsilon for first, second in worlds]
-    first, second = worlds[found.index(max(found))]
+    shown = [audit_function(fit, first, second, **common, **pilot).epsilon for first, second in worlds]
+    first, second = worlds[shown.index(max(shown))]
     return audit_function(fit, first, second, **common, **_schedule(arguments))
 
 

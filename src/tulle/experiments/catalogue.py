@@ -27,6 +27,7 @@ import numpy as np
 from tulle import datasets
 from tulle.bounds import Bounds
 from tulle.estimators import SparseClassifier, SparseRegressor
+from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
 from tulle.experiments.comparison import (
     Examples,
     loss_of,
@@ -37,7 +38,7 @@ from tulle.experiments.comparison import (
     told,
     write_json,
 )
-from tulle.experiments.runner import Cell, Finished, data_seed, noise_seed, run_cells, write_text
+from tulle.experiments.runner import run_cells, write_text
 from tulle.methods import METHODS
 from tulle.methods.published_stochastic import TrueEpsilon, true_epsilon_table
 from tulle.report import rounded_up

@@ -25,7 +25,8 @@ import scipy.sparse as sp
 
 from tulle.bounds import Bounds
 from tulle.estimators import SparseClassifier, SparseRegressor
-from tulle.experiments.runner import Cell, Finished, data_seed, noise_seed, run_cells, write_text
+from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
+from tulle.experiments.runner import run_cells, write_text
 from tulle.fitting import FitRequest, possible_plans
 from tulle.losses import resolve_loss
 from tulle.methods import METHODS, resolve_method

@@ -22,7 +22,6 @@ import platform
 import re
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,9 +29,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tulle.durable import locked, write_durably
+from tulle.experiments.cells import Cell, Finished, Task
+from tulle.experiments.progress import Progress
 from tulle.report import finite
 
 _FORMAT = "tulle experiment 1"
@@ -53,77 +54,6 @@ _MADE_OF_CELLS = (
 _PATIENCE = 0.2
 # Rooms that present results and change none.
 _PRESENTATION = ("cli", "pages")
-
-
-# --- cells -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of an experiment: data × method × budget × trial. All of it is public.
-
-    Attributes
-    ----------
-    data : str
-        Which rows.
-    method : str
-        Which line of the table.
-    epsilon : float or None
-        The budget; None without privacy.
-    trial : int
-        From 0.
-    """
-
-    data: str
-    method: str
-    epsilon: float | None
-    trial: int
-
-
-def seed_from(root: int, *axes: object) -> int:
-    """A seed in [0, 2⁶³) that depends on the root seed and the named axes, and on nothing else.
-
-    So a new method or a new budget leaves the seeds of all other cells as they are.
-    """
-    text = json.dumps([int(root), *(repr(axis) for axis in axes)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-def data_seed(root: int, cell: Cell) -> int:
-    """For drawing or splitting the rows: the same for every method and budget, so that they are compared in pairs."""
-    return seed_from(root, "data", cell.data, cell.trial)
-
-
-def noise_seed(root: int, cell: Cell) -> int:
-    """For the noise of a fit: another one in each cell."""
-    epsilon = None if cell.epsilon is None else float(cell.epsilon)
-    return seed_from(root, "noise", cell.data, cell.method, epsilon, cell.trial)
-
-
-class Task(Protocol):
-    """What is run. It travels to other processes; its arrays are shared with them, not copied."""
-
-    def cells(self) -> Sequence[Cell]:
-        """All cells, each once, in the order of the results."""
-        ...
-
-    def run(self, cell: Cell) -> Mapping[str, Any]:
-        """The values of a cell, as JSON has them; a function of the cell and of `fingerprint` alone."""
-        ...
-
-    def fingerprint(self) -> Mapping[str, Any]:
-        """Everything that the values of cells depend on besides the code and the axes; as JSON has it."""
-        ...
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A cell that was run: its values, or in one line why it failed."""
-
-    cell: Cell
-    values: Mapping[str, Any]
-    seconds: float
-    failed: str = ""
 
 
 class OtherSettingsError(ValueError):
@@ -332,7 +262,7 @@ def run_cells(
     store = Folder(Path(folder), {**task.fingerprint(), "tulle": tulle.__version__, "code": code_digest()})
     with store.opened(restart=restart):
         finished = {cell: kept for cell in cells if (kept := store.load(cell)) is not None and not kept.failed}
-        with _Progress(cells, finished, jobs, progress):
+        with Progress(cells, finished, jobs, progress):
             try:
                 _run_missing(store, task, cells, finished, jobs)
             except KeyboardInterrupt:
@@ -422,60 +352,6 @@ def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
         finished = Finished(cell, finite(values), time.perf_counter() - start, failed)
         store.save(finished)
     return finished
-
-
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-class _Progress:
-    """Done of all, failures and the time left, on standard error: in place on a terminal, else a line now and then."""
-
-    def __init__(self, cells: list[Cell], finished: Mapping[Cell, Finished], jobs: int, shown: bool) -> None:
-        self._cells, self._finished, self._jobs = cells, finished, jobs
-        self._shown = shown
-        self._in_place = sys.stderr.isatty()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._tick, daemon=True)
-
-    def __enter__(self) -> None:
-        if self._shown:
-            self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        if self._shown:
-            self._stop.set()
-            self._thread.join()
-            self._show(end="\n")
-
-    def _tick(self) -> None:
-        while not self._stop.wait(0.5 if self._in_place else 10.0):
-            self._show(end="" if self._in_place else "\n")
-
-    def _show(self, end: str) -> None:
-        text = progress_line(self._cells, list(self._finished.values()), self._jobs)
-        print(f"\r\x1b[K{text}" if self._in_place else text, end=end, file=sys.stderr, flush=True)
-
-
-def progress_line(cells: Sequence[Cell], finished: Sequence[Finished], jobs: int) -> str:
-    """How far it is, and how long it will take if cells go on as those of the same method did."""
-    seconds: dict[str, list[float]] = {}
-    for one in finished:
-        seconds.setdefault(one.cell.method, []).append(one.seconds)
-    done = {one.cell for one in finished}
-    failures = sum(bool(one.failed) for one in finished)
-    text = f"{len(done)}/{len(cells)} cells" + (f", {failures} failed" if failures else "")
-    left = [cell for cell in cells if cell not in done]
-    if not left or not finished:
-        return text
-    overall = sum(one.seconds for one in finished) / len(finished)
-    each = [sum(known) / len(known) if (known := seconds.get(cell.method)) else overall for cell in left]
-    return f"{text}, about {_duration(sum(each) / jobs)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
