@@ -5,7 +5,7 @@ BIN := .venv/bin
 # The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-extras audit local published mutants lint format bench docs pictures clean
+.PHONY: demo test test-extras test-all audit local published mutants lint format bench docs pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -16,6 +16,10 @@ test: .venv/extra-test
 # A real browser, and every command of the README and the tutorial in a fresh clone.
 test-extras: .venv/extra-test .venv/extra-browser
 	$(BIN)/python -m pytest tests/browser tests/clone
+
+# Everything that can be checked: under an hour on two cores. Without TULLE_DATA, tables on real data are left out.
+test-all: lint test test-extras mutants
+	$(BIN)/tulle reproduce all --fast -o build/reproduced
 
 audit: .venv/extra-plot
 	$(BIN)/python examples/audit_tulle.py
@@ -55,7 +59,6 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/transfer.py
 	$(BIN)/python docs/pictures/support_swap.py
 	$(BIN)/python docs/pictures/local.py
-	$(BIN)/python docs/pictures/covertype_gap.py
 	$(BIN)/python docs/pictures/report_page.py
 	$(BIN)/python docs/pictures/decision_chart.py
 	$(BIN)/python docs/pictures/rows_needed.py

@@ -4,7 +4,9 @@
   function, folded;
 - ``<!-- api: tulle.methods -->``, or ``<!-- api: tulle.report: About, BillLine -->`` with names, becomes the reference
   of a module's public names, from their docstrings;
-- ``<!-- commands -->`` becomes the reference of the command line, from its parser.
+- ``<!-- commands -->`` becomes the reference of the command line, from its parser;
+- ``<!-- results: dp-ight-table3 -->`` becomes the picture and the tables that ``tulle reproduce`` wrote into
+  docs/results/dp-ight-table3.
 
 A file, symbol or name that is not there, or a public name without a docstring, stops the build.
 """
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CODE = re.compile(r"<!-- code: (?P<file>\S+)(?: :: (?P<symbol>\S+))? -->")
 API = re.compile(r"<!-- api: (?P<module>[\w.]+)(?:: (?P<names>[\w, ]+))? -->")
 COMMANDS = "<!-- commands -->"
+RESULTS = re.compile(r"<!-- results: (?P<name>[\w-]+) -->")
 
 
 class DocumentationError(ValueError):
@@ -39,12 +42,26 @@ class DocumentationError(ValueError):
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """References become headings and text before the page is read, so that they are in its table of contents."""
     markdown = API.sub(lambda match: reference(match["module"], match["names"]), markdown)
+    markdown = RESULTS.sub(lambda match: results(match["name"]), markdown)
     return markdown.replace(COMMANDS, command_reference()) if COMMANDS in markdown else markdown
 
 
 def on_page_content(html_of_page: str, **_: Any) -> str:
     """Source comes last: nothing in it may be taken for Markdown."""
     return CODE.sub(lambda match: folded_source(match["file"], match["symbol"]), html_of_page)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def results(name: str) -> str:
+    """The picture and the tables of an experiment, for a page in docs/results/."""
+    folder = ROOT / "docs" / "results" / name
+    if not (folder / "table.md").is_file():
+        raise DocumentationError(f"there are no results of {name}: run `tulle reproduce {name} -o docs/results`")
+    title, _, rest = (folder / "table.md").read_text(encoding="utf-8").partition("\n")
+    links = f"[the same as one page]({name}/page.html), [every fit]({name}/results.csv), [settings]({name}/reproduction.json)"
+    return f"![{title.lstrip('# ')}]({name}/figure.svg)\n\n{rest.strip()}\n\n{links}"
 
 
 # --- source ----------------------------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.experiments.comparison import Comparison, Examples, compare, table
+    from tulle.experiments.comparison import Comparison, compare, table
+    from tulle.experiments.examples import Examples
 
     rows = read_data(arguments)
     assert rows.y is not None

@@ -1,46 +1,127 @@
 """Run a table or figure of a paper again: what it prints, its own noise with its true ε, and sound noise beside it.
 
-Without a name: lists what there is. A run that was stopped goes on when the same command is given again.
+Without a name: lists what there is. `all` runs everything, one after the other. A run that was stopped goes on when the
+same command is given again; where code, data or settings changed, only what depends on them is run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tulle.cli.compare import add_run_arguments
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError
 
+EVERYTHING = "all"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of a table or figure; without it they are listed")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="of a table or figure, or all; without it they are listed"
+    )
     parser.add_argument("--trials", type=int, metavar="N", help="default: as many as the paper has")
     parser.add_argument("--fast", action="store_true", help="the smallest settings and few trials")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="with the data sets (default: the folder that TULLE_DATA names)"
+    )
     add_run_arguments(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FOLDER", help="where results are kept (default: reproduced/NAME)"
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("reproduced"),
+        metavar="FOLDER",
+        help="results go to FOLDER/NAME (default: reproduced)",
     )
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.experiments.catalogue import MissingDataError, names, published, reproduce
+    from tulle.experiments.catalogue import MissingDataError, names, published
 
     if arguments.name is None:
         titles = {name: published(name).title for name in names()}
         width = max(map(len, titles))
         return Outcome("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), {"tables": titles})
-    chosen = published(arguments.name)
+    if arguments.trials is not None and arguments.trials < 1:
+        raise UserError(f"--trials must be at least 1, got {arguments.trials}")
+    if arguments.data is not None and not arguments.data.is_dir():
+        raise UserError(f"--data: {arguments.data} is not a folder")
+    with _data_in(arguments.data):
+        if arguments.name != EVERYTHING:
+            try:
+                values = _reproduced(arguments.name, arguments)
+            except MissingDataError as error:
+                raise UserError(str(error)) from None
+            text = f"{values['table']}\nWritten to {values['folder']}: {_WRITTEN}"
+            return Outcome(text, values, BAD_NEWS if values["failed"] else DONE)
+        return _everything(arguments)
+
+
+_WRITTEN = "table.md, page.html, figure.svg, results.csv, reproduction.json"
+
+
+def _everything(arguments: argparse.Namespace) -> Outcome:
+    from tulle.experiments.catalogue import MissingDataError, names
+
+    done: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in names():
+        if not arguments.quiet:
+            print(name, file=sys.stderr)
+        try:
+            done[name] = _reproduced(name, arguments)
+        except MissingDataError as error:
+            left_out[name] = str(error)
+    failed = {name: len(values["failed"]) for name, values in done.items() if values["failed"]}
+    lines = [f"{name}: {values['title']}" for name, values in done.items()]
+    lines += [f"Left out: {why}" for why in left_out.values()]
+    lines += [f"Failed: {count} cells of {name}; its table says why" for name, count in failed.items()]
+    lines.append(f"Written to {arguments.output}/NAME: {_WRITTEN}")
+    return Outcome(
+        "\n".join(lines), {"done": done, "left_out": left_out, "failed": failed}, BAD_NEWS if failed else DONE
+    )
+
+
+def _reproduced(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    from tulle.experiments.catalogue import published, reproduce
+
+    chosen, command = published(name), ["tulle", "reproduce", name]
     if arguments.fast:
         chosen = chosen.faster()
+        command.append("--fast")
     if arguments.trials is not None:
-        if arguments.trials < 1:
-            raise UserError(f"--trials must be at least 1, got {arguments.trials}")
         chosen = replace(chosen, trials=arguments.trials)
-    folder: Path = arguments.output or Path("reproduced") / arguments.name
+        command += ["--trials", str(arguments.trials)]
+    folder: Path = arguments.output / name
+    values = reproduce(
+        chosen,
+        folder,
+        command=shlex.join(command),
+        jobs=arguments.jobs,
+        restart=arguments.restart,
+        progress=not arguments.quiet,
+    )
+    return {**values, "folder": str(folder)}
+
+
+@contextmanager
+def _data_in(folder: Path | None) -> Iterator[None]:
+    """Name the folder to this process and to those that it starts."""
+    before = os.environ.get("TULLE_DATA")
+    if folder is not None:
+        os.environ["TULLE_DATA"] = str(folder.resolve())
     try:
-        values = reproduce(chosen, folder, jobs=arguments.jobs, restart=arguments.restart, progress=not arguments.quiet)
-    except MissingDataError as error:
-        raise UserError(str(error)) from None
-    text = f"{values['table']}\nWritten to {folder}: table.md, results.csv, reproduction.json"
-    return Outcome(text, {**values, "folder": str(folder)}, BAD_NEWS if values["failed"] else DONE)
+        yield
+    finally:
+        if folder is not None:
+            if before is None:
+                del os.environ["TULLE_DATA"]
+            else:
+                os.environ["TULLE_DATA"] = before

@@ -1,52 +1,57 @@
 """Tables and figures of papers, run again: what the paper prints, its own noise with its true ε, and sound noise.
 
-One TOML file in `published/` is one table; the runner and the table on the screen are the same for all. A file has a
-`title`, a `paper`, `notes`, and a `kind`:
+One TOML file in `published/` is one table or figure; the runner and the output are the same for all. A file has a
+`title`, a `paper`, `notes`, `trials`, `delta`, and a `kind`:
 
     kind = "fits"     models fitted by `lines` (method, parameters, calibration) to each of `data`, scored by `metric`
+    kind = "curves"   the same against passes over the rows and hard thresholds; `sweep` of a line says which
+    kind = "labels"   label-private regression against the number of users
+    kind = "gaps"     the optimality gap of private logistic regression on Covertype
     kind = "noise"    what the printed noise of the papers on batches proves
 
-`printed` of data names a CSV file (method, epsilon, mean, std) beside it with the paper's numbers; `fast` says what is
-left with ``--fast``; `substitute` must say so where the data is not the paper's; `get` where to get data from.
+`tune` of a line is a small grid, searched by cross-validation on the private rows as the papers did: such lines are
+called oracle-tuned, not private. `printed` of data names a CSV file (method, epsilon, mean, std) beside the TOML file
+with the paper's numbers. `real` of data is what changes where the paper's own files are in the folder; `substitute`
+says what is run where they are not. `fast` says what is left with ``--fast``.
 """
 
 from __future__ import annotations
 
 import csv
-import json
+import shlex
+import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any, Literal, Protocol, get_args
 
 from tulle import datasets
-from tulle.bounds import Bounds
-from tulle.estimators import SparseClassifier, SparseRegressor
-from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
-from tulle.experiments.comparison import (
-    Examples,
-    loss_of,
-    markdown,
-    mean_and_error,
-    refuse_open_ledgers,
-    summarised_warnings,
-    told,
-    write_json,
-)
-from tulle.experiments.runner import run_cells, write_text
+from tulle.datasets.where import available
+from tulle.experiments.cells import Cell, Finished, Task
+from tulle.experiments.comparison import refuse_open_ledgers, summarised_warnings, write_json
+from tulle.experiments.results import Panel, Point, Results, Role, Series, as_dict, table
+from tulle.experiments.runner import machine, run_cells, write_text
+from tulle.experiments.trial import NULL, SCIKIT_LEARN
 from tulle.methods import METHODS
-from tulle.methods.published_stochastic import TrueEpsilon, true_epsilon_table
-from tulle.report import rounded_up
 
-FORMAT = "tulle reproduction 1"
+FORMAT = "tulle reproduction 2"
 _FOLDER = resources.files("tulle.experiments") / "published"
-# Of the splits and the noise: published tables have no use for others.
-_SEED = 0
+
+Kind = Literal["fits", "curves", "labels", "gaps", "noise"]
+TaskName = Literal["classification", "regression"]
+Division = Literal["given", "random", "folds"]
+Metric = Literal[
+    "relative error",
+    "test error",
+    "1 − R²",
+    "squared error",
+    "half squared error",
+    "logistic loss",
+    "objective",
+    "optimality gap",
+]
 
 
 class MissingDataError(FileNotFoundError):
@@ -72,28 +77,68 @@ class Data:
     n_nonzero : int or None
     bounds : mapping
         Of `tulle.Bounds`.
+    delta : float or None
+        None: that of the whole table.
+    metric : str
+        "": that of the whole table.
+    fit_intercept : bool or None
+        None: with real data.
+    split : {"given", "random", "folds"}
+        Training and test rows as the file has them, others of the same number in each trial, or five folds of the
+        training rows, one a trial.
+    rows, features : int or None
+        How many training rows and features are drawn at random in each trial; None: all.
+    public_share : float
+        In [0, 1): of the training rows, drawn in each trial: they lose their labels and are public.
     printed : str
         The file with the paper's numbers; "" where it prints none.
+    printed_apart : str
+        The name of a panel of their own for these numbers, where they are of other data; "": beside the others.
+    real : mapping
+        What is different where the files of the paper's own data are there: its source, name and so on.
     """
 
     name: str
     source: str
-    task: Literal["classification", "regression"]
+    task: TaskName
     epsilons: tuple[float, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     n_nonzero: int | None = None
     bounds: Mapping[str, Any] = field(default_factory=dict)
+    delta: float | None = None
+    metric: Metric | Literal[""] = ""
+    fit_intercept: bool | None = None
+    split: Division = "given"
+    rows: int | None = None
+    features: int | None = None
+    public_share: float = 0.0
     printed: str = ""
+    printed_apart: str = ""
+    real: Mapping[str, Any] = field(default_factory=dict)
 
-    def printed_figures(self) -> dict[tuple[str, float], str]:
-        """What the paper prints, by its names of methods and ε."""
+    @property
+    def has_intercept(self) -> bool:
+        return self.source.startswith("load_") if self.fit_intercept is None else self.fit_intercept
+
+    def division(self) -> dict[str, Any]:
+        """How rows and features are chosen in a trial."""
+        return {name: getattr(self, name) for name in ("split", "rows", "features", "public_share")}
+
+    def measured(self) -> dict[str, Any]:
+        """All that fits depend on."""
+        left_out = ("name", "epsilons", "metric", "printed", "printed_apart", "real", "fit_intercept")
+        said = {name: value for name, value in asdict(self).items() if name not in left_out}
+        return {**said, "has_intercept": self.has_intercept}
+
+    def printed_series(self) -> dict[str, Series]:
+        """What the paper prints, by its names of methods."""
         if not self.printed:
             return {}
-        rows = csv.DictReader((_FOLDER / self.printed).read_text(encoding="utf-8").splitlines())
-        return {
-            (row["method"], float(row["epsilon"])): row["mean"] + (f" ± {row['std']}" if row["std"] else "")
-            for row in rows
-        }
+        points: dict[str, list[Point]] = {}
+        for row in csv.DictReader((_FOLDER / self.printed).read_text(encoding="utf-8").splitlines()):
+            note = f"sd {row['std']}" if row["std"] else ""
+            points.setdefault(row["method"], []).append(Point(float(row["epsilon"]), float(row["mean"]), None, note))
+        return {name: Series(f"{name}, printed", "paper", tuple(found)) for name, found in points.items()}
 
 
 @dataclass(frozen=True)
@@ -104,13 +149,22 @@ class Line:
     ----------
     name : str
     method : str
-        A name of `tulle.methods.METHODS`.
+        A name of `tulle.methods.METHODS`, "null model" or "scikit-learn".
     parameters : mapping
-        Of the method. ``features = {uniform = [low, high]}`` are public features from a distribution.
+        Of the method. ``features = {uniform = [low, high]}`` are public features from a distribution,
+        ``features = "public"`` the public rows of the data.
     calibration : {"rigorous", "published"}
     private : bool
+    tune : mapping
+        Values to choose parameters from by cross-validation on the private rows, which no budget pays for.
+    sweep : mapping
+        One parameter, and the values that it takes along a curve.
     printed : str
         The line's name in the paper's own numbers; "" where they have none.
+    only : {"", "classification", "regression"}
+        For data of one task alone.
+    curve : str
+        The curve that the line is a point of; made by `sweep`.
     """
 
     name: str
@@ -118,15 +172,45 @@ class Line:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Literal["rigorous", "published"] = "rigorous"
     private: bool = True
+    tune: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     printed: str = ""
+    only: TaskName | Literal[""] = ""
+    curve: str = ""
 
-    def method_object(self) -> Any:
-        from tulle.public_features import UniformFeatures
+    def __post_init__(self) -> None:
+        if " | " in self.name:
+            raise ValueError(f"the name of a line cannot hold ' | ': {self.name!r}")
+        if self.tune and not self.private:
+            raise ValueError(f"{self.name}: only private lines are tuned")
 
-        parameters = dict(self.parameters)
-        if "features" in parameters:
-            parameters["features"] = UniformFeatures(*parameters["features"]["uniform"])
-        return METHODS[self.method](**parameters)
+    @property
+    def role(self) -> Role:
+        if not self.private:
+            return "reference"
+        if self.calibration == "published" or self.parameters.get("variant") == "published":
+            return "unsound"
+        return "oracle" if self.tune else "honest"
+
+    def measured(self) -> dict[str, Any]:
+        """All that fits depend on."""
+        return {name: getattr(self, name) for name in ("method", "parameters", "calibration", "private")}
+
+    def swept(self) -> list[Line]:
+        """One line for each value of the parameter that is swept over; itself, where none is."""
+        if not self.sweep:
+            return [self]
+        ((parameter, values),) = self.sweep.items()
+        return [
+            replace(
+                self,
+                name=f"{self.name}, {parameter} = {value:g}",
+                parameters={**self.parameters, parameter: value},
+                sweep={},
+                curve=self.name,
+            )
+            for value in values
+        ]
 
 
 @dataclass(frozen=True)
@@ -136,27 +220,54 @@ class Published:
     name: str
     title: str
     paper: str
-    kind: Literal["fits", "noise"]
+    kind: Kind
     notes: tuple[str, ...] = ()
-    metric: Literal["relative error", "test error", "1 − R²"] = "relative error"
+    metric: Metric = "relative error"
     delta: float = 1e-5
     trials: int = 1
+    tuning_folds: int = 2
+    times: bool = False
     data: tuple[Data, ...] = ()
     lines: tuple[Line, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     substitute: str = ""
-    get: str = ""
     fast: Mapping[str, Any] = field(default_factory=dict)
 
     def faster(self) -> Published:
         """The part of it that takes little time, as its file says."""
-        wanted = self.fast.get("data", [panel.name for panel in self.data])
         budgets = self.fast.get("epsilons")
         panels = tuple(
             replace(panel, epsilons=tuple(e for e in panel.epsilons if budgets is None or e in budgets))
-            for panel in self.data
-            if panel.name in wanted
+            for panel in _named(self.data, self.fast.get("data"))
         )
-        return replace(self, data=panels, trials=self.fast.get("trials", self.trials))
+        if empty := [panel.name for panel in panels if not panel.epsilons]:
+            raise ValueError(f"{self.name}: fast leaves {empty[0]} without a budget")
+        return replace(
+            self,
+            data=panels,
+            lines=tuple(_named(self.lines, self.fast.get("lines"))),
+            trials=self.fast.get("trials", self.trials),
+            settings={**self.settings, **self.fast.get("settings", {})},
+        )
+
+    def with_real_data(self) -> Published:
+        """The paper's own data in place of a substitute, where its files are in the folder that TULLE_DATA names."""
+        panels = tuple(
+            replace(panel, **panel.real, real={}) if panel.real and available(panel.real["source"]) else panel
+            for panel in self.data
+        )
+        used = any(panel.real for panel in self.data) and not any(panel.real for panel in panels)
+        return replace(self, data=panels, substitute="" if used else self.substitute)
+
+
+def _named(things: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
+    """Those of some names; all where none are named. A name that nothing has is a mistake in the file."""
+    if names is None:
+        return list(things)
+    unknown = set(names) - {thing.name for thing in things}
+    if unknown:
+        raise ValueError(f"there is no {sorted(unknown)[0]!r} to choose")
+    return [thing for thing in things if thing.name in names]
 
 
 def names() -> list[str]:
@@ -174,229 +285,95 @@ def published(name: str) -> Published:
 def stated(name: str, text: str) -> Published:
     """What the text of a TOML file states; an error where it says something unknown."""
     says = tomllib.loads(text)
+    known = {one.name for one in fields(Published)} - {"name"}
+    if unknown := sorted(set(says) - known):
+        raise ValueError(f"{name}: {unknown[0]} is unknown; choose among {', '.join(sorted(known))}")
     says["data"] = tuple(
         Data(**{**panel, "epsilons": tuple(map(float, panel["epsilons"]))}) for panel in says.get("data", ())
     )
-    says["lines"] = tuple(Line(**line) for line in says.get("lines", ()))
+    says["lines"] = tuple(line for line in says.get("lines", ()) for line in Line(**line).swept())
     says["notes"] = tuple(says.get("notes", ()))
-    return Published(name=name, **says)
+    of = Published(name=name, **says)
+    _check(of)
+    return of
 
 
-# --- models fitted to data -------------------------------------------------------------------------------------------
+def _check(of: Published) -> None:
+    """Refuse what would be taken for something else in silence."""
+    known = {"data", "epsilons", "lines", "settings", "trials"}
+    if unknown := sorted(set(of.fast) - known):
+        raise ValueError(f"{of.name}: {unknown[0]} of fast is unknown; choose among {', '.join(sorted(known))}")
+    of.faster()
+    for what, value, allowed in [
+        ("kind", of.kind, get_args(Kind)),
+        ("metric", of.metric, get_args(Metric)),
+        *(("split", panel.split, get_args(Division)) for panel in of.data),
+        *(("task", panel.task, get_args(TaskName)) for panel in of.data),
+        *(("metric", panel.metric, ("", *get_args(Metric))) for panel in of.data),
+        *(("only", line.only, ("", *get_args(TaskName))) for line in of.lines),
+        *(("method", line.method, (*METHODS, NULL, SCIKIT_LEARN)) for line in of.lines),
+    ]:
+        if value not in allowed:
+            raise ValueError(f"{of.name}: {what} = {value!r} is unknown; choose among {', '.join(allowed)}")
+    for panel in of.data:
+        if panel.real:
+            replace(panel, **panel.real)  # raises where it says something unknown
+            if "source" not in panel.real:
+                raise ValueError(f"{of.name}: real of {panel.name} names no source")
+        if not hasattr(datasets, panel.source):
+            raise ValueError(f"{of.name}: there is no {panel.source} in tulle.datasets")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Rows to train on, and what is known to judge by: test rows, or the true weights."""
-
-    train: Examples
-    test: Examples | None
-    weights: Any = None
+# --- running ---------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _drawn(source: str, arguments: str, seed: int) -> Problem:
-    """A synthetic data set; kept, since cells of one trial follow each other."""
-    problem = getattr(datasets, source)(**json.loads(arguments), seed=seed)
-    return Problem(Examples(problem.X, problem.y), None, problem.weights)
+class Experiment(Task, Protocol):
+    """A task whose results are panels."""
+
+    def panels(self, finished: Sequence[Finished]) -> tuple[Panel, ...]:
+        """What was found, for tables and pictures."""
+        ...
 
 
-@dataclass(frozen=True, eq=False)
-class Fits:
-    """Every line on every panel, budget and trial: a task of the runner."""
+def experiment(of: Published) -> Experiment:
+    """The task of a table or figure."""
+    # Imported here: kinds import this module for what a file says, and some of them much else.
+    if of.kind == "noise":
+        from tulle.experiments.noise import Noise
 
-    of: Published
+        return Noise(of)
+    if of.kind == "labels":
+        from tulle.experiments.labels import Labels
 
-    @property
-    def _whole(self) -> Published:
-        """All that its file states, where a part was chosen."""
-        return published(self.of.name) if self.of.name in names() else self.of
+        return Labels(of)
+    if of.kind == "gaps":
+        from tulle.experiments.gaps import Gaps
 
-    @cached_property
-    def _loaded(self) -> dict[str, Problem]:
-        """Real data, read once, here, and shared with the workers."""
-        found = {}
-        for panel in self._whole.data:
-            if panel.source.startswith("load_"):
-                try:
-                    split = getattr(datasets, panel.source)(**panel.arguments)
-                except FileNotFoundError as error:
-                    raise MissingDataError(
-                        f"{self.of.name} needs data that is not here ({error}): {self.of.get}"
-                    ) from None
-                found[panel.name] = Problem(
-                    Examples(split.X_train, split.y_train), Examples(split.X_test, split.y_test)
-                )
-        return found
+        return Gaps(of)
+    from tulle.experiments.fits import Curves, Fits
 
-    def cells(self) -> list[Cell]:
-        return [
-            Cell(panel.name, line.name, epsilon, trial)
-            for panel in self.of.data
-            for trial in range(self.of.trials)
-            for line in self.of.lines
-            for epsilon in (panel.epsilons if line.private else (None,))
-        ]
-
-    def fingerprint(self) -> dict[str, Any]:
-        """The whole of what its file states, not what is chosen of it: a fast run may go on as a full one."""
-        whole = self._whole
-        return {
-            "name": whole.name,
-            "metric": whole.metric,
-            "delta": whole.delta,
-            **{f"data {panel.name}": _without(asdict(panel), "epsilons") for panel in whole.data},
-            **{f"line {line.name}": _without(asdict(line), "printed") for line in whole.lines},
-            **{
-                f"rows of {name}": [part.digest() for part in (problem.train, problem.test) if part is not None]
-                for name, problem in self._loaded.items()
-            },
-        }
-
-    def _problem(self, panel: Data, cell: Cell) -> Problem:
-        if panel.name in self._loaded:
-            return self._loaded[panel.name]
-        return _drawn(panel.source, json.dumps(dict(panel.arguments), sort_keys=True), data_seed(_SEED, cell))
-
-    def run(self, cell: Cell) -> dict[str, Any]:
-        panel = next(panel for panel in self.of.data if panel.name == cell.data)
-        line = next(line for line in self.of.lines if line.name == cell.method)
-        problem = self._problem(panel, cell)
-        model = (SparseClassifier if panel.task == "classification" else SparseRegressor)(
-            cell.epsilon,
-            self.of.delta,
-            n_nonzero=panel.n_nonzero,
-            method=line.method_object(),
-            bounds=Bounds(**panel.bounds),
-            calibration=line.calibration,
-            fit_intercept=problem.weights is None,
-            random_state=noise_seed(_SEED, cell),
-        )
-        with told() as warned:
-            model.fit(problem.train.X, problem.train.y)
-        return {
-            "score": self._score(panel, problem, model),
-            "proved": None if cell.epsilon is None else model.privacy_.epsilon,
-            "nonzero": len(model.support_),
-            "warnings": warned,
-        }
-
-    def _score(self, panel: Data, problem: Problem, model: Any) -> float:
-        if self.of.metric == "relative error":
-            distance = np.linalg.norm(model.coef_.ravel() - problem.weights)
-            return float(distance / np.linalg.norm(problem.weights))
-        assert problem.test is not None
-        return loss_of(panel.task, problem.test.y, model.predict(problem.test.X))
-
-    def table(self, finished: Sequence[Finished]) -> str:
-        """Lines down, budgets across, one table a panel."""
-        parts = []
-        for panel in self.of.data:
-            body: list[list[str]] = []
-            printed = panel.printed_figures()
-            for line in self.of.lines:
-                if line.printed:
-                    figures = [printed.get((line.printed, epsilon), "") for epsilon in panel.epsilons]
-                    body.append([f"{line.printed}, paper", *figures])
-                body.append([line.name, *(self._figure(finished, panel, line, e) for e in panel.epsilons)])
-            header = [self.of.metric, *(f"ε = {epsilon:g}" for epsilon in panel.epsilons)]
-            parts.append(f"{panel.name}, δ = {self.of.delta:g}\n\n{markdown(header, body)}")
-        parts.append(
-            f"Mean ± standard error of {self.of.trials} trials. “True ε” is what is proved, at the same δ, for the "
-            "noise that the paper prints for the ε above; sound lines and auto keep the ε above."
-        )
-        return "\n\n".join(parts)
-
-    def _figure(self, finished: Sequence[Finished], panel: Data, line: Line, epsilon: float) -> str:
-        place = (panel.name, line.name, epsilon if line.private else None)
-        here = [one for one in finished if (one.cell.data, one.cell.method, one.cell.epsilon) == place]
-        done = [one.values for one in here if not one.failed]
-        if not done:
-            return f"failed ({here[0].failed})"
-        mean, error = mean_and_error([float(values["score"]) for values in done])
-        text = f"{mean:.4f} ± {error:.4f}"
-        if not line.private:
-            return text
-        proved = max(float(values["proved"]) for values in done)
-        if line.calibration == "rigorous" and proved <= epsilon * (1 + 1e-9):
-            return text
-        return f"{text} (true ε {'∞' if proved == float('inf') else rounded_up(proved, 3)})"
-
-
-def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != name}
-
-
-# --- what printed noise proves ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """What the printed noise of DP-SGD-HT and DP-SCSG-HT proves: a task of the runner. There is no chance in it."""
-
-    of: Published
-
-    @cached_property
-    def _rows(self) -> dict[Cell, TrueEpsilon]:
-        return {_noise_cell(row): row for row in true_epsilon_table()}
-
-    def cells(self) -> list[Cell]:
-        return list(self._rows)
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {"name": self.of.name}
-
-    def run(self, cell: Cell) -> dict[str, Any]:
-        row = self._rows[cell]
-        return {
-            "batches": " / ".join(map(str, row.uses)),
-            "noise": " / ".join(f"{noise:.3g}" for noise in row.noise),
-            "fixed size": row.without_replacement,
-            "Poisson": row.poisson,
-            "failing": len(row.failed),
-            "failing conditions": "; ".join(row.failed),
-        }
-
-    def table(self, finished: Sequence[Finished]) -> str:
-        header = ["data", "method", "batches", "noise", "claim", "fixed size", "Poisson", "failing"]
-        body = []
-        for one in finished:
-            claim = one.cell.epsilon or 0.0
-            if one.failed:
-                body.append([one.cell.data, one.cell.method, f"failed ({one.failed})", "", f"{claim:g}", "", "", ""])
-                continue
-            proved = [float(one.values[scheme]) for scheme in ("fixed size", "Poisson")]
-            marked = [f"{'!' if epsilon > claim else ''}{rounded_up(epsilon, 3)}" for epsilon in proved]
-            about = [str(one.values[name]) for name in ("batches", "noise")]
-            body.append([one.cell.data, one.cell.method, *about, f"{claim:g}", *marked, str(one.values["failing"])])
-        return markdown(header, body)
-
-
-def _noise_cell(row: TrueEpsilon) -> Cell:
-    size = " / ".join(map(str, row.batches))
-    method = "DP-SGD-HT" if len(row.batches) == 1 else f"DP-SCSG-HT, {row.constants} constants"
-    return Cell(f"{row.data}, {row.n_rows:,} rows, batch {size}", method, row.claim, 0)
-
-
-# --- all together ----------------------------------------------------------------------------------------------------
-
-_KINDS: dict[str, type[Fits] | type[Noise]] = {"fits": Fits, "noise": Noise}
+    return Curves(of) if of.kind == "curves" else Fits(of)
 
 
 def reproduce(
     of: Published,
     folder: str | Path,
     *,
+    command: str = "",
     jobs: int | None = None,
     restart: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Run a published table or figure and write table.md and reproduction.json beside the runner's own files.
+    """Run a published table or figure, and write tables, a page and a picture of it.
 
     Parameters
     ----------
     of : Published
     folder : path
+        Gets table.md, page.html, figure.svg, results.csv, times.csv, machine.json and reproduction.json; what the
+        runner keeps of single cells lies in its subfolder `run`.
+    command : str
+        For the tables to say; "": ``tulle reproduce NAME``.
     jobs, restart, progress
         As in `tulle.experiments.runner.run_cells`.
 
@@ -405,23 +382,54 @@ def reproduce(
     dict
         What reproduction.json holds: with `table`, the Markdown, and `failed`, the cells that failed.
     """
+    from tulle.experiments.fits import Fits
+    from tulle.pages import figure_svg, results_page
+
     refuse_open_ledgers("an experiment")
-    task = _KINDS[of.kind](of)
-    finished = run_cells(task, folder, jobs=jobs, restart=restart, progress=progress)
-    parts = [f"# {of.title}", of.paper, *([f"**{of.substitute}**"] if of.substitute else []), task.table(finished)]
-    remarks = [*of.notes, *summarised_warnings(finished)]
-    parts.append("\n".join(f"- {remark}" for remark in remarks))
+    of, folder = of.with_real_data(), Path(folder)
+    task = experiment(of)
+    try:
+        if isinstance(task, Fits):
+            task = task.prepared(folder / "run" / "tuning", jobs=jobs, restart=restart, progress=progress)
+        finished = run_cells(task, folder / "run" / "trials", jobs=jobs, restart=restart, progress=progress)
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{of.name} needs data that is not here: {error}") from None
+    results = Results(
+        of.name,
+        of.title,
+        of.paper,
+        command or shlex.join(["tulle", "reproduce", of.name]),
+        of.trials,
+        of.substitute,
+        task.panels(finished),
+        of.notes,
+        tuple(summarised_warnings(finished)),
+        tuple(f"{_place(one.cell)}: {one.failed}" for one in finished if one.failed),
+        tuple(machine().items()),
+    )
     values = {
         "format": FORMAT,
-        "name": of.name,
-        "title": of.title,
-        "paper": of.paper,
-        "substitute": of.substitute,
-        "trials": of.trials,
-        "cells": [asdict(one.cell) | _without(dict(one.values), "warnings") for one in finished if not one.failed],
-        "failed": [asdict(one.cell) | {"reason": one.failed} for one in finished if one.failed],
-        "table": "\n\n".join(parts) + "\n",
+        **as_dict(results),
+        "tuned": _tuned(task),
+        "table": table(results),
     }
-    write_text(Path(folder) / "table.md", str(values["table"]))
-    write_json(Path(folder) / "reproduction.json", values)
+    for name in ("results.csv", "times.csv", "machine.json"):
+        shutil.copyfile(folder / "run" / "trials" / name, folder / name)
+    write_text(folder / "table.md", str(values["table"]))
+    write_text(folder / "figure.svg", figure_svg(results))
+    write_text(folder / "page.html", results_page(results))
+    write_json(folder / "reproduction.json", values)
     return values
+
+
+def _place(cell: Cell) -> str:
+    budget = "" if cell.epsilon is None else f", ε = {cell.epsilon:g}"
+    return f"{cell.data}, {cell.method}{budget}, trial {cell.trial}"
+
+
+def _tuned(task: Any) -> list[dict[str, Any]]:
+    """The settings that were chosen on private rows."""
+    return [
+        {"data": data, "line": line, "epsilon": epsilon, "settings": dict(settings)}
+        for (data, line, epsilon), settings in getattr(task, "chosen", {}).items()
+    ]

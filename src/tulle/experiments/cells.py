@@ -59,19 +59,34 @@ class Task(Protocol):
         ...
 
     def run(self, cell: Cell) -> Mapping[str, Any]:
-        """The values of a cell, as JSON has them; a function of the cell and of `fingerprint` alone."""
+        """The values of a cell, as JSON has them; a function of the cell and of what the other methods say of it.
+
+        `seconds` among them is taken for the time of the cell, which else is all that `run` took; it may differ from
+        run to run.
+        """
         ...
 
     def fingerprint(self) -> Mapping[str, Any]:
-        """Everything that the values of cells depend on besides the code and the axes; as JSON has it."""
+        """What a folder of results is of; as JSON has it. A folder with another fingerprint is refused."""
+        ...
+
+    def depends(self, cell: Cell) -> Mapping[str, Any]:
+        """All else that the values of a cell depend on, besides the code; as JSON has it. Where it changes, that cell
+        is run again.
+        """
+        ...
+
+    def sources(self, cell: Cell) -> Sequence[str]:
+        """The modules whose code, with all that they import, can change the values of a cell."""
         ...
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A cell that was run: its values, or in one line why it failed."""
+    """A cell that was run: its values, or in one line why it failed; and a checksum of the code that it depends on."""
 
     cell: Cell
     values: Mapping[str, Any]
     seconds: float
     failed: str = ""
+    code: str = ""

@@ -6,26 +6,22 @@ rows: nothing of it is for release, and no ledger is billed for it.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse as sp
 
 from tulle.bounds import Bounds
 from tulle.estimators import SparseClassifier, SparseRegressor
+from tulle.experiments.averages import mean_and_error
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
+from tulle.experiments.examples import METRICS, Examples, judged, null_answers, told
 from tulle.experiments.runner import run_cells, write_text
 from tulle.fitting import FitRequest, possible_plans
 from tulle.losses import resolve_loss
@@ -37,33 +33,6 @@ NOT_FOR_RELEASE = "Not for release: scores were computed on the rows themselves,
 FORMAT = "tulle comparison 1"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 NULL_MODEL, NO_PRIVACY = "null model", "auto"
-METRICS = {"classification": "test error", "regression": "1 − R²"}
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Rows, their targets, and the ids of the people they are of."""
-
-    X: Any
-    y: npt.NDArray[Any]
-    groups: npt.NDArray[Any] | None = None
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
-
-    def chosen(self, rows: npt.NDArray[np.intp]) -> Examples:
-        return Examples(self.X[rows], self.y[rows], None if self.groups is None else self.groups[rows])
-
-    def digest(self) -> str:
-        """A checksum of all values."""
-        arrays = [self.X.data, self.X.indices, self.X.indptr] if sp.issparse(self.X) else [self.X]
-        digest = hashlib.sha256(str(self.X.shape).encode())
-        for array in (*arrays, self.y, *(() if self.groups is None else (self.groups,))):
-            values = np.ascontiguousarray(array)
-            values = values.astype(str) if values.dtype.hasobject else values
-            digest.update(f"{values.dtype.str}{values.shape}".encode())
-            digest.update(values.tobytes())
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +167,14 @@ class Comparison:
             **{f"bounds.{name}": value for name, value in asdict(bounds).items()},
         }
 
+    def depends(self, cell: Cell) -> dict[str, Any]:
+        """Nothing that the fingerprint does not say."""
+        return {}
+
+    def sources(self, cell: Cell) -> tuple[str, ...]:
+        named = () if cell.method == NULL_MODEL else (METHODS[cell.method].__module__,)
+        return ("tulle.experiments.comparison", *named)
+
     @cached_property
     def _digests(self) -> tuple[str, ...]:
         return tuple(part.digest() for part in (self.rows, self.test) if part is not None)
@@ -218,7 +195,7 @@ class Comparison:
     def run(self, cell: Cell) -> dict[str, Any]:
         train, test = self.split(cell)
         if cell.method == NULL_MODEL:
-            return {"score": loss_of(self.task, test.y, _null_answers(self.task, train.y, len(test)))}
+            return {"score": judged(self.metric, test.y, null_answers(self.task, train.y, len(test)))}
         model = (SparseClassifier if self.task == "classification" else SparseRegressor)(
             cell.epsilon,
             self._delta,
@@ -229,7 +206,7 @@ class Comparison:
         with told() as warned:
             model.fit(train.X, train.y, train.groups)
         return {
-            "score": loss_of(self.task, test.y, model.predict(test.X)),
+            "score": judged(self.metric, test.y, model.predict(test.X)),
             "proved": None if cell.epsilon is None else model.privacy_.epsilon,
             "nonzero": len(model.support_),
             "warnings": warned,
@@ -311,18 +288,6 @@ def refuse_open_ledgers(what: str) -> None:
         )
 
 
-@contextmanager
-def told() -> Iterator[list[str]]:
-    """What fits warn of, each once, kept instead of printed."""
-    texts: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield texts
-    for warning in caught:
-        if issubclass(warning.category, UserWarning) and str(warning.message) not in texts:
-            texts.append(str(warning.message))
-
-
 def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
     """Each kind of warning once, with the methods and budgets that it was for."""
     first: dict[str, str] = {}
@@ -345,31 +310,8 @@ def _budget(epsilon: float | None) -> str:
     return "no privacy" if epsilon is None else f"ε = {epsilon:g}"
 
 
-def loss_of(task: str, truth: npt.NDArray[Any], answers: npt.NDArray[Any]) -> float:
-    """Test error, or 1 − R²; less is better."""
-    if task == "classification":
-        return float(np.mean(truth != answers))
-    spread = float(np.sum((truth - truth.mean()) ** 2))
-    if spread == 0:
-        raise ValueError("all test rows have the same target, so 1 − R² has no value; use more test rows")
-    return float(np.sum((truth - answers) ** 2)) / spread
-
-
-def _null_answers(task: str, targets: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """The commonest class, or the mean, for every row."""
-    if task == "regression":
-        return np.full(count, targets.mean())
-    classes, counts = np.unique(targets, return_counts=True)
-    return np.full(count, classes[counts.argmax()])
-
-
 def _successes(finished: Iterable[Finished], method: str, epsilon: float | None) -> list[Finished]:
     return [one for one in finished if (one.cell.method, one.cell.epsilon) == (method, epsilon) and not one.failed]
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error; 0 where there is one value."""
-    return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _mean(done: Sequence[Finished]) -> dict[str, Any]:

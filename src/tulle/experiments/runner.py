@@ -2,8 +2,9 @@
 
 A folder holds
 
-    settings.json   what the results depend on; written first, and a run with other settings is refused
-    cells/          one JSON file a finished cell, written whole by the process that ran it
+    settings.json   what the folder is of; written first, and a run with other settings is refused
+    cells/          one JSON file a finished cell, written whole by the process that ran it, with a checksum of all that
+                    it depends on: where code or data changed, what depends on them is run again, and nothing else
     claims/, runs/  locks, one for each running cell and each run: two runs in one folder share the work
     log.jsonl       a line for each cell that was started
     results.csv     the values, times.csv the seconds, machine.json where and with what they were found
@@ -22,21 +23,23 @@ import platform
 import re
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tulle.durable import locked, write_durably
 from tulle.experiments.cells import Cell, Finished, Task
+from tulle.experiments.dependencies import sources
 from tulle.experiments.progress import Progress
 from tulle.report import finite
 
-_FORMAT = "tulle experiment 1"
+_FORMAT = "tulle experiment 2"
 # What a run makes before its settings are written.
 _BEFORE_SETTINGS = ("claims", "runs", "start.lock")
 # What goes with the cells when a folder is begun afresh.
@@ -47,13 +50,10 @@ _MADE_OF_CELLS = (
     "machine.json",
     "table.md",
     "comparison.json",
-    "reproduction.json",
     "report.html",
 )
 # Seconds between looks at cells that another run is busy with, and at whether a worker's parent still lives.
 _PATIENCE = 0.2
-# Rooms that present results and change none.
-_PRESENTATION = ("cli", "pages")
 
 
 class OtherSettingsError(ValueError):
@@ -71,33 +71,33 @@ class LostWorkerError(OSError):
 # --- the folder ------------------------------------------------------------------------------------------------------
 
 
-def code_digest() -> str:
-    """A checksum of the source that can change what a cell finds."""
-    import tulle
-
-    root = Path(tulle.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        place = path.relative_to(root)
-        if place.parts[0] not in _PRESENTATION:
-            digest.update(f"{place.as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Folder:
-    """Where a run keeps what is done."""
+    """Where a run keeps what is done.
+
+    Attributes
+    ----------
+    path : path
+    settings : mapping
+        What it is of.
+    wanted : mapping of cells to str
+        A checksum of all that each cell depends on: a result with another one is of the past.
+    code : mapping of cells to str
+        The part of it that is code.
+    """
 
     path: Path
     settings: Mapping[str, Any]
+    wanted: Mapping[Cell, str] = field(default_factory=dict)
+    code: Mapping[Cell, str] = field(default_factory=dict)
 
     @cached_property
     def _digest(self) -> str:
-        return hashlib.sha256(_canonical(self.settings).encode()).hexdigest()
+        return _digest(self.settings)
 
     def _name(self, cell: Cell) -> str:
         # The settings too: whatever a run with other settings may still be writing, it has other names.
-        digest = hashlib.sha256(f"{self._digest} {_canonical(asdict(cell))}".encode()).hexdigest()
+        digest = _digest({"settings": self._digest, "cell": asdict(cell)})
         budget = "" if cell.epsilon is None else f"-{cell.epsilon:g}"
         words = re.sub(r"[^a-zA-Z0-9.]+", "_", f"{cell.data[:24]}-{cell.method[:32]}{budget}-{cell.trial}")
         return f"{words}-{digest[:16]}"
@@ -106,17 +106,28 @@ class Folder:
         return self.path / "cells" / f"{self._name(cell)}.json"
 
     def load(self, cell: Cell) -> Finished | None:
-        """A finished cell; None where there is none, or where its file is damaged."""
+        """A finished cell; None where there is none, where its file is damaged, or what it depends on has changed."""
         try:
             kept = json.loads(self._cell_path(cell).read_text(encoding="utf-8"))
-            finished = Finished(Cell(**kept["cell"]), dict(kept["values"]), float(kept["seconds"]), str(kept["failed"]))
+            depends = str(kept.pop("depends"))
+            finished = Finished(
+                Cell(**kept["cell"]), dict(kept["values"]), float(kept["seconds"]), str(kept["failed"]), kept["code"]
+            )
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return finished if finished.cell == cell else None
+        return finished if finished.cell == cell and depends == self.wanted.get(cell, "") else None
+
+    def only(self, cell: Cell) -> Folder:
+        """This folder for one cell: what other cells depend on need not travel to other processes."""
+        return replace(self, wanted={cell: self.wanted.get(cell, "")}, code={cell: self.code.get(cell, "")})
+
+    def is_of_the_past(self, cell: Cell) -> bool:
+        """Whether there is a result of the cell that no longer holds."""
+        return self._cell_path(cell).exists() and self.load(cell) is None
 
     def save(self, finished: Finished) -> None:
-        text = json.dumps(finite(asdict(finished)), ensure_ascii=False, allow_nan=False)
-        write_text(self._cell_path(finished.cell), text)
+        kept = {**asdict(finished), "depends": self.wanted.get(finished.cell, "")}
+        write_text(self._cell_path(finished.cell), json.dumps(finite(kept), ensure_ascii=False, allow_nan=False))
 
     def log_start(self, cell: Cell) -> None:
         """One line in one write, which processes can do at the same time."""
@@ -214,6 +225,10 @@ def _canonical(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(values).encode()).hexdigest()
+
+
 def _short(value: Any) -> str:
     text = "unsaid" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:32]}…"
@@ -251,17 +266,22 @@ def run_cells(
     """
     from joblib import cpu_count
 
-    import tulle
-
     jobs = int(cpu_count()) if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     cells = list(task.cells())
     if len(set(cells)) < len(cells):
         raise ValueError("the task names a cell twice")
-    store = Folder(Path(folder), {**task.fingerprint(), "tulle": tulle.__version__, "code": code_digest()})
+    code = {cell: sources().digest(task.sources(cell)) for cell in cells}
+    wanted = {cell: _digest({"code": code[cell], "depends": dict(task.depends(cell))}) for cell in cells}
+    store = Folder(Path(folder), task.fingerprint(), wanted, code)
     with store.opened(restart=restart):
         finished = {cell: kept for cell in cells if (kept := store.load(cell)) is not None and not kept.failed}
+        past = sum(store.is_of_the_past(cell) for cell in cells if cell not in finished)
+        if past and progress:
+            print(
+                f"{past} cells are run again: the code, data or settings that they depend on changed", file=sys.stderr
+            )
         with Progress(cells, finished, jobs, progress):
             try:
                 _run_missing(store, task, cells, finished, jobs)
@@ -287,7 +307,7 @@ def _run_missing(store: Folder, task: Task, cells: list[Cell], finished: dict[Ce
 def _each(store: Folder, task: Task, cells: Iterable[Cell], jobs: int) -> Iterator[Finished | None]:
     """What `_run_cell` gives for each cell, as soon as it does."""
     if jobs == 1:
-        yield from (_run_cell(store, task, cell) for cell in cells)
+        yield from (_run_cell(store.only(cell), task, cell) for cell in cells)
         return
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -296,7 +316,7 @@ def _each(store: Folder, task: Task, cells: Iterable[Cell], jobs: int) -> Iterat
         parallel = Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
         try:
             with _interrupts_ignored():
-                results = parallel(delayed(_run_cell)(store, task, cell) for cell in cells)
+                results = parallel(delayed(_run_cell)(store.only(cell), task, cell) for cell in cells)
             yield from results
         except TerminatedWorkerError:
             raise LostWorkerError(
@@ -341,7 +361,7 @@ def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
             return kept
         store.log_start(cell)
         start = time.perf_counter()
-        values: Mapping[str, Any] = {}
+        values: dict[str, Any] = {}
         failed = ""
         try:
             # One thread each: the last digits of a sum depend on how many share it.
@@ -349,7 +369,9 @@ def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
                 values = dict(task.run(cell))
         except Exception as error:
             failed = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        finished = Finished(cell, finite(values), time.perf_counter() - start, failed)
+        took = time.perf_counter() - start
+        seconds = float(values.pop("seconds", took))
+        finished = Finished(cell, finite(values), seconds, failed, store.code.get(cell, ""))
         store.save(finished)
     return finished
 
@@ -361,11 +383,13 @@ _AXES = ("data", "method", "epsilon", "trial")
 
 def _write_results(folder: Path, results: Sequence[Finished]) -> None:
     names = list(dict.fromkeys(name for one in results for name, value in one.values.items() if _is_plain(value)))
-    lines = [[*_axes(one.cell), *(one.values.get(name) for name in names), one.failed] for one in results]
-    write_text(folder / "results.csv", csv_text((*_AXES, *names, "failed"), lines))
+    lines = [
+        [*_axes(one.cell), *(one.values.get(name) for name in names), one.failed, one.code[:12]] for one in results
+    ]
+    write_text(folder / "results.csv", csv_text((*_AXES, *names, "failed", "code"), lines))
     times = [[*_axes(one.cell), round(one.seconds, 4)] for one in results]
     write_text(folder / "times.csv", csv_text((*_AXES, "seconds"), times))
-    write_text(folder / "machine.json", json.dumps(_machine(), indent=2))
+    write_text(folder / "machine.json", json.dumps(machine(), indent=2))
 
 
 def _is_plain(value: Any) -> bool:
@@ -385,14 +409,15 @@ def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Where results are found, and with what."""
     from importlib.metadata import version
 
     import tulle
 
     return {
         "tulle": tulle.__version__,
-        "code": code_digest(),
+        "code": sources().digest(),
         "python": platform.python_version(),
         **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "joblib")},
         "cores": os.cpu_count(),

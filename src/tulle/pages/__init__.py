@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: the report that a privacy officer reads and signs, and a comparison of methods.
+"""Self-contained HTML pages: the report that a privacy officer reads and signs, comparisons, results of experiments.
 
 A page is one file. It asks the network for nothing and runs no script; phones, paper and dark screens can show it.
 
@@ -12,6 +12,8 @@ True
 
 from tulle.pages.comparison_page import comparison_page
 from tulle.pages.fit_page import fit_page
+from tulle.pages.panels import figure_svg
+from tulle.pages.results_page import results_page
 from tulle.pages.weights import fingerprint
 
-__all__ = ["comparison_page", "fingerprint", "fit_page"]
+__all__ = ["comparison_page", "figure_svg", "fingerprint", "fit_page", "results_page"]

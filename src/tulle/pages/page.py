@@ -66,12 +66,48 @@ def _colours(scheme: str) -> str:
     return "".join(f"--{name.replace('_', '-')}:{colour};" for name, colour in named.items())
 
 
+def _in_one_line(style: str) -> str:
+    return re.sub(r"\n\s*", "", style)
+
+
+_DRAWING = """
+:root{
+ font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Noto Sans","Liberation Sans",Arial,sans-serif
+}
+svg text{fill:var(--ink);font-size:12.5px;font-variant-numeric:tabular-nums}
+svg .soft{fill:var(--soft);font-size:12px}
+svg .halo{paint-order:stroke;stroke:var(--paper);stroke-width:5px;stroke-linejoin:round}
+svg .strong{font-weight:650}
+svg .grid{stroke:var(--line);stroke-width:1}
+svg .frame{stroke:var(--edge);stroke-width:1.2;fill:none}
+svg .leader{stroke:var(--soft);stroke-width:1;fill:none}
+svg .curve{fill:none;stroke-width:2.2;stroke-linejoin:round}
+svg .whisker{stroke-width:1.4}
+svg .reference{stroke:var(--soft);stroke-width:1.6;fill:none}
+svg .dashed{stroke-dasharray:7 5}
+svg .dotted{stroke-dasharray:1.5 4.5;stroke-linecap:round}
+svg .attack{stroke:var(--mark)}
+svg .claim{stroke:var(--other)}
+svg .band{fill:var(--band)}
+svg .forbidden{fill:var(--forbidden)}
+svg .proved{fill:var(--mark);stroke:var(--mark)}
+svg .asked{fill:var(--paper);stroke:var(--ink);stroke-width:2}
+svg .curve.series,svg .whisker,svg .cross{stroke:var(--series)}
+svg .cross{fill:none;stroke-width:2}
+svg .marker{stroke:var(--series);fill:var(--series)}
+svg .marker.open{fill:none;stroke-width:2}
+svg .marker.hollow{fill:var(--paper);stroke-width:1.8}
+svg .bold{stroke-width:2.8}
+svg .thin{stroke-width:1.5}
+svg .title{font-size:16px;font-weight:650}
+svg .alarm{fill:var(--loud-ink);font-weight:650}
+svg .ground{fill:var(--paper)}
+"""
 _STYLE = """
 *{box-sizing:border-box}
 html:has(.banner){scroll-padding-top:4rem}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
 body{margin:0;background:var(--paper);color:var(--ink);line-height:1.55;overflow-wrap:anywhere;
- font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Noto Sans","Liberation Sans",Arial,sans-serif;
  font-size:1rem;font-variant-numeric:lining-nums}
 .column{max-width:47rem;margin:0 auto;padding-inline:1.25rem}
 a{color:var(--link)}
@@ -120,7 +156,7 @@ th:last-child,td:last-child{padding-right:0}
 thead .n{white-space:normal}
 thead th{color:var(--soft);font-size:.84rem;font-weight:600;vertical-align:bottom}
 tbody th{font-weight:600;min-width:7rem}
-.fixed tbody th{min-width:7.6rem;position:sticky;left:0;background:var(--paper)}
+.fixed tbody th{min-width:8rem;position:sticky;left:0;background:var(--paper)}
 .slim{max-width:28rem}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
 .under{display:block;color:var(--soft);font-size:.86rem;font-weight:400}
@@ -136,24 +172,6 @@ figure{margin:0 0 1.2rem}
 svg{display:block;width:100%;height:auto}
 svg.wide{max-width:47rem}
 svg.narrow{display:none}
-svg text{font-family:inherit;fill:var(--ink);font-size:12.5px;font-variant-numeric:tabular-nums}
-svg .soft{fill:var(--soft);font-size:12px}
-svg .halo{paint-order:stroke;stroke:var(--paper);stroke-width:5px;stroke-linejoin:round}
-svg .strong{font-weight:650}
-svg .grid{stroke:var(--line);stroke-width:1}
-svg .frame{stroke:var(--edge);stroke-width:1.2;fill:none}
-svg .leader{stroke:var(--soft);stroke-width:1;fill:none}
-svg .curve{fill:none;stroke-width:2.2;stroke-linejoin:round}
-svg .whisker{stroke-width:1.4}
-svg .reference{stroke:var(--soft);stroke-width:1.6;fill:none}
-svg .dashed{stroke-dasharray:7 5}
-svg .dotted{stroke-dasharray:1.5 4.5;stroke-linecap:round}
-svg .attack{stroke:var(--mark)}
-svg .claim{stroke:var(--other)}
-svg .band{fill:var(--band)}
-svg .forbidden{fill:var(--forbidden)}
-svg .proved{fill:var(--mark);stroke:var(--mark)}
-svg .asked{fill:var(--paper);stroke:var(--ink);stroke-width:2}
 details{margin:0 0 1rem}
 summary{cursor:pointer;color:var(--link);padding:.3rem 0}
 details[open]>summary{margin-bottom:.5rem}
@@ -204,25 +222,27 @@ footer p{border-top:1px solid var(--line);padding:1.1rem 0 1.5rem;color:var(--so
  a{color:inherit}
 }
 """
-STYLE = (
+# What charts look like, on a page and in a file of their own.
+DRAWING = (
     f":root{{color-scheme:light dark;{_colours('light')}}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{_colours('dark')}}}}}"
     + "".join(f".s{k}{{--series:var(--series{k})}}" for k in range(len(SERIES["light"])))
-    + "svg .curve.series,svg .whisker{stroke:var(--series)}svg .marker{stroke:var(--series);fill:var(--series)}"
-    + "svg .marker.open{fill:none;stroke-width:2}"
-    + re.sub(r"\n\s*", "", _STYLE)
+    + _in_one_line(_DRAWING)
 )
+STYLE = DRAWING + _in_one_line(_STYLE)
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def page(*, about: About, kind: str, title: str, facts: Sequence[tuple[str, str]], body: str, banner: str = "") -> str:
+def page(
+    *, about: About | None, kind: str, title: str, facts: Sequence[tuple[str, str]], body: str, banner: str = ""
+) -> str:
     """A whole page.
 
     Parameters
     ----------
-    about : About
-        Its title is the page's, where there is one.
+    about : About or None
+        Its title is the page's, where there is one. None: nobody asked, and nobody signs.
     kind : str
         What kind of page this is, above the title.
     title : str
@@ -234,12 +254,13 @@ def page(*, about: About, kind: str, title: str, facts: Sequence[tuple[str, str]
     banner : str, default=""
         What stands above every screen and on every sheet; "" for none.
     """
-    heading = about.title.strip() or title
+    heading = (about.title.strip() if about is not None else "") or title
+    stated = [] if about is None else _stated(about)
     top = element(
         "header",
         element("p", kind, class_="kind"),
         element("h1", element("bdi", heading)),
-        element("dl", *(_fact(name, value) for name, value in (*_stated(about), *facts)), class_="facts"),
+        element("dl", *(_fact(name, value) for name, value in (*stated, *facts)), class_="facts"),
         class_="top column",
     )
     parts = [

@@ -15,7 +15,7 @@ from tulle.pages.markup import Markup, element, joined
 from tulle.pages.page import SERIES
 
 WIDE, NARROW = 700, 340
-_Point = tuple[float, float]
+Place = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,18 @@ def figure(name: str, title: str, description: str, draw: Callable[[int], tuple[
     return element("figure", *drawn, element("figcaption", description))
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+def segment(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    """A straight line."""
     return element("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", class_=class_)
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", class_: str | None = None) -> Markup:
+def written(x: float, y: float, text: str, anchor: str = "start", class_: str | None = None) -> Markup:
+    """Words at a place."""
     return element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, class_=class_)
 
 
-def _path(points: Iterable[_Point], class_: str, closed: bool = False, **attributes: str) -> Markup:
+def path(points: Iterable[Place], class_: str, closed: bool = False, **attributes: str) -> Markup:
+    """A line through places."""
     drawn = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return element("path", d=f"M{drawn}{'Z' if closed else ''}", class_=class_, **attributes)
 
@@ -92,16 +95,16 @@ def epsilon_scale(proved: float, asked: float | None) -> Markup:
     def draw(width: int) -> tuple[Markup, float]:
         scale = Scale(0.01, 100.0, 26.0, width - 34.0, logarithmic=True)
         axis = 74.0
-        parts = [_line(scale.start, axis, scale.stop, axis, "frame")]
+        parts = [segment(scale.start, axis, scale.stop, axis, "frame")]
         for tick in (0.01, 0.1, 1.0, 10.0, 100.0):
             x = scale.place(tick)
-            parts.append(_line(x, axis - 5, x, axis + 5, "frame"))
-            parts.append(_text(x, axis + 22, setting(tick), "middle"))
+            parts.append(segment(x, axis - 5, x, axis + 5, "frame"))
+            parts.append(written(x, axis + 22, setting(tick), "middle"))
             # At 100 the factor has 44 digits, and no room.
             factor = "over 10⁴³" if tick == 100 else number(math.exp(tick), 3)
-            parts.append(_text(x, axis + 41, f"×{factor}" if tick < 100 else factor, "middle", "soft"))
-        parts.append(_text(2, axis + 66, "← can say less about one unit", "start", "soft"))
-        parts.append(_text(width - 2, axis + 66, "can say more →", "end", "soft"))
+            parts.append(written(x, axis + 41, f"×{factor}" if tick < 100 else factor, "middle", "soft"))
+        parts.append(written(2, axis + 66, "← can say less about one unit", "start", "soft"))
+        parts.append(written(width - 2, axis + 66, "can say more →", "end", "soft"))
         if asked is not None:
             parts.append(_placed(scale, asked, axis, 16.0, f"asked {promise(asked)}", "asked", width))
         label = f"proved {promise(proved)}" if math.isfinite(proved) else "nothing is proved"
@@ -117,14 +120,14 @@ def _placed(scale: Scale, value: float, axis: float, row: float, label: str, cla
     x = scale.place(value)
     if value > scale.high:
         x += 16
-        marker = _path(((x - 7, axis - 7), (x + 7, axis), (x - 7, axis + 7)), class_, closed=True)
+        marker = path(((x - 7, axis - 7), (x + 7, axis), (x - 7, axis + 7)), class_, closed=True)
     elif class_ == "proved":
-        marker = _path(((x, axis - 8), (x + 8, axis), (x, axis + 8), (x - 8, axis)), class_, closed=True)
+        marker = path(((x, axis - 8), (x + 8, axis), (x, axis + 8), (x - 8, axis)), class_, closed=True)
     else:
         marker = element("circle", cx=f"{x:.1f}", cy=f"{axis:.1f}", r="11", class_=class_)
     anchor = "start" if x < 60 else "end" if x > width - 75 else "middle"
-    lead = _line(x, row + 5, x, axis - 12, "leader")
-    return joined([lead, marker, _text(x, row, label, anchor, "strong halo" if class_ == "proved" else "halo")])
+    lead = segment(x, row + 5, x, axis - 12, "leader")
+    return joined([lead, marker, written(x, row, label, anchor, "strong halo" if class_ == "proved" else "halo")])
 
 
 # --- an attack --------------------------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ def attack_chart(attack: Attack, title: str, description: str) -> Markup:
         x = Scale(attack.smallest, 1.0, 58.0, 58.0 + side, logarithmic=True)
         y = Scale(attack.smallest, 1.0, 14.0 + side, 14.0, logarithmic=True)
 
-        def points(across: FloatArray, up: FloatArray) -> list[_Point]:
+        def points(across: FloatArray, up: FloatArray) -> list[Place]:
             order = np.argsort(across, kind="stable")
             return [(x.place(float(a)), y.place(float(u))) for a, u in zip(across[order], up[order])]
 
@@ -171,21 +174,21 @@ def attack_chart(attack: Attack, title: str, description: str) -> Markup:
         if len(attack.grid):
             edge = points(attack.grid, attack.allowed)
             corners = [(x.stop, y.stop), (x.start, y.stop)]
-            parts.append(_path([*edge, *corners], "forbidden", closed=True))
+            parts.append(path([*edge, *corners], "forbidden", closed=True))
         for power in range(round(math.log10(attack.smallest)), 1):
             value, label = 10.0**power, setting(10.0**power)
-            parts.append(_line(x.place(value), y.start, x.place(value), y.stop, "grid"))
-            parts.append(_line(x.start, y.place(value), x.stop, y.place(value), "grid"))
-            parts.append(_text(x.place(value), y.start + 18, label, "middle", "soft"))
-            parts.append(_text(x.start - 8, y.place(value) + 4, label, "end", "soft"))
+            parts.append(segment(x.place(value), y.start, x.place(value), y.stop, "grid"))
+            parts.append(segment(x.start, y.place(value), x.stop, y.place(value), "grid"))
+            parts.append(written(x.place(value), y.start + 18, label, "middle", "soft"))
+            parts.append(written(x.start - 8, y.place(value) + 4, label, "end", "soft"))
         band = [*points(attack.false_rates, attack.high), *reversed(points(attack.false_rates, attack.low))]
-        parts.append(_path(band, "band", closed=True))
-        parts.append(_line(x.start, y.start, x.stop, y.stop, "reference dotted"))
+        parts.append(path(band, "band", closed=True))
+        parts.append(segment(x.start, y.start, x.stop, y.stop, "reference dotted"))
         if len(attack.grid):
-            parts.append(_path(edge, "curve claim dashed"))
-        parts.append(_path(points(attack.false_rates, attack.hit_rates), "curve attack"))
-        parts.append(_path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
-        parts.append(_text((x.start + x.stop) / 2, y.start + 38, "false-hit rate (the other world)", "middle"))
+            parts.append(path(edge, "curve claim dashed"))
+        parts.append(path(points(attack.false_rates, attack.hit_rates), "curve attack"))
+        parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
+        parts.append(written((x.start + x.stop) / 2, y.start + 38, "false-hit rate (the other world)", "middle"))
         middle = (y.start + y.stop) / 2
         parts.append(
             element("text", "hit rate", text_anchor="middle", transform=f"translate(14 {middle:.0f}) rotate(-90)")
@@ -195,8 +198,8 @@ def attack_chart(attack: Attack, title: str, description: str) -> Markup:
             lines.insert(1, ("curve claim dashed", f"most that {attack.claim} allows"))
         across, down = (x.stop + 24, 40.0) if width == WIDE else (x.start, y.start + 62)
         for k, (class_, label) in enumerate(lines):
-            parts.append(_line(across, down + 22 * k, across + 28, down + 22 * k, class_))
-            parts.append(_text(across + 36, down + 22 * k + 4, label))
+            parts.append(segment(across, down + 22 * k, across + 28, down + 22 * k, class_))
+            parts.append(written(across + 36, down + 22 * k + 4, label))
         return joined(parts), y.start + (48 if width == WIDE else 56 + 22 * len(lines))
 
     return figure("attack", title, description, draw)
@@ -215,23 +218,34 @@ class Measured:
     errors: tuple[float, ...]
 
 
-_MARKERS: tuple[tuple[tuple[_Point, ...], bool], ...] = (
-    (tuple((math.cos(k * math.pi / 8), math.sin(k * math.pi / 8)) for k in range(16)), False),  # disc
-    (((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)), False),  # square
-    (((0.0, -1.15), (1.05, 0.8), (-1.05, 0.8)), False),  # triangle
-    (((0.0, -1.25), (1.1, 0.0), (0.0, 1.25), (-1.1, 0.0)), True),  # open diamond
-    (tuple((1.05 * math.cos(k * math.pi / 8), 1.05 * math.sin(k * math.pi / 8)) for k in range(16)), True),  # ring
-    (((-0.95, -0.95), (0.95, -0.95), (0.95, 0.95), (-0.95, 0.95)), True),  # open square
-    (((0.0, 1.15), (1.05, -0.8), (-1.05, -0.8)), False),  # triangle on its tip
-    (((0.0, -1.25), (1.1, 0.0), (0.0, 1.25), (-1.1, 0.0)), False),  # diamond
+Shape = tuple[Place, ...]
+DISC: Shape = tuple((math.cos(k * math.pi / 8), math.sin(k * math.pi / 8)) for k in range(16))
+SQUARE: Shape = ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9))
+TRIANGLE: Shape = ((0.0, -1.15), (1.05, 0.8), (-1.05, 0.8))
+ON_ITS_TIP: Shape = ((0.0, 1.15), (1.05, -0.8), (-1.05, -0.8))
+DIAMOND: Shape = ((0.0, -1.25), (1.1, 0.0), (0.0, 1.25), (-1.1, 0.0))
+# With whether it is open: eight that are told apart without colours.
+_MARKERS: tuple[tuple[Shape, bool], ...] = (
+    (DISC, False),
+    (SQUARE, False),
+    (TRIANGLE, False),
+    (DIAMOND, True),
+    (DISC, True),
+    (SQUARE, True),
+    (ON_ITS_TIP, False),
+    (DIAMOND, False),
 )
 MOST_LINES = len(_MARKERS)
 
 
 def _marker(x: float, y: float, k: int) -> Markup:
     shape, is_open = _MARKERS[k % len(_MARKERS)]
-    class_ = f"marker open s{k}" if is_open else f"marker s{k}"
-    return _path(((x + 4.6 * dx, y + 4.6 * dy) for dx, dy in shape), class_, closed=True)
+    return shaped(x, y, shape, f"marker open s{k}" if is_open else f"marker s{k}")
+
+
+def shaped(x: float, y: float, shape: Shape, class_: str, size: float = 4.6) -> Markup:
+    """A shape around a place."""
+    return path(((x + size * dx, y + size * dy) for dx, dy in shape), class_, closed=True)
 
 
 def error_chart(
@@ -260,12 +274,12 @@ def error_chart(
         y = Scale(low, high, bottom, 30.0, logarithmic)
         parts = []
         for tick in ticks:
-            parts.append(_line(x.start, y.place(tick), x.stop, y.place(tick), "grid"))
-            parts.append(_text(x.start - 8, y.place(tick) + 4, setting(tick), "end", "soft"))
-        for epsilon in _apart(epsilons, x, 36.0):
-            parts.append(_line(x.place(epsilon), y.start, x.place(epsilon), y.start + 5, "frame"))
+            parts.append(segment(x.start, y.place(tick), x.stop, y.place(tick), "grid"))
+            parts.append(written(x.start - 8, y.place(tick) + 4, setting(tick), "end", "soft"))
+        for epsilon in apart(epsilons, x, 36.0):
+            parts.append(segment(x.place(epsilon), y.start, x.place(epsilon), y.start + 5, "frame"))
             parts.append(
-                _text(
+                written(
                     x.place(epsilon),
                     y.start + 20,
                     setting(epsilon),
@@ -273,31 +287,31 @@ def error_chart(
                     "soft",
                 )
             )
-        parts.append(_path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
-        parts.append(_text((x.start + x.stop) / 2, y.start + 42, "ε (logarithmic)", "middle"))
-        parts.append(_text(2, 14, f"{metric} (smaller is better)"))
+        parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
+        parts.append(written((x.start + x.stop) / 2, y.start + 42, "ε (logarithmic)", "middle"))
+        parts.append(written(2, 14, f"{metric} (smaller is better)"))
         keys: list[tuple[str, str, float, int]] = []  # class, words, height, number of the line
         for k, (label, value) in enumerate(references):
             class_ = "reference dotted" if k else "reference dashed"
-            parts.append(_line(x.start, y.place(value), x.stop, y.place(value), class_))
+            parts.append(segment(x.start, y.place(value), x.stop, y.place(value), class_))
             keys.append((class_, f"{label}: {number(value, 3)}", y.place(value), -1))
         for k, line in enumerate(lines):
             places = [
                 (x.place(epsilon), mean, error) for epsilon, mean, error in zip(line.epsilons, line.means, line.errors)
             ]
-            parts.append(_path([(at, y.place(mean)) for at, mean, _ in places], f"curve series s{k}"))
+            parts.append(path([(at, y.place(mean)) for at, mean, _ in places], f"curve series s{k}"))
             for at, mean, error in places:
                 top, foot = y.place(mean + error), y.place(max(mean - error, y.low))
                 if error > 0:
-                    parts.append(_line(at, top, at, foot, f"whisker s{k}"))
-                    parts += [_line(at - 4, end, at + 4, end, f"whisker s{k}") for end in (top, foot)]
+                    parts.append(segment(at, top, at, foot, f"whisker s{k}"))
+                    parts += [segment(at - 4, end, at + 4, end, f"whisker s{k}") for end in (top, foot)]
                 parts.append(_marker(at, y.place(mean), k))
             keys.append((f"curve series s{k}", line.label, y.place(line.means[-1]), k))
         if wide:
             keys.sort(key=lambda key: key[2])
             heights = _spread([key[2] for key in keys], 19.0, 20.0, bottom)
             for (class_, label, target, k), height in zip(keys, heights):
-                parts.append(_path([(right + 3, target), (right + 14, height), (right + 20, height)], "leader"))
+                parts.append(path([(right + 3, target), (right + 14, height), (right + 20, height)], "leader"))
                 parts.append(_key(right + 24, height, class_, label, k, 20))
             return joined(parts), max(bottom + 54, heights[-1] + 12)
         for row, (class_, label, _, k) in enumerate(keys):
@@ -311,7 +325,7 @@ def _key(x: float, y: float, class_: str, label: str, k: int, most: int) -> Mark
     """A line's sample with its words beside it."""
     short = label if len(label) <= most else f"{label[: most - 1]}…"
     marker = _marker(x + 11, y, k) if k >= 0 else Markup("")
-    return joined([_line(x, y, x + 22, y, class_), marker, _text(x + 29, y + 4, short)])
+    return joined([segment(x, y, x + 22, y, class_), marker, written(x + 29, y + 4, short)])
 
 
 def _linear_ticks(highest: float) -> tuple[float, float, list[float]]:
@@ -329,7 +343,7 @@ def _logarithmic_ticks(means: Sequence[float]) -> tuple[float, float, list[float
     return 10.0**first, 10.0**last, [10.0**power for power in range(first, last + 1, stride)]
 
 
-def _apart(values: Sequence[float], scale: Scale, least: float) -> list[float]:
+def apart(values: Sequence[float], scale: Scale, least: float) -> list[float]:
     """Those of rising values whose places are far enough from the one kept before."""
     kept: list[float] = []
     for value in values:

@@ -1,0 +1,294 @@
+"""Models fitted to data: every line of a table on every panel, budget and trial.
+
+Lines with `tune` have their settings chosen as the papers chose them: by cross-validation on the private rows, which no
+budget pays for. Tables call them oracle-tuned. Settings are chosen once for a panel, line and ε, on the training rows
+of the first trial, and kept for all trials; to save time only some of the five folds are judged by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from tulle import datasets
+from tulle.datasets.where import find
+from tulle.experiments.averages import Places, averaged, by_place
+from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
+from tulle.experiments.problems import Problem, problem_of
+from tulle.experiments.results import Panel, Point, Role, Series
+from tulle.experiments.runner import run_cells
+from tulle.experiments.trial import NULL, SCIKIT_LEARN, run_trial
+from tulle.methods import METHODS
+
+if TYPE_CHECKING:
+    from tulle.experiments.catalogue import Data, Line, Published
+
+_SEED = 0
+Choice = tuple[str, str, float]
+"""Panel, line and ε."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """A table or figure of fits: a task of the runner.
+
+    Attributes
+    ----------
+    of : Published
+    chosen : mapping
+        Settings of tuned lines, by panel, line and ε.
+    """
+
+    of: Published
+    chosen: Mapping[Choice, Mapping[str, Any]] = field(default_factory=dict)
+
+    # --- as a task of the runner ---
+
+    def cells(self) -> list[Cell]:
+        """Panel by panel, so that a data set is read once, and trial by trial within."""
+        return [
+            Cell(panel.name, line.name, epsilon, trial)
+            for panel in self.of.data
+            for trial in range(self.of.trials)
+            for line in self._lines(panel)
+            for epsilon in self._budgets(panel, line)
+        ]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"name": self.of.name}
+
+    def depends(self, cell: Cell) -> dict[str, Any]:
+        panel, line = self._place(cell)
+        return {
+            "metric": self._metric(panel),
+            "delta": panel.delta or self.of.delta,
+            "seed": _SEED,
+            "panel": panel.measured(),
+            "line": line.measured(),
+            "tuned": self._tuned(cell),
+            "rows": self._rows_digest(panel),
+        }
+
+    def sources(self, cell: Cell) -> tuple[str, ...]:
+        panel, line = self._place(cell)
+        return (
+            "tulle.experiments.cells",
+            "tulle.experiments.trial",
+            getattr(datasets, panel.source).__module__,
+            *((METHODS[line.method].__module__,) if line.method in METHODS else ()),
+        )
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        panel, line = self._place(cell)
+        return self._trial(panel, line, self._tuned(cell), self.problem(panel, cell), cell, self._metric(panel))
+
+    def _trial(
+        self, panel: Data, line: Line, tuned: Mapping[str, Any], problem: Problem, cell: Cell, metric: str
+    ) -> dict[str, Any]:
+        return run_trial(
+            panel,
+            line,
+            tuned,
+            problem,
+            epsilon=cell.epsilon,
+            delta=panel.delta or self.of.delta,
+            metric=metric,
+            seed=noise_seed(_SEED, cell),
+        )
+
+    def problem(self, panel: Data, cell: Cell) -> Problem:
+        return problem_of(panel, cell.trial, data_seed(_SEED, cell))
+
+    def _metric(self, panel: Data) -> str:
+        return panel.metric or self.of.metric
+
+    def _place(self, cell: Cell) -> tuple[Data, Line]:
+        panel = next(panel for panel in self.of.data if panel.name == cell.data)
+        return panel, next(line for line in self.of.lines if line.name == cell.method)
+
+    def _lines(self, panel: Data) -> list[Line]:
+        return [line for line in self.of.lines if not line.only or panel.task == line.only]
+
+    def _budgets(self, panel: Data, line: Line) -> Sequence[float | None]:
+        return panel.epsilons if line.private else (None,)
+
+    def _tuned(self, cell: Cell) -> dict[str, Any]:
+        return {} if cell.epsilon is None else dict(self.chosen.get((cell.data, cell.method, cell.epsilon), {}))
+
+    def _rows_digest(self, panel: Data) -> str:
+        """Of the files that rows are read from; "" where they are drawn."""
+        if not panel.source.startswith("load_"):
+            return ""
+        if panel.source not in self._digests:
+            parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in find(panel.source)]
+            self._digests[panel.source] = " ".join(parts)
+        return self._digests[panel.source]
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {}
+
+    def prepared(self, folder: Path, *, jobs: int | None, restart: bool, progress: bool) -> Fits:
+        """This task with the settings of tuned lines chosen, by fits that are kept in a folder of their own."""
+        tuning = Tuning(self)
+        if not tuning.cells():
+            return self
+        return replace(
+            self, chosen=tuning.best(run_cells(tuning, folder, jobs=jobs, restart=restart, progress=progress))
+        )
+
+    # --- the answer ---
+
+    def panels(self, finished: Sequence[Finished]) -> tuple[Panel, ...]:
+        """ε across, one panel a data set; the paper's figures in a panel of their own where its data is another."""
+        done = by_place(finished)
+        found = []
+        for panel in self.of.data:
+            series: list[Series] = []
+            printed = panel.printed_series()
+            if panel.printed_apart:
+                found.append(Panel(panel.printed_apart, "ε", self._metric(panel), tuple(printed.values())))
+            for line in self._lines(panel):
+                if line.printed in printed and not panel.printed_apart:
+                    series.append(_at(printed[line.printed], panel.epsilons))
+                if points := tuple(self._points(done, panel, line)):
+                    series.append(Series(line.name, line.role, points))
+            found.append(Panel(panel.name, "ε", self._metric(panel), tuple(series)))
+            if self.of.times:
+                found.append(self._times(done, panel))
+        return tuple(found)
+
+    def _points(self, done: Places, panel: Data, line: Line) -> Iterable[Point]:
+        for epsilon in panel.epsilons:
+            if here := done.get((panel.name, line.name, epsilon if line.private else None)):
+                yield averaged(epsilon, [float(one.values["score"]) for one in here], line.role, here)
+
+    def _times(self, done: Places, panel: Data) -> Panel:
+        """Medians, since the first fit in a process reads and compiles what others find ready."""
+
+        def typical(line: Line, epsilon: float | None) -> float:
+            return median([one.seconds for one in done.get((panel.name, line.name, epsilon), ())] or [math.nan])
+
+        beside = next(line for line in self.of.lines if line.method == SCIKIT_LEARN)
+        unit = typical(beside, None)
+        series = []
+        for line in self._lines(panel):
+            if (panel.name, line.name, panel.epsilons[0] if line.private else None) in done and line.method != NULL:
+                places = [(epsilon, typical(line, epsilon if line.private else None)) for epsilon in panel.epsilons]
+                points = (Point(epsilon, took / unit, None, f"{took:.2g} s") for epsilon, took in places)
+                series.append(Series(line.name, line.role, tuple(points)))
+        return Panel(
+            f"{panel.name}: time of a fit", "ε", "times that of scikit-learn's ℓ1 fit", tuple(series), log_y=True
+        )
+
+
+def _at(series: Series, places: Sequence[float]) -> Series:
+    return replace(series, points=tuple(point for point in series.points if point.x in places))
+
+
+@dataclass(frozen=True, eq=False)
+class Curves(Fits):
+    """The same fits, drawn against how often they read the rows, and how often they threshold weights."""
+
+    def panels(self, finished: Sequence[Finished]) -> tuple[Panel, ...]:
+        """Two panels for each data set and ε; one series for each line that sweeps over its passes."""
+        done = by_place(finished)
+        found = []
+        for panel, epsilon in [(one, epsilon) for one in self.of.data for epsilon in one.epsilons]:
+            for value, label in (("passes", "passes over the rows"), ("thresholds", "hard-thresholding operations")):
+                series: dict[str, tuple[Role, list[Point]]] = {}
+                for line in self._lines(panel):
+                    if here := done.get((panel.name, line.name, epsilon if line.private else None)):
+                        at = fmean(float(one.values[value]) for one in here)
+                        point = averaged(at, [float(one.values["score"]) for one in here], line.role, here)
+                        series.setdefault(line.curve, (line.role, []))[1].append(point)
+                lines = tuple(Series(name, role, tuple(points)) for name, (role, points) in series.items())
+                found.append(Panel(f"{panel.name}, ε = {epsilon:g}", label, self._metric(panel), lines, log_x=True))
+        return tuple(found)
+
+
+# --- tuning as the papers did it -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """Every setting of every tuned line, judged by cross-validation on the private rows: a task of the runner.
+
+    Nothing pays for what is learnt here. A trial is a fold.
+    """
+
+    fits: Fits
+
+    def cells(self) -> list[Cell]:
+        of = self.fits.of
+        return [
+            Cell(panel.name, self._named(line, tried), epsilon, fold)
+            for panel in of.data
+            for fold in range(of.tuning_folds)
+            for line in self.fits._lines(panel)
+            for tried in settings_of(line)
+            for epsilon in panel.epsilons
+        ]
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"name": f"{self.fits.of.name}, tuning"}
+
+    def depends(self, cell: Cell) -> dict[str, Any]:
+        place, tried = self._place(cell)
+        return {**self.fits.depends(place), "tried": tried, "metric": self._metric(place)}
+
+    def sources(self, cell: Cell) -> tuple[str, ...]:
+        return self.fits.sources(self._place(cell)[0])
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        place, tried = self._place(cell)
+        panel, line = self.fits._place(place)
+        first = replace(place, trial=0)
+        problem = self.fits.problem(panel, first).held_out(cell.trial)
+        # Another noise than that of any trial, and the same for all settings.
+        other = replace(place, trial=-1 - cell.trial)
+        return self.fits._trial(panel, line, tried, problem, other, self._metric(place))
+
+    def best(self, finished: Sequence[Finished]) -> dict[Choice, dict[str, Any]]:
+        """The settings with the least mean over folds; a setting that failed is not among them."""
+        scores: dict[Choice, dict[str, list[float]]] = {}
+        for one in finished:
+            place, tried = self._place(one.cell)
+            assert place.epsilon is not None
+            key = (place.data, place.method, place.epsilon)
+            score = math.inf if one.failed else float(one.values["score"])
+            found = scores.setdefault(key, {}).setdefault(json.dumps(tried, sort_keys=True), [])
+            found.append(math.inf if math.isnan(score) else score)
+        return {key: json.loads(min(found, key=lambda text: fmean(found[text]))) for key, found in scores.items()}
+
+    def _metric(self, place: Cell) -> str:
+        """The table's own where it can be had from private rows."""
+        panel, _ = self.fits._place(place)
+        metric = self.fits._metric(panel)
+        if metric not in ("relative error", "objective"):
+            return metric
+        return "logistic loss" if panel.task == "classification" else "squared error"
+
+    @staticmethod
+    def _named(line: Line, tried: Mapping[str, Any]) -> str:
+        return f"{line.name} | {json.dumps(dict(tried), sort_keys=True)}"
+
+    @staticmethod
+    def _place(cell: Cell) -> tuple[Cell, dict[str, Any]]:
+        name, tried = cell.method.split(" | ", 1)
+        return replace(cell, method=name), json.loads(tried)
+
+
+def settings_of(line: Line) -> list[dict[str, Any]]:
+    """The defaults, and every combination of the values that a line's settings are chosen from; [] where none are."""
+    if not line.tune:
+        return []
+    return [{}, *(dict(zip(line.tune, values)) for values in product(*line.tune.values()))]

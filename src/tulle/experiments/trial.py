@@ -1,0 +1,133 @@
+"""One fit of an experiment, and how good it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tulle.bounds import Bounds
+from tulle.estimators import SparseClassifier, SparseRegressor
+from tulle.experiments.examples import judged, null_answers, told
+from tulle.experiments.problems import Problem
+from tulle.methods import METHODS
+from tulle.public_features import UniformFeatures
+
+if TYPE_CHECKING:
+    from tulle.experiments.catalogue import Data, Line
+
+# Lines that are no method of tulle: answers that look at no row's features, and the fit that users come from.
+NULL, SCIKIT_LEARN = "null model", "scikit-learn"
+
+
+def run_trial(
+    panel: Data,
+    line: Line,
+    parameters: Mapping[str, Any],
+    problem: Problem,
+    *,
+    epsilon: float | None,
+    delta: float,
+    metric: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Fit a line's model to a problem: its score, the ε that is proved, how sparse it is, and what it took.
+
+    Parameters
+    ----------
+    panel, line : Data, Line
+    parameters : mapping
+        Of the method, besides those of the line: chosen by tuning.
+    problem : Problem
+    epsilon : float or None
+        None without privacy.
+    delta : float
+    metric : str
+    seed : int
+        Of the noise.
+    """
+    X, y = problem.train.X, problem.train.y
+    if line.method == NULL:
+        # Against true weights the null model has none.
+        return {"score": 1.0 if metric == "relative error" else judged(metric, *_null(panel, problem, metric))}
+    if line.method == SCIKIT_LEARN:
+        model = _scikit_learn(panel, problem)
+    else:
+        model = (SparseClassifier if panel.task == "classification" else SparseRegressor)(
+            epsilon,
+            delta,
+            n_nonzero=panel.n_nonzero,
+            method=_method(line, parameters, problem),
+            bounds=Bounds(**panel.bounds),
+            calibration=line.calibration,
+            fit_intercept=panel.has_intercept,
+            random_state=seed,
+        )
+    start = time.perf_counter()
+    with told() as warned:
+        model.fit(X, y)
+    seconds = time.perf_counter() - start
+    penalty = float(line.parameters.get("penalty", 0.0))
+    values = {
+        "score": score(model, problem, metric, penalty),
+        "nonzero": int(np.count_nonzero(model.coef_)),
+        "seconds": seconds,
+    }
+    if line.method == SCIKIT_LEARN:
+        return values
+    return values | {
+        "proved": None if epsilon is None else model.privacy_.epsilon,
+        "passes": float(model.n_passes_),
+        "thresholds": int(model.n_thresholds_),
+        "warnings": warned,
+    }
+
+
+def score(model: Any, problem: Problem, metric: str, penalty: float = 0.0) -> float:
+    """How far a model is from the truth or from the labels of test rows, or what it makes of the objective."""
+    if metric == "relative error":
+        distance = np.linalg.norm(model.coef_.ravel() - problem.weights)
+        return float(distance / np.linalg.norm(problem.weights))
+    with np.errstate(over="ignore"):  # models that were lost in noise may answer anything
+        if metric == "objective":
+            margins = model.decision_function(problem.train.X)
+            loss = judged("logistic loss", problem.train.y == model.classes_[1], margins)
+            return loss + penalty / 2 * float((model.coef_**2).sum())
+        assert problem.test is not None
+        if metric == "logistic loss":
+            margins = model.decision_function(problem.test.X)
+            return judged(metric, problem.test.y == model.classes_[1], margins)
+        return judged(metric, problem.test.y, model.predict(problem.test.X))
+
+
+def _method(line: Line, parameters: Mapping[str, Any], problem: Problem) -> Any:
+    wanted = {**line.parameters, **parameters}
+    if wanted.get("features") == "public":
+        wanted["features"] = problem.public
+    elif "features" in wanted:
+        wanted["features"] = UniformFeatures(*wanted["features"]["uniform"])
+    return METHODS[line.method](**wanted)
+
+
+def _null(panel: Data, problem: Problem, metric: str) -> tuple[Any, Any]:
+    """The truth, and the answers of the best model without features."""
+    assert problem.test is not None
+    truth, targets = problem.test.y, problem.train.y
+    if metric == "logistic loss":
+        largest = targets.max()
+        share = float(np.mean(targets == largest))
+        return truth == largest, np.full(len(truth), np.log(share / (1 - share)))
+    return truth, null_answers(panel.task, targets, len(truth))
+
+
+def _scikit_learn(panel: Data, problem: Problem) -> Any:
+    """The ℓ1 fit of scikit-learn: liblinear with C = 1, or the LASSO at 1 % of the penalty that leaves nothing."""
+    from sklearn.linear_model import Lasso, LogisticRegression
+
+    if panel.task == "classification":
+        return LogisticRegression(l1_ratio=1.0, solver="liblinear", fit_intercept=panel.has_intercept)
+    X, y = problem.train.X, problem.train.y
+    most = float(np.abs(X.T @ (y - y.mean())).max()) / len(y)
+    return Lasso(alpha=0.01 * most, fit_intercept=panel.has_intercept)
