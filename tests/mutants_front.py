@@ -6,7 +6,8 @@ from planted import Mutant
 
 _FILE, _SAVING, _ARCHIVE = "tests/test_ledger_file.py::", "tests/test_saving.py::", "tests/test_archive.py::"
 _PIPELINES, _PAGES, _RUNS = "tests/test_pipelines.py::", "tests/test_pages.py::", "tests/test_experiments.py::"
-_COMMANDS = "tests/test_cli.py::"
+_COMMANDS, _REPRODUCED = "tests/test_cli.py::", "tests/test_reproduce.py::"
+_CODE, _TABLES = "tests/test_dependencies.py::", "tests/test_published_fits.py::"
 
 FRONT_MUTANTS: tuple[Mutant, ...] = (
     # --- ledgers on disk ---
@@ -208,5 +209,54 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         'return seed_from(root, "noise", cell.data, cell.method, epsilon, cell.trial)',
         'return seed_from(root, "noise", cell.data, cell.trial)',
         (_RUNS + "test_every_cell_has_noise_of_its_own",),
+    ),
+    # --- published tables ---
+    Mutant(
+        "a checksum of one file",
+        "code that a result depends on taken for the module that is named: what that imports may change unseen",
+        "experiments/dependencies.py",
+        "            if name not in _REGISTRIES:\n",
+        "            if False:\n",
+        (_CODE + "test_an_edited_method_is_measured_again_with_all_that_import_it[code]",),
+    ),
+    Mutant(
+        "figures of last year",
+        "results kept by their names: code and data change, and the table shows what the old ones found",
+        "experiments/runner.py",
+        'return finished if finished.cell == cell and depends == self.wanted.get(cell, "") else None',
+        "return finished if finished.cell == cell else None",
+        (_RUNS + "test_changed_data_is_measured_again_and_nothing_else",),
+    ),
+    Mutant(
+        "settings chosen on test rows",
+        "the best of many settings by the error that is then reported for it",
+        "experiments/fits.py",
+        "self.fits.problem(panel, first).held_out(cell.trial)",
+        "self.fits.problem(panel, first)",
+        (_TABLES + "test_tuning_sees_the_training_rows_of_the_first_trial",),
+    ),
+    Mutant(
+        "luck is chosen with the settings",
+        "the noise of the search is that of the trials: the setting with the luckiest draw wins, and keeps it",
+        "experiments/fits.py",
+        "other = replace(place, trial=-1 - cell.trial)",
+        "other = replace(place, trial=cell.trial)",
+        (_TABLES + "test_tuning_draws_noise_of_its_own",),
+    ),
+    Mutant(
+        "free tuning passes for a private result",
+        "hyper-parameters chosen on the private rows, and the figure shown among those that paid for all they know",
+        "experiments/catalogue.py",
+        'return "oracle" if self.tune else "honest"',
+        'return "honest"',
+        (_REPRODUCED + "test_the_role_of_a_line_follows_from_what_it_does",),
+    ),
+    Mutant(
+        "a table under a ledger",
+        "fits with known seeds and scores without noise, run while a ledger promises that everything is billed",
+        "experiments/catalogue.py",
+        '    refuse_open_ledgers("an experiment")\n',
+        "",
+        (_REPRODUCED + "test_no_table_inside_a_ledger",),
     ),
 )

@@ -1,4 +1,4 @@
-"""`tulle compare` and `tulle reproduce` as commands: killed, interrupted, run twice at once, and asked for JSON."""
+"""`tulle compare` as a command: killed, interrupted, run twice at once, and asked for JSON."""
 
 from __future__ import annotations
 
@@ -293,45 +293,3 @@ def test_numbers_that_are_none_are_usage_errors(
     """Budgets that are words are refused by the parser."""
     assert main(arguments(visits, tmp_path / "o", "--epsilons", "small")) == 2
     assert "--epsilons" in capsys.readouterr().err
-
-
-# --- reproduce -------------------------------------------------------------------------------------------------------
-
-
-def test_reproduce_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a name: every table with its title, as text and as JSON."""
-    code, values, _ = answer(capsys, ["reproduce"])
-    assert code == 0
-    assert {"dp-ight-figure1", "dp-ight-table3", "dp-sgd-ht-noise", "dpsl-kt-figure2"} <= set(values["tables"])
-    assert main(["reproduce"]) == 0
-    listed = capsys.readouterr().out
-    assert all(name in listed and title in listed for name, title in values["tables"].items())
-
-
-def test_reproduce_runs_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One trial of a figure's fast form: no failure, published noise with its true epsilon, sound noise within ε."""
-    words = ["reproduce", "dp-ight-figure1", "--fast", "--trials", "1", "--jobs", "1", "-o", str(tmp_path / "o")]
-    code, values, _ = answer(capsys, words)
-    assert code == 0
-    assert values["failed"] == []
-    assert values["trials"] == 1
-    proved = {(cell["method"], cell["epsilon"]): cell["proved"] for cell in values["cells"] if cell["epsilon"]}
-    assert proved["DP-IGHT, the paper's noise", 10.0] > 10.0
-    assert all(proved[name, e] <= e for name, e in proved if name.endswith(("sound", "auto")))
-    assert values["table"] == (tmp_path / "o" / "table.md").read_text()
-
-
-def test_reproduce_without_its_data_exits_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message names the file, the environment variable and the origin; unknown names list the known ones."""
-    monkeypatch.setenv("TULLE_DATA", str(tmp_path))
-    code, values, _ = answer(capsys, ["reproduce", "dp-ight-table3", "--fast", "-o", str(tmp_path / "o")])
-    assert code == 2
-    assert all(word in values["error"]["message"] for word in ("rcv1_subset.svm.bz2", "TULLE_DATA", "mldr.datasets"))
-    code, values, _ = answer(capsys, ["reproduce", "unheard-of"])
-    assert code == 2
-    assert "dp-ight-figure1" in values["error"]["message"]
-    code, values, _ = answer(capsys, ["reproduce", "dp-ight-figure1", "--trials", "0"])
-    assert code == 2
-    assert "--trials" in values["error"]["message"]

@@ -1,4 +1,4 @@
-"""Experiments: cells that are run once each whatever happens, seeds by axis, and the published tables."""
+"""Experiments: cells that are run once each whatever happens, seeds by axis, and comparisons of methods."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from copied_sources import copied, edited
 
 import tulle
 from tulle import Bounds, Budget, Ledger
-from tulle.datasets import dp_ight_figure1
-from tulle.experiments import catalogue, runner
+from tulle.experiments import runner
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed, seed_from
 from tulle.experiments.comparison import (
     NOT_FOR_RELEASE,
@@ -33,9 +32,9 @@ from tulle.experiments.comparison import (
     summarised_warnings,
     table,
 )
+from tulle.experiments.dependencies import sources
 from tulle.experiments.progress import progress_line
-from tulle.experiments.runner import Folder, LostWorkerError, OtherSettingsError, code_digest, run_cells
-from tulle.methods.published_stochastic import true_epsilon_table
+from tulle.experiments.runner import Folder, LostWorkerError, OtherSettingsError, run_cells
 
 AXES = [
     Cell("a", method, epsilon, trial) for method in ("x", "y") for epsilon in (None, 1.0, 2.0) for trial in range(3)
@@ -47,6 +46,7 @@ class Squares:
     """A task without models: the value of a cell is its trial squared."""
 
     trials: int = 4
+    changed: tuple[int, ...] = ()  # trials whose data is no longer what it was
     fails: int | None = None
     kills: int | None = None
     spares: int = 0  # the process that is not killed
@@ -64,6 +64,24 @@ class Squares:
 
     def fingerprint(self) -> Mapping[str, Any]:
         return {"version": self.version, "seed": 0}
+
+    def depends(self, cell: Cell) -> Mapping[str, Any]:
+        return {"data": "new" if cell.trial in self.changed else "old"}
+
+    def sources(self, cell: Cell) -> Sequence[str]:
+        """Trials 0 and 1 of one module, the others of another."""
+        return ("tulle.durable",) if cell.trial < 2 else ("tulle.events",)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Stands for the source of the package: a version for each module."""
+
+    durable: str = "1" * 64
+    events: str = "2" * 64
+
+    def digest(self, modules: Sequence[str] | None = None) -> str:
+        return "all" if modules is None else str(getattr(self, modules[0].removeprefix("tulle.")))
 
 
 def started(folder: Path) -> list[int]:
@@ -124,7 +142,10 @@ def test_results_are_tables(tmp_path: Path) -> None:
     with (tmp_path / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["trial"] for row in rows] == ["0", "1", "2", "3"]
-    assert list(rows[0]) == ["data", "method", "epsilon", "trial", "square", "share", "failed"]
+    assert list(rows[0]) == ["data", "method", "epsilon", "trial", "square", "share", "failed", "code"]
+    assert {row["code"] for row in rows} == {
+        sources().digest([name])[:12] for name in ("tulle.durable", "tulle.events")
+    }
     assert [float(row["share"]) for row in rows] == [0, 1 / 3, 2 / 3, 1]
     with (tmp_path / "times.csv").open(newline="") as file:
         assert all(float(row["seconds"]) >= 0 for row in csv.DictReader(file))
@@ -179,39 +200,100 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         run_cells(Squares(version=1), tmp_path, jobs=1)
 
 
-def test_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results of one version of the source are not mixed with those of another."""
+def test_a_deleted_result_is_found_again_and_nothing_else_is_run(tmp_path: Path) -> None:
+    before = run_cells(Squares(), tmp_path, jobs=1)
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+    gone = cell_file(tmp_path, 1)
+    gone.unlink()
+    after = run_cells(Squares(), tmp_path, jobs=1)
+    assert started(tmp_path) == [0, 1, 2, 3, 1]
+    assert [one.values for one in after] == [one.values for one in before]
+    kept.pop(gone.name)
+    assert all((tmp_path / "cells" / name).stat().st_mtime_ns == at for name, at in kept.items())
+    assert gone.exists()
+
+
+def test_changed_data_is_measured_again_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """How many results no longer hold is said where progress is shown, and where it is not nothing is."""
+    run_cells(Squares(), tmp_path, jobs=1, progress=True)
+    assert "run again" not in capsys.readouterr().err
+    run_cells(Squares(changed=(1, 3)), tmp_path, jobs=1, progress=True)
+    assert started(tmp_path)[4:] == [1, 3]
+    told = capsys.readouterr()
+    assert "2 cells are run again: the code, data or settings that they depend on changed" in told.err
+    assert told.out == ""
+    run_cells(Squares(changed=(1,)), tmp_path, jobs=1)
+    assert started(tmp_path)[6:] == [3]  # what holds is that of the last run
+    assert capsys.readouterr().err == ""
+
+
+def test_changed_code_is_measured_again_by_whom_it_concerns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result names the code that it was found with, in its own file and in results.csv."""
+    monkeypatch.setattr(runner, "sources", Codes)
     run_cells(Squares(), tmp_path, jobs=1)
-    monkeypatch.setattr(runner, "code_digest", lambda: "other")
-    with pytest.raises(OtherSettingsError, match=r"code was .*, now other"):
-        run_cells(Squares(), tmp_path, jobs=1)
+    monkeypatch.setattr(runner, "sources", lambda: Codes(events="3" * 64))
+    finished = run_cells(Squares(), tmp_path, jobs=1)
+    assert started(tmp_path)[4:] == [2, 3]
+    assert [one.code[0] for one in finished] == ["1", "1", "3", "3"]
+    with (tmp_path / "results.csv").open(newline="") as file:
+        assert [row["code"] for row in csv.DictReader(file)] == ["1" * 12] * 2 + ["3" * 12] * 2
+    assert json.loads(cell_file(tmp_path, 3).read_text())["code"] == "3" * 64
+    run_cells(Squares(), tmp_path, jobs=1)
+    assert len(started(tmp_path)) == 6
 
 
-def test_the_code_is_the_source_that_can_change_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed, moved or new file changes the checksum; one that only presents results does not."""
-    monkeypatch.setattr(tulle, "__file__", str(tmp_path / "__init__.py"))
-    for name in ("__init__.py", "rows.py", "cli/compare.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("a = 1\n")
-    digests = [code_digest()]
-    (tmp_path / "cli/compare.py").write_text("a = 2\n")
-    assert code_digest() == digests[0]
-    (tmp_path / "rows.py").write_text("a = 2\n")
-    digests.append(code_digest())
-    (tmp_path / "rows.py").rename(tmp_path / "lines.py")
-    digests.append(code_digest())
-    (tmp_path / "more.py").write_text("")
-    digests.append(code_digest())
-    assert len(set(digests)) == 4
+def test_a_failure_is_tried_again_though_nothing_changed(tmp_path: Path) -> None:
+    """And a result of the past that then fails does not come back."""
+    run_cells(Squares(), tmp_path, jobs=1)
+    failed = run_cells(Squares(fails=1, changed=(1,)), tmp_path, jobs=1)
+    assert failed[1].failed
+    assert failed[1].values == {}
+    assert run_cells(Squares(changed=(1,)), tmp_path, jobs=1)[1].values["square"] == 1
+    assert started(tmp_path)[4:] == [1, 1]
 
 
-@pytest.mark.parametrize("text", ["{", '{"format": "something else"}', '{"format": "tulle experiment 1"}', "3"])
+def test_a_task_may_say_how_long_a_cell_took(tmp_path: Path) -> None:
+    """`seconds` among the values is the time of the cell, and no value: it may differ from run to run."""
+
+    class Timed(Squares):
+        def run(self, cell: Cell) -> Mapping[str, Any]:
+            return {**super().run(cell), "seconds": 12.5}
+
+    finished = run_cells(Timed(), tmp_path, jobs=1)
+    assert all(one.seconds == 12.5 and "seconds" not in one.values for one in finished)
+    assert "seconds" not in (tmp_path / "results.csv").read_text()
+    with (tmp_path / "times.csv").open(newline="") as file:
+        assert [row["seconds"] for row in csv.DictReader(file)] == ["12.5"] * 4
+
+
+def test_a_cell_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    class Twice(Squares):
+        def cells(self) -> Sequence[Cell]:
+            return [*super().cells(), super().cells()[0]]
+
+    with pytest.raises(ValueError, match="names a cell twice"):
+        run_cells(Twice(), tmp_path / "o", jobs=1)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": "something else"}', '{"format": "tulle experiment 2"}', "3"])
 def test_settings_that_cannot_be_read_are_refused(tmp_path: Path, text: str) -> None:
     """A damaged or foreign settings.json is not guessed at."""
     run_cells(Squares(), tmp_path, jobs=1)
     (tmp_path / "settings.json").write_text(text)
     with pytest.raises(OtherSettingsError, match="not one that this version can read"):
         run_cells(Squares(), tmp_path, jobs=1)
+
+
+def test_a_folder_of_an_older_version_is_refused_with_advice(tmp_path: Path) -> None:
+    """Its results do not say what they depend on; --restart begins it afresh."""
+    run_cells(Squares(), tmp_path, jobs=1)
+    settings = {"format": "tulle experiment 1", "settings": {**Squares().fingerprint(), "code": "0"}}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    with pytest.raises(OtherSettingsError, match="this version can read; name another folder, or pass --restart"):
+        run_cells(Squares(), tmp_path, jobs=1)
+    run_cells(Squares(), tmp_path, jobs=1, restart=True)
+    assert started(tmp_path) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -226,8 +308,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, restart: bool)
 def test_a_cell_that_another_process_runs_is_waited_for(tmp_path: Path) -> None:
     """While a claim is held elsewhere the cell is not run; once it is free, a result that has appeared is taken."""
     run_cells(Squares(trials=1), tmp_path, jobs=1)
-    settings = json.loads((tmp_path / "settings.json").read_text())["settings"]
-    folder, cell = Folder(tmp_path, settings), Squares().cells()[2]
+    run_cells(Squares(), tmp_path / "other", jobs=1)
+    appearing = cell_file(tmp_path / "other", 2)
+    folder, cell = Folder(tmp_path, Squares().fingerprint()), Squares().cells()[2]
     found: list[list[Finished]] = []
     thread = threading.Thread(target=lambda: found.append(run_cells(Squares(), tmp_path, jobs=1)))
     with folder.claim(cell) as ours:
@@ -241,7 +324,8 @@ def test_a_cell_that_another_process_runs_is_waited_for(tmp_path: Path) -> None:
             time.sleep(0.01)
         time.sleep(0.5)
         assert not found  # it waits
-        folder.save(Finished(cell, {"square": -1}, 0.0))
+        text = appearing.read_text().replace('"square": 4', '"square": -1')
+        (tmp_path / "cells" / appearing.name).write_text(text)
     thread.join(30)
     assert [one.values["square"] for one in found[0]] == [0, 1, -1, 9]
     assert started(tmp_path) == [0, 1, 3]
@@ -250,7 +334,7 @@ def test_a_cell_that_another_process_runs_is_waited_for(tmp_path: Path) -> None:
 def test_a_cell_whose_process_went_away_is_taken_over(tmp_path: Path) -> None:
     """A claim that is given back without a result is taken by whoever waits."""
     run_cells(Squares(trials=1), tmp_path, jobs=1)
-    folder = Folder(tmp_path, json.loads((tmp_path / "settings.json").read_text())["settings"])
+    folder = Folder(tmp_path, Squares().fingerprint())
     thread = threading.Thread(target=lambda: run_cells(Squares(), tmp_path, jobs=1))
     with folder.claim(Squares().cells()[2]):
         thread.start()
@@ -262,7 +346,7 @@ def test_a_cell_whose_process_went_away_is_taken_over(tmp_path: Path) -> None:
 def test_no_restart_under_a_run_that_works(tmp_path: Path) -> None:
     """--restart is refused while another run is open, and works once it is closed."""
     run_cells(Squares(), tmp_path, jobs=1)
-    folder = Folder(tmp_path, json.loads((tmp_path / "settings.json").read_text())["settings"])
+    folder = Folder(tmp_path, Squares().fingerprint())
     with folder.opened(restart=False):
         with pytest.raises(OtherSettingsError, match="another run is at work"):
             run_cells(Squares(), tmp_path, jobs=1, restart=True)
@@ -341,6 +425,22 @@ def test_more_methods_and_budgets_change_no_other_cell(tmp_path: Path) -> None:
     assert all(after[one.cell] == one.values for one in few)
     run_cells(more, tmp_path, jobs=1)
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == len(after) == 3 * (2 + 9)
+
+
+def test_a_changed_method_is_compared_again_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Frank-Wolfe at its budgets, and auto, which uses it, with and without privacy; not the null model."""
+    small = comparison(methods=("auto", "frank_wolfe", "hard_thresholding"), epsilons=(4.0,), trials=1)
+    before = compare(small, tmp_path / "o", jobs=1)
+    with edited(copied(tmp_path), "methods/frank_wolfe.py") as code:
+        monkeypatch.setattr(runner, "sources", lambda: code)
+        after = compare(small, tmp_path / "o", jobs=1, progress=True)
+    assert "3 cells are run again" in capsys.readouterr().err
+    log = [json.loads(line)["started"] for line in (tmp_path / "o" / "log.jsonl").read_text().splitlines()]
+    assert len(log) == 5 + 3
+    assert {(one["method"], one["epsilon"]) for one in log[5:]} == {("auto", 4.0), ("auto", None), ("frank_wolfe", 4.0)}
+    assert after == before
 
 
 def test_trials_split_the_rows_anew_and_methods_share_the_split() -> None:
@@ -515,150 +615,3 @@ def test_no_comparison_inside_a_ledger(tmp_path: Path) -> None:
         compare(comparison(), tmp_path / "folder", jobs=1)
     assert ledger.fits == []
     assert not (tmp_path / "folder").exists()
-
-
-# --- published tables ------------------------------------------------------------------------------------------------
-
-TINY = """
-title = "A tiny table"
-paper = "Nobody (never)"
-kind = "fits"
-metric = "relative error"
-delta = 1e-5
-trials = 2
-notes = ["Tiny."]
-
-[fast]
-trials = 1
-epsilons = [8]
-
-[[data]]
-name = "linear"
-source = "dp_ight_figure1"
-arguments = { n = 400, d = 20, s = 2 }
-task = "regression"
-n_nonzero = 2
-bounds = { row_l2 = 4.0, row_linf = 2.0, label = 4.0 }
-epsilons = [4, 8]
-
-[[lines]]
-name = "as published"
-method = "hard_thresholding"
-parameters = { noise = "gaussian", published_rule = "corollary_5.8" }
-calibration = "published"
-
-[[lines]]
-name = "sound"
-method = "hard_thresholding"
-parameters = { noise = "gaussian" }
-
-[[lines]]
-name = "no noise"
-method = "hard_thresholding"
-private = false
-"""
-
-
-@pytest.mark.parametrize("name", catalogue.names())
-def test_every_published_table_is_complete(name: str) -> None:
-    """Its methods can be made, its data exist, the paper's numbers are found, its fast form is a part of it."""
-    of = catalogue.published(name)
-    assert of.title
-    assert of.paper
-    if of.kind != "fits":
-        return
-    assert set(_cells(of)) > set(_cells(of.faster())) > set()
-    assert all(line.method_object() is not None for line in of.lines)
-    named = {line.printed for line in of.lines if line.printed}
-    assert bool(named) == any(panel.printed for panel in of.data)
-    for panel in of.data:
-        if panel.printed:
-            assert set(panel.printed_figures()) == {(name, epsilon) for name in named for epsilon in panel.epsilons}
-        assert hasattr(tulle.datasets, panel.source)
-        assert Bounds(**panel.bounds)
-        assert bool(of.get) == panel.source.startswith("load_")
-    assert any(line.method == "auto" for line in of.lines)
-    assert any(not line.private for line in of.lines)
-
-
-def _cells(of: catalogue.Published) -> list[Cell]:
-    return catalogue.Fits(of).cells()
-
-
-def test_a_table_is_one_toml(tmp_path: Path) -> None:
-    """Published noise is shown with its true epsilon, above the claim, sound noise with none; fast goes on to full."""
-    of = catalogue.stated("tiny", TINY)
-    fast = catalogue.reproduce(of.faster(), tmp_path, jobs=1)
-    assert len(fast["cells"]) == 3
-    values = catalogue.reproduce(of, tmp_path, jobs=1)
-    assert len(values["cells"]) == 10
-    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 10
-    text = (tmp_path / "table.md").read_text()
-    assert text == values["table"]
-    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
-    proved = {cell["epsilon"]: cell["proved"] for cell in values["cells"] if cell["method"] == "as published"}
-    assert all(proved[epsilon] > epsilon for epsilon in (4.0, 8.0))
-    assert lines["as published"].count("true ε") == 2
-    assert "true ε" not in lines["sound"] + lines["no noise"]
-    assert "- Tiny." in text
-
-
-def test_a_cell_of_a_table_is_an_ordinary_fit() -> None:
-    """The relative error is that of the estimator on the data of the trial's seed."""
-    of = catalogue.stated("tiny", TINY)
-    cell = Cell("linear", "sound", 8.0, 1)
-    problem = dp_ight_figure1(400, 20, 2, seed=data_seed(0, cell))
-    model = tulle.SparseRegressor(
-        8.0,
-        1e-5,
-        n_nonzero=2,
-        method=of.lines[1].method_object(),
-        bounds=Bounds(4.0, 2.0, 4.0),
-        fit_intercept=False,
-        random_state=noise_seed(0, cell),
-    ).fit(problem.X, problem.y)
-    error = np.linalg.norm(model.coef_ - problem.weights) / np.linalg.norm(problem.weights)
-    assert catalogue.Fits(of).run(cell)["score"] == pytest.approx(error, rel=1e-12)
-
-
-def test_a_misspelt_setting_of_a_table_is_refused() -> None:
-    """Nothing in a TOML file is ignored in silence."""
-    with pytest.raises(TypeError, match="calibrations"):
-        catalogue.stated("tiny", TINY.replace("calibration =", "calibrations ="))
-    with pytest.raises(TypeError, match="notess"):
-        catalogue.stated("tiny", TINY.replace("notes =", "notess ="))
-    with pytest.raises(ValueError, match="choose among dp-ight-figure1"):
-        catalogue.published("unheard-of")
-
-
-def test_printed_noise_is_that_of_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of what printed noise proves has every row, and marks exactly those above their claim."""
-    expected = list(islice(true_epsilon_table(), 20))
-    monkeypatch.setattr(catalogue, "true_epsilon_table", lambda: iter(expected))
-    values = catalogue.reproduce(catalogue.published("dp-sgd-ht-noise"), tmp_path, jobs=1)
-    assert [(cell["fixed size"], cell["Poisson"]) for cell in values["cells"]] == [
-        (row.without_replacement, row.poisson) for row in expected
-    ]
-    above = sum((row.without_replacement > row.claim) + (row.poisson > row.claim) for row in expected)
-    assert 0 < above == values["table"].split("\n- ")[0].count("!")
-
-
-def test_missing_data_is_told_with_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the folder or the file the message names the file and the environment variable."""
-    of = catalogue.published("dp-ight-table3")
-    for folder in (None, tmp_path):
-        if folder is None:
-            monkeypatch.delenv("TULLE_DATA", raising=False)
-        else:
-            monkeypatch.setenv("TULLE_DATA", str(folder))
-        with pytest.raises(catalogue.MissingDataError, match=r"rcv1_subset\.svm\.bz2 into a folder .* TULLE_DATA"):
-            catalogue.reproduce(of.faster(), tmp_path / "out", jobs=1)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_substitute_is_named_as_one() -> None:
-    """The table on other rows than the paper's says so in bold."""
-    of = catalogue.published("dp-ight-table3")
-    assert "substitute" in of.substitute
-    assert all("subset" in panel.name for panel in of.data)
-    assert of.data[0].printed_figures()["DP-IGHT", 2.0] == "0.1168 ± 0.0038"

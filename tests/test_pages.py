@@ -32,7 +32,8 @@ from page_samples import (
 from page_samples import audit as sample_audit
 
 from tulle.bounds import Bounds
-from tulle.experiments.comparison import Comparison, Examples, compare
+from tulle.experiments.comparison import Comparison, compare
+from tulle.experiments.examples import Examples
 from tulle.pages import comparison_page, figures, fingerprint, fit_page
 from tulle.pages.page import PALETTE, SERIES, without_hashes
 from tulle.pages.svg import Scale

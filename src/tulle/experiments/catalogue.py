@@ -31,6 +31,7 @@ from tulle import datasets
 from tulle.datasets.where import available
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.comparison import refuse_open_ledgers, summarised_warnings, write_json
+from tulle.experiments.problems import FOLDS
 from tulle.experiments.results import Panel, Point, Results, Role, Series, as_dict, table
 from tulle.experiments.runner import machine, run_cells, write_text
 from tulle.experiments.trial import NULL, SCIKIT_LEARN
@@ -248,6 +249,8 @@ class Published:
             lines=tuple(_named(self.lines, self.fast.get("lines"))),
             trials=self.fast.get("trials", self.trials),
             settings={**self.settings, **self.fast.get("settings", {})},
+            # What is left may be the paper's own data.
+            substitute=self.substitute if any(panel.real for panel in (panels or self.data)) or not self.data else "",
         )
 
     def with_real_data(self) -> Published:
@@ -304,6 +307,8 @@ def _check(of: Published) -> None:
     if unknown := sorted(set(of.fast) - known):
         raise ValueError(f"{of.name}: {unknown[0]} of fast is unknown; choose among {', '.join(sorted(known))}")
     of.faster()
+    if not 1 <= of.tuning_folds <= FOLDS:
+        raise ValueError(f"{of.name}: tuning_folds must lie between 1 and {FOLDS}, got {of.tuning_folds}")
     for what, value, allowed in [
         ("kind", of.kind, get_args(Kind)),
         ("metric", of.metric, get_args(Metric)),

@@ -47,6 +47,8 @@ class Sources:
 
     root: Path
     _trees: dict[str, ast.Module] = field(default_factory=dict, repr=False)
+    _imports: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    _codes: dict[str, str] = field(default_factory=dict, repr=False)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -63,8 +65,7 @@ class Sources:
         if chosen not in self._digests:
             digest = hashlib.sha256()
             for name in sorted(self.needed(chosen)):
-                code = hashlib.sha256(ast.dump(self._tree(name)).encode()).hexdigest()
-                digest.update(f"{name} {code}\n".encode())
+                digest.update(f"{name} {self._code(name)}\n".encode())
             self._digests[chosen] = digest.hexdigest()
         return self._digests[chosen]
 
@@ -80,8 +81,18 @@ class Sources:
                 continue
             found.add(name)
             if name not in _REGISTRIES:
-                waiting += self._imported(name, self._tree(name).body)
+                waiting += self._imports_of(name)
         return found
+
+    def _imports_of(self, name: str) -> tuple[str, ...]:
+        if name not in self._imports:
+            self._imports[name] = tuple(self._imported(name, self._tree(name).body))
+        return self._imports[name]
+
+    def _code(self, name: str) -> str:
+        if name not in self._codes:
+            self._codes[name] = hashlib.sha256(ast.dump(self._tree(name)).encode()).hexdigest()
+        return self._codes[name]
 
     def _tree(self, name: str) -> ast.Module:
         """A module without its docstrings."""

@@ -161,7 +161,9 @@ class Fits:
                     series.append(_at(printed[line.printed], panel.epsilons))
                 if points := tuple(self._points(done, panel, line)):
                     series.append(Series(line.name, line.role, points))
-            found.append(Panel(panel.name, "ε", self._metric(panel), tuple(series)))
+            # From the best errors to those of guessing there is more than a linear axis shows.
+            logarithmic = self._metric(panel) in ("test error", "relative error")
+            found.append(Panel(panel.name, "ε", self._metric(panel), tuple(series), log_y=logarithmic))
             if self.of.times:
                 found.append(self._times(done, panel))
         return tuple(found)
@@ -211,7 +213,7 @@ class Curves(Fits):
                         point = averaged(at, [float(one.values["score"]) for one in here], line.role, here)
                         series.setdefault(line.curve, (line.role, []))[1].append(point)
                 lines = tuple(Series(name, role, tuple(points)) for name, (role, points) in series.items())
-                found.append(Panel(f"{panel.name}, ε = {epsilon:g}", label, self._metric(panel), lines, log_x=True))
+                found.append(Panel(f"{panel.name}, ε = {epsilon:g}", label, self._metric(panel), lines, True, True))
         return tuple(found)
 
 

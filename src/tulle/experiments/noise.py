@@ -60,7 +60,8 @@ class Noise:
             for scheme in SCHEMES:
                 proved = float(one.values[scheme])
                 notes = ["above the claim"] if proved > claim else []
-                notes += [f"{one.values['failing']} conditions fail"] if one.values["failing"] else []
+                failing = int(one.values["failing"])
+                notes += [f"{failing} condition{'s' * (failing > 1)} fail{'s' * (failing == 1)}"] if failing else []
                 points = found.setdefault(one.cell.data, {}).setdefault(f"{one.cell.method}, {scheme}", [])
                 points.append(Point(claim, proved, None, "; ".join(notes)))
         return tuple(
