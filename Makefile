@@ -17,7 +17,7 @@ test: .venv/extra-test
 test-extras: .venv/extra-test .venv/extra-browser
 	$(BIN)/python -m pytest tests/browser tests/clone
 
-# Everything that can be checked: under an hour on two cores. Without TULLE_DATA, tables on real data are left out.
+# Everything that can be checked, in about 40 minutes on two cores. Without TULLE_DATA, tables on real data are left out.
 test-all: lint test test-extras mutants
 	$(BIN)/tulle reproduce all --fast -o build/reproduced
 

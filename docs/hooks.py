@@ -60,7 +60,8 @@ def results(name: str) -> str:
     if not (folder / "table.md").is_file():
         raise DocumentationError(f"there are no results of {name}: run `tulle reproduce {name} -o docs/results`")
     title, _, rest = (folder / "table.md").read_text(encoding="utf-8").partition("\n")
-    links = f"[the same as one page]({name}/page.html), [every fit]({name}/results.csv), [settings]({name}/reproduction.json)"
+    files = {"the same as one page": "page.html", "every fit": "results.csv", "settings": "reproduction.json"}
+    links = ", ".join(f"[{words}]({name}/{file})" for words, file in files.items())
     return f"![{title.lstrip('# ')}]({name}/figure.svg)\n\n{rest.strip()}\n\n{links}"
 
 

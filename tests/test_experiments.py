@@ -602,7 +602,9 @@ def test_warnings_are_kept_once_each(tmp_path: Path, recwarn: pytest.WarningsRec
     summary = compare(comparison(rows=rows(40), epsilons=(0.01, 0.02), trials=3), tmp_path, jobs=1)
     guessing = [text for text in summary["warnings"] if "no better than guessing" in text]
     assert len(guessing) == 1
-    assert guessing[0].startswith("auto (ε = 0.01, ε = 0.02); frank_wolfe (ε = 0.01, ε = 0.02): 28 rows of 10 features")
+    assert guessing[0].startswith(
+        "auto (ε = 0.01, ε = 0.02); frank_wolfe (ε = 0.01, ε = 0.02): for example, 28 rows of 10 features"
+    )
     assert not [warning for warning in recwarn if issubclass(warning.category, UserWarning)]
     cell = Cell("table", "x", 1.0, 0)
     told = [Finished(cell, {"warnings": ["all rows", "other"]}, 0.0), Finished(cell, {"warnings": ["all rows"]}, 0.0)]

@@ -584,7 +584,8 @@ def test_without_its_data_nothing_is_begun(name: str, tmp_path: Path, monkeypatc
     """Not even what could be run without it: half a table is none."""
     monkeypatch.setenv("TULLE_DATA", str(tmp_path))
     with pytest.raises(
-        catalogue.MissingDataError, match=rf"^{name} needs data that is not here: load_\w+ finds no \S+"
+        catalogue.MissingDataError,
+        match=rf"^{name} needs data that is not here \(name its folder with --data\): load_\w+ finds no \S+",
     ):
         catalogue.reproduce(ALL[name].faster(), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()

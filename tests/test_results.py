@@ -26,6 +26,7 @@ from tulle.experiments.results import (
     csv_table,
     from_dict,
     mean_words,
+    one_panel_a_value,
     table,
 )
 from tulle.pages import figure_svg, results_page
@@ -355,3 +356,15 @@ class TestPage:
         assert re.findall(r"best: </span>([\d.]+)<", results_page(accuracy)) == ["0.3000"]
         unknown = replace(results, panels=(replace(panel, y="steps"),))
         assert "best: " not in results_page(unknown)
+
+
+def test_values_that_vary_get_panels_of_their_own() -> None:
+    """Nothing is lost, and what varied is in the name of the panel instead of the series'."""
+    series = tuple(
+        Series(f"{method}, k = {k:,}", "honest", (Point(float(k), 1.0),)) for k in (5, 1000) for method in ("a, b", "c")
+    )
+    split = one_panel_a_value([Panel("ball; k varies; p = 54", "rows n", "gap", series, log_x=True)])
+    assert [panel.name for panel in split] == ["ball; k = 5; p = 54", "ball; k = 1,000; p = 54"]
+    assert [[one.name for one in panel.series] for panel in split] == [["a, b", "c"]] * 2
+    assert [panel.series[0].points[0].x for panel in split] == [5.0, 1000.0]
+    assert all(panel.log_x for panel in split)

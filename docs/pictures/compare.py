@@ -1,9 +1,7 @@
-"""The methods beside each other, on the papers' synthetic settings and on real data: `make pictures`.
+"""The defaults beside settings that were searched for: `python docs/pictures/compare.py [oracle] [search]`.
 
-    python docs/pictures/compare.py [synthetic] [real] [oracle] [search]
-
-All but `synthetic` need the folder with the data sets in TULLE_DATA. Each writes a CSV of means and deviations beside
-its picture; docs/choosing.md and docs/tuning.md show them.
+`oracle`: the best of many settings by looking at test rows, for docs/choosing.md. `search`: PrivateSearch, which pays
+for looking, for docs/tuning.md. Both need the folder with the data sets in TULLE_DATA, and write a CSV of means.
 """
 
 from __future__ import annotations
@@ -15,144 +13,41 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-from draw import BLUE, GREEN, GREY, ORANGE, right_label, save, write
+from draw import write
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
 from tulle.datasets import (
-    LinearProblem,
     Split,
-    dp_ight_figure1,
-    dpsl_kt_figure2,
     load_a9a,
     load_covertype,
     load_golub,
     load_imdb_ratings,
+    load_imdb_sentiment,
     load_pneumonia,
     load_rcv1_subset,
 )
 from tulle.events import FloatArray
-from tulle.methods import METHODS, ScreenRefine
-
-VIOLET = "#7d4fb0"
-RED, TEAL, BROWN, PINK = "#c0392b", "#1f9aa0", "#8c5a2b", "#d870ad"
-COLOURS = {
-    "auto": BLUE,
-    "screen_refine": GREEN,
-    "hard_thresholding": ORANGE,
-    "stochastic_hard_thresholding": BROWN,
-    "two_stage": VIOLET,
-    "frank_wolfe": RED,
-    "coordinate_descent": TEAL,
-    "knowledge_transfer": PINK,
-}
-# "auto" is a broad band behind the line of the method that it takes.
-LINES: dict[str, dict[str, Any]] = {
-    method: {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.5} for method, colour in COLOURS.items()
-}
-LINES["auto"] |= {"linewidth": 7, "alpha": 0.35, "markersize": 0, "solid_capstyle": "round", "zorder": 1}
+from tulle.methods import ScreenRefine
 
 
 def _parallel(jobs: Iterable[Any]) -> list[Any]:
     return list(Parallel(n_jobs=2)(jobs))
 
 
-# --- synthetic settings ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One panel: how its data are made, what is declared about them, and at which budgets."""
-
-    name: str
-    make: Callable[..., LinearProblem]
-    n: int
-    d: int
-    s: int
-    bounds: Bounds
-    epsilons: dict[bool, tuple[float, ...]]  # by whether the model is logistic
-
-
-_FIGURE_1 = {False: (2.0, 4.0, 6.0, 8.0, 10.0), True: (2.0, 4.0, 6.0, 8.0, 10.0)}
-_FIGURE_2 = {False: (0.8, 1.5, 2.0, 3.0, 5.0), True: (2.0, 4.0, 6.0, 8.0, 10.0)}
-SETTINGS = (
-    Setting("DP-IGHT fig. 1", dp_ight_figure1, 1000, 1000, 10, Bounds(20.0, 1.2, 5.0), _FIGURE_1),
-    Setting("DP-IGHT fig. 1", dp_ight_figure1, 5000, 5000, 30, Bounds(60.0, 1.6, 12.0), _FIGURE_1),
-    Setting("DPSL-KT fig. 2", dpsl_kt_figure2, 800, 1000, 10, Bounds(19.2, 1.0, 4.0), _FIGURE_2),
-    Setting("DPSL-KT fig. 2", dpsl_kt_figure2, 4000, 5000, 50, Bounds(42.9, 1.0, 9.0), _FIGURE_2),
-)
-
-
-def relative_error(setting: Setting, logistic: bool, method: Any, epsilon: float | None, trial: int) -> float:
-    """‖ŵ − w*‖ / ‖w*‖ of one fit to one data set."""
-    warnings.simplefilter("ignore")
-    problem = setting.make(setting.n, setting.d, setting.s, logistic=logistic, seed=trial)
-    model = (SparseClassifier if logistic else SparseRegressor)(
-        epsilon,
-        0.01,
-        n_nonzero=setting.s,
-        method=method,
-        bounds=setting.bounds,
-        fit_intercept=False,
-        random_state=trial,
-    ).fit(problem.X, problem.y)
-    return float(np.linalg.norm(model.coef_.ravel() - problem.weights) / np.linalg.norm(problem.weights))
-
-
-def _relative_errors(setting: Setting, logistic: bool, trial: int) -> dict[tuple[str, float], float]:
-    errors = {}
-    for method in METHODS:
-        for epsilon in (*setting.epsilons[logistic], None):
-            if epsilon is None and method != "auto":
-                continue
-            errors[method, epsilon or math.inf] = relative_error(setting, logistic, method, epsilon, trial)
-    return errors
-
-
-def synthetic(trials: int = 10) -> None:
-    """Relative error of all methods against epsilon: two figures of the papers, linear and logistic."""
-    figure, panels = plt.subplots(2, 4, figsize=(14.5, 7.2), layout="constrained", sharey=True)
-    rows: list[tuple[object, ...]] = []
-    for line, logistic in zip(panels, (False, True)):
-        for axes, setting in zip(line, SETTINGS):
-            found = _parallel(delayed(_relative_errors)(setting, logistic, trial) for trial in range(trials))
-            kind = "logistic" if logistic else "linear"
-            for (method, epsilon), _ in found[0].items():
-                values = [errors[method, epsilon] for errors in found]
-                shape = (setting.n, setting.d, setting.s)
-                rows.append((setting.name, kind, *shape, method, epsilon, np.mean(values), np.std(values)))
-            epsilons = list(setting.epsilons[logistic])
-            for method in METHODS:
-                means = [np.mean([errors[method, e] for errors in found]) for e in epsilons]
-                axes.plot(epsilons, means, label=method, **LINES[method])
-            limit = np.mean([errors["auto", math.inf] for errors in found])
-            axes.axhline(limit, color=GREY, linewidth=1)
-            axes.annotate("no privacy", (epsilons[-1], limit), (0, 3), **right_label())
-            axes.set_title(
-                f"{setting.name}, {kind}\nn = {setting.n:,}, d = {setting.d:,}, s = {setting.s}", fontsize=10
-            )
-            axes.set(xlabel="privacy loss ε (δ = 0.01)", ylim=(0, 1.25))
-            print(setting.name, kind, setting.n, flush=True)
-        line[0].set_ylabel("relative error ‖ŵ − w*‖ / ‖w*‖")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    header = ("figure", "model", "n", "d", "s", "method", "epsilon", "relative_error", "standard_deviation")
-    save(figure, "methods_synthetic", header, rows)
-
-
-# --- real data -------------------------------------------------------------------------------------------------------
+# --- data sets -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set, what is declared about it, and how it is measured."""
+    """A data set, what is declared about it, and the budgets at which its defaults are compared with tuned settings."""
 
     load: Callable[[], Split]
     bounds: Bounds
     delta: float
-    epsilons: tuple[float, ...]
+    epsilons: tuple[float, ...] = (1.0, 4.0)
     n_nonzero: int | None = None
     regression: bool = False
 
@@ -163,25 +58,18 @@ class DataSet:
         )
 
 
-def _imdb_sentiment() -> Split:
-    data = load_imdb_ratings()
-    return data._replace(y_train=(data.y_train > 0) * 1.0, y_test=(data.y_test > 0) * 1.0)
-
-
-USUAL = (0.5, 1.0, 2.0, 4.0, 8.0)
 DATA_SETS = {
-    "RCV1 subset": DataSet(load_rcv1_subset, Bounds(row_l2=1.0), 1e-5, USUAL),
-    "IMDB sentiment": DataSet(_imdb_sentiment, Bounds(row_l2=1.0), 1e-5, USUAL, 1000),
-    "IMDB ratings": DataSet(load_imdb_ratings, Bounds(row_l2=1.0, label=1.0), 1e-6, USUAL, 1000, regression=True),
-    "a9a": DataSet(load_a9a, Bounds(row_l2=math.sqrt(14), row_linf=1.0), 1e-5, (0.1, 0.5, 1.0, 2.0, 4.0)),
-    "PneumoniaMNIST": DataSet(load_pneumonia, Bounds(row_linf=1.0), 1e-5, USUAL),
-    "Covertype": DataSet(load_covertype, Bounds(normalise=True), 1e-6, (0.1, 0.5, 1.0, 2.0, 4.0)),
-    "golub": DataSet(load_golub, Bounds(normalise=True), 1e-3, (1.0, 8.0, 32.0, 128.0, 512.0)),
+    "RCV1 subset": DataSet(load_rcv1_subset, Bounds(row_l2=1.0), 1e-5),
+    "IMDB sentiment": DataSet(load_imdb_sentiment, Bounds(row_l2=1.0), 1e-5, n_nonzero=1000),
+    "IMDB ratings": DataSet(load_imdb_ratings, Bounds(row_l2=1.0, label=1.0), 1e-6, n_nonzero=1000, regression=True),
+    "a9a": DataSet(load_a9a, Bounds(row_l2=math.sqrt(14), row_linf=1.0), 1e-5, (0.5,)),
+    "PneumoniaMNIST": DataSet(load_pneumonia, Bounds(row_linf=1.0), 1e-5),
+    "Covertype": DataSet(load_covertype, Bounds(normalise=True), 1e-6, (0.5,)),
+    "golub": DataSet(load_golub, Bounds(normalise=True), 1e-3, (8.0,)),
 }
-# What a generous bound does: the same ratings, declared to lie in [-20, 20]. Not drawn with the others.
+# What a generous bound does: the same ratings, declared to lie in [-20, 20]. For `search` alone.
 LOOSE = "IMDB ratings, label bound 20"
-_DRAWN = tuple(DATA_SETS)
-DATA_SETS[LOOSE] = replace(DATA_SETS["IMDB ratings"], bounds=Bounds(row_l2=1.0, label=20.0))
+DATA_SETS[LOOSE] = replace(DATA_SETS["IMDB ratings"], bounds=Bounds(row_l2=1.0, label=20.0), epsilons=())
 _LOADED: dict[str, Split] = {}
 
 
@@ -197,61 +85,6 @@ def _loss(name: str, model: Any) -> float:
     warnings.simplefilter("ignore")
     data = _data(name)
     return float(1 - model.fit(data.X_train, data.y_train).score(data.X_test, data.y_test))
-
-
-def _null(name: str) -> float:
-    """The loss of a model that knows the commonest label, or the mean, alone."""
-    data = _data(name)
-    if DATA_SETS[name].regression:
-        return float(np.mean((data.y_test - data.y_train.mean()) ** 2) / data.y_test.var())
-    labels, counts = np.unique(data.y_train, return_counts=True)
-    return float(np.mean(data.y_test != labels[counts.argmax()]))
-
-
-_PLAIN = {"linewidth": 2, "alpha": 1.0, "markersize": 5, "zorder": 3}
-_COMPARED = (
-    "auto",
-    "hard_thresholding",
-    "stochastic_hard_thresholding",
-    "two_stage",
-    "frank_wolfe",
-    "coordinate_descent",
-)
-
-
-def real(seeds: int = 5) -> None:
-    """Test error of the methods against epsilon on real data, beside the non-private and the null model."""
-    figure, panels = plt.subplots(2, 4, figsize=(14.5, 7.2), layout="constrained")
-    rows: list[tuple[object, ...]] = []
-    for axes, name in zip(panels.flat, _DRAWN):
-        data_set = DATA_SETS[name]
-        jobs = [(method, epsilon) for method in _COMPARED for epsilon in data_set.epsilons]
-        found = _parallel(
-            delayed(_loss)(name, data_set.model(epsilon, method, seed))
-            for method, epsilon in jobs
-            for seed in range(seeds)
-        )
-        losses = {job: found[k * seeds : (k + 1) * seeds] for k, job in enumerate(jobs)}
-        for method in _COMPARED:
-            means = [np.mean(losses[method, e]) for e in data_set.epsilons]
-            axes.plot(data_set.epsilons, means, label=method, **{**LINES[method], **_PLAIN})
-        without, null = _loss(name, data_set.model(None, "auto", None)), _null(name)
-        for value, words, style in ((without, "no privacy", "-"), (null, "null model", ":")):
-            axes.axhline(value, color=GREY, linewidth=1, linestyle=style)
-            axes.annotate(words, (data_set.epsilons[-1], value), (0, 3), **right_label())
-        rows += [(name, m, e, np.mean(v), np.std(v)) for (m, e), v in losses.items()]
-        rows += [(name, "no privacy", "", without, 0.0), (name, "null model", "", null, 0.0)]
-        axes.set_title(
-            f"{name}: n = {_data(name).X_train.shape[0]:,}, d = {_data(name).X_train.shape[1]:,}", fontsize=10
-        )
-        axes.set(xlabel=f"privacy loss ε (δ = {data_set.delta:g})", xscale="log", ylim=(0, None))
-        axes.set_xticks(data_set.epsilons, [f"{e:g}" for e in data_set.epsilons])
-        axes.minorticks_off()
-        axes.set_ylabel("1 − R² on test rows" if data_set.regression else "test error")
-        print(name, flush=True)
-    panels.flat[0].legend(frameon=False)
-    panels.flat[-1].axis("off")
-    save(figure, "methods_real", ("data", "method", "epsilon", "loss", "standard_deviation"), rows)
 
 
 # --- how close the defaults come to tuning ---------------------------------------------------------------------------
@@ -280,9 +113,8 @@ def _mean_losses(name: str, models: list[Any], seeds: range) -> FloatArray:
 def oracle(candidates: int = 40, seeds: int = 2) -> None:
     """The defaults beside the best of many settings, chosen by looking at the test rows: not private."""
     rows: list[tuple[object, ...]] = []
-    for name in _DRAWN:
-        data_set = DATA_SETS[name]
-        for epsilon in {"a9a": (0.5,), "golub": (8.0,), "Covertype": (0.5,)}.get(name, (1.0, 4.0)):
+    for name, data_set in DATA_SETS.items():
+        for epsilon in data_set.epsilons:
             rng = np.random.default_rng(0)
             models = [data_set.model(epsilon, "auto", None)]
             for _ in range(candidates):
@@ -292,10 +124,9 @@ def oracle(candidates: int = 40, seeds: int = 2) -> None:
             best = models[1 + int(np.argmin(means[1:]))]
             # The winner's mean is too good, being chosen by it: fresh seeds judge it.
             default, tuned = _mean_losses(name, [models[0], best], range(seeds, seeds + 5))
-            without = _loss(name, data_set.model(None, "auto", None))
-            rows.append((name, epsilon, default, tuned, without, _null(name), str(best.method)))
+            rows.append((name, epsilon, default, tuned, str(best.method)))
             print(*rows[-1], flush=True)
-    write("oracle", ("data", "epsilon", "defaults", "oracle_tuned", "no_privacy", "null_model", "settings"), rows)
+    write("oracle", ("data", "epsilon", "defaults", "oracle_tuned", "settings"), rows)
 
 
 def search(seeds: int = 10) -> None:
@@ -321,12 +152,12 @@ def search(seeds: int = 10) -> None:
     write("private_search", ("data", "epsilon", "defaults", "search", "defaults_median", "search_median"), rows)
 
 
-PICTURES: dict[str, Callable[[], None]] = {"synthetic": synthetic, "real": real, "oracle": oracle, "search": search}
+TABLES: dict[str, Callable[[], None]] = {"oracle": oracle, "search": search}
 
 if __name__ == "__main__":
     # As a module of its own, so that worker processes import it once and keep the data that they have read.
     import compare
 
     warnings.simplefilter("ignore")
-    for picture in sys.argv[1:] or list(compare.PICTURES):
-        compare.PICTURES[picture]()
+    for table in sys.argv[1:] or list(compare.TABLES):
+        compare.TABLES[table]()

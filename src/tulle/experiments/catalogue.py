@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from tulle import datasets
-from tulle.datasets.where import available
+from tulle.datasets.where import available, where_to_get
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.comparison import refuse_open_ledgers, summarised_warnings, write_json
 from tulle.experiments.problems import FOLDS
-from tulle.experiments.results import Panel, Point, Results, Role, Series, as_dict, table
+from tulle.experiments.results import Panel, Point, Results, Role, Series, as_dict, one_panel_a_value, table
 from tulle.experiments.runner import machine, run_cells, write_text
 from tulle.experiments.trial import NULL, SCIKIT_LEARN
 from tulle.methods import METHODS
@@ -121,6 +121,12 @@ class Data:
     def has_intercept(self) -> bool:
         return self.source.startswith("load_") if self.fit_intercept is None else self.fit_intercept
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all trials have the same rows."""
+        whole = self.rows is None and self.features is None and self.public_share == 0
+        return self.source.startswith("load_") and self.split == "given" and whole
+
     def division(self) -> dict[str, Any]:
         """How rows and features are chosen in a trial."""
         return {name: getattr(self, name) for name in ("split", "rows", "features", "public_share")}
@@ -166,6 +172,8 @@ class Line:
         For data of one task alone.
     curve : str
         The curve that the line is a point of; made by `sweep`.
+    oracle : bool
+        Its parameters, as the file has them, were chosen on the private rows.
     """
 
     name: str
@@ -178,6 +186,7 @@ class Line:
     printed: str = ""
     only: TaskName | Literal[""] = ""
     curve: str = ""
+    oracle: bool = False
 
     def __post_init__(self) -> None:
         if " | " in self.name:
@@ -191,7 +200,7 @@ class Line:
             return "reference"
         if self.calibration == "published" or self.parameters.get("variant") == "published":
             return "unsound"
-        return "oracle" if self.tune else "honest"
+        return "oracle" if self.tune or self.oracle else "honest"
 
     def measured(self) -> dict[str, Any]:
         """All that fits depend on."""
@@ -392,13 +401,20 @@ def reproduce(
 
     refuse_open_ledgers("an experiment")
     of, folder = of.with_real_data(), Path(folder)
+    if of.trials > FOLDS and any(panel.split == "folds" for panel in of.data):
+        raise ValueError(f"{of.name} has a trial for each of {FOLDS} folds; ask for {FOLDS} or fewer")
+    _forget_rows()
     task = experiment(of)
     try:
         if isinstance(task, Fits):
             task = task.prepared(folder / "run" / "tuning", jobs=jobs, restart=restart, progress=progress)
         finished = run_cells(task, folder / "run" / "trials", jobs=jobs, restart=restart, progress=progress)
     except FileNotFoundError as error:
-        raise MissingDataError(f"{of.name} needs data that is not here: {error}") from None
+        own = {panel.real["source"]: None for panel in of.data if panel.real}
+        better = "".join(f" The paper's own data would do too, and better. {where_to_get(source)}" for source in own)
+        raise MissingDataError(
+            f"{of.name} needs data that is not here (name its folder with --data): {error}{better}"
+        ) from None
     results = Results(
         of.name,
         of.title,
@@ -406,7 +422,7 @@ def reproduce(
         command or shlex.join(["tulle", "reproduce", of.name]),
         of.trials,
         of.substitute,
-        task.panels(finished),
+        one_panel_a_value(task.panels(finished)) if of.kind in ("labels", "gaps") else task.panels(finished),
         of.notes,
         tuple(summarised_warnings(finished)),
         tuple(f"{_place(one.cell)}: {one.failed}" for one in finished if one.failed),
@@ -425,6 +441,14 @@ def reproduce(
     write_text(folder / "page.html", results_page(results))
     write_json(folder / "reproduction.json", values)
     return values
+
+
+def _forget_rows() -> None:
+    """Read files anew: they, or the folder that is named, may have changed since an earlier run in this process."""
+    from tulle.experiments import gaps, problems
+
+    for kept in (problems._loaded, problems._divided, gaps.covertype, gaps.covertype_digest):
+        kept.cache_clear()
 
 
 def _place(cell: Cell) -> str:

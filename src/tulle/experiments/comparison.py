@@ -289,13 +289,13 @@ def refuse_open_ledgers(what: str) -> None:
 
 
 def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
-    """Each kind of warning once, with the methods and budgets that it was for."""
-    first: dict[str, str] = {}
+    """Each kind of warning once, with the methods and budgets that it was for; where its numbers differ, an example."""
+    texts: dict[str, list[str]] = {}
     places: dict[str, dict[str, list[str]]] = {}
     for one in finished:
         for text in one.values.get("warnings", ()):
             kind = re.sub(r"\d[\d.,e-]*", "0", text)  # alike but for numbers
-            first.setdefault(kind, text)
+            texts.setdefault(kind, []).append(text)
             budgets = places.setdefault(kind, {}).setdefault(one.cell.method, [])
             if (budget := _budget(one.cell.epsilon)) not in budgets:
                 budgets.append(budget)
@@ -303,7 +303,9 @@ def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
         kind: "; ".join(f"{method} ({', '.join(budgets)})" for method, budgets in found.items())
         for kind, found in places.items()
     }
-    return [f"{whose[kind]}: {text}" for kind, text in first.items()]
+    return [
+        f"{whose[kind]}: {'for example, ' if len(set(found)) > 1 else ''}{found[0]}" for kind, found in texts.items()
+    ]
 
 
 def _budget(epsilon: float | None) -> str:

@@ -87,7 +87,7 @@ def _divided(source: str, arguments: str, division: str, trial: int, seed: int) 
         train, test = both.chosen(np.sort(order[: len(train)])), both.chosen(np.sort(order[len(train) :]))
     if says["rows"] is not None:
         train = train.chosen(np.sort(rng.permutation(len(train))[: says["rows"]]))
-    if says["split"] == "folds":  # the same folds in all trials: each is judged by once
+    if says["split"] == "folds":  # of the same rows the same folds in all trials
         order = np.random.default_rng(0).permutation(len(train))
         judged = np.sort(order[trial % FOLDS :: FOLDS])
         train, test = train.chosen(np.setdiff1d(order, judged)), train.chosen(judged)

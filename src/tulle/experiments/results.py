@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from tulle.report import finite
@@ -118,6 +118,22 @@ ROLES: dict[Role, str] = {
 }
 # A table with more places than this has one line a point.
 _MOST_COLUMNS = 8
+
+
+def one_panel_a_value(panels: Iterable[Panel]) -> tuple[Panel, ...]:
+    """Panels "p varies; ..." with series "method, p = 250" as one panel for each value, which is easier to read."""
+    found = []
+    for panel in panels:
+        values = dict.fromkeys(one.name.rpartition(", ")[2] for one in panel.series)
+        for value in values:
+            quantity = value.partition(" = ")[0]
+            series = tuple(
+                replace(one, name=one.name.removesuffix(f", {value}"))
+                for one in panel.series
+                if one.name.endswith(f", {value}")
+            )
+            found.append(replace(panel, name=panel.name.replace(f"{quantity} varies", value), series=series))
+    return tuple(found)
 
 
 # --- as JSON and CSV -------------------------------------------------------------------------------------------------

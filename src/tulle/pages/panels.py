@@ -330,16 +330,19 @@ def _decades(panel: Panel) -> tuple[float, float]:
 def _limit(panel: Panel) -> float:
     """The largest mean, by size, that a linear axis shows.
 
-    What is far beyond the references and beyond four times the worst of the median series would press all else onto
-    the axis.
+    What is far beyond the references and beyond twice the worst of the median sound series (four times that of the
+    median series, where none is sound) would press all else onto the axis.
     """
-    worst: dict[bool, list[float]] = {True: [0.0], False: []}
+    worst: dict[Role, list[float]] = {role: [] for role in _ORDER}
     for one in panel.series:
         means = [abs(point.mean) for point in _drawn(one) if math.isfinite(point.mean)]
         if means:
-            worst[one.role == "reference"].append(max(means))
-    everything = max(worst[True] + worst[False])
-    limit = max(1.5 * max(worst[True]), 4 * median(worst[False] or worst[True]))
+            worst[one.role].append(max(means))
+    sound, all_worst = worst["honest"] + worst["oracle"], [0.0, *(value for found in worst.values() for value in found)]
+    everything = max(all_worst)
+    others = [value for role in _ORDER if role != "reference" for value in worst[role]]
+    usual = 2 * median(sound) if sound else 4 * median(others or all_worst)
+    limit = max(1.5 * max(worst["reference"] or [0.0]), usual)
     return limit if 0 < 1.5 * limit < everything else everything
 
 
@@ -555,14 +558,14 @@ class _Plot:
         head = path([(at - 4, base), (at + 4, base), (at, tip)], f"marker s{look.colour}", closed=True)
         return joined([segment(at, base, at, foot, f"whisker s{look.colour}"), head])
 
-    # --- the names of references, where they hide least ---
+    # --- the names of levels for reference, where they hide least; curves have theirs in the key ---
 
     def labels(self) -> list[Markup]:
         taken: list[tuple[float, float, float, float]] = []
         parts = []
         for one in self.panel.series:
             points = [point for point in _drawn(one) if not self.upright.beyond(point.mean)]
-            if one.role == "reference" and points:
+            if one.role == "reference" and points and len({point.mean for point in one.points}) == 1:
                 words = _shortened(one.name, 0.62 * (self.x.stop - self.x.start))
                 box = min(self._boxes(words, points), key=partial(self._hidden, taken=taken))
                 taken.append(box)
@@ -577,7 +580,7 @@ class _Plot:
             nearest = min(points, key=lambda point: abs(self.x.place(point.x) - left - wide / 2))
             height = self.y.place(nearest.mean)
             for top in (height - 18, height + 3):
-                if self.y.stop - 18 <= top <= self.y.start - 15:
+                if self.y.stop <= top <= self.y.start - 15:
                     yield left, top, left + wide, top + 15
 
     def _hidden(

@@ -145,10 +145,10 @@ def _best(panel: Panel, across: Sequence[float]) -> set[tuple[str, float]]:
 _MEANINGS = {
     "paper": "“printed”: the figures of the paper.",
     "unsound": "“paper's noise”: run here with the noise that the paper states for its ε. What that noise proves, "
-    "its true ε, is below each figure.",
+    "its true ε, is below each figure; it does not cover settings that were chosen on the private rows.",
     "oracle": "“oracle-tuned, not private”: settings were chosen on the private rows without paying for it, as papers "
     "do. No promise covers such figures.",
-    "honest": "“sound”: the noise proves the ε of the column, and all that looked at rows is on the bill.",
+    "honest": "“sound”: the noise proves the ε of the column, and all that a fit learns of its rows is on the bill.",
     "reference": "“reference”: without privacy, or a model that looks at nothing.",
 }
 
