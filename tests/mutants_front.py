@@ -247,7 +247,7 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "free tuning passes for a private result",
         "hyper-parameters chosen on the private rows, and the figure shown among those that paid for all they know",
         "experiments/catalogue.py",
-        'return "oracle" if self.tune else "honest"',
+        'return "oracle" if self.tune or self.oracle else "honest"',
         'return "honest"',
         (_REPRODUCED + "test_the_role_of_a_line_follows_from_what_it_does",),
     ),
