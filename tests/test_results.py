@@ -368,3 +368,12 @@ def test_values_that_vary_get_panels_of_their_own() -> None:
     assert [[one.name for one in panel.series] for panel in split] == [["a, b", "c"]] * 2
     assert [panel.series[0].points[0].x for panel in split] == [5.0, 1000.0]
     assert all(panel.log_x for panel in split)
+
+
+def test_no_epsilon_stands_without_its_delta() -> None:
+    """What every ε is for is said above the tables, on the page and in the picture."""
+    one = replace(table3(), promise="δ = 0.25, for replacing one <row>")
+    assert "Every ε is at δ = 0.25, for replacing one &lt;row>." in table(one)
+    for text in (figure_svg(one), results_page(one)):
+        assert "δ = 0.25, for replacing one &lt;row&gt;" in " ".join(text.split())
+    assert "Every ε" not in table(table3())

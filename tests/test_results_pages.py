@@ -48,8 +48,11 @@ def test_results_are_whole(name: str) -> None:
     picture = (folder / "figure.svg").read_text(encoding="utf-8")
     page = (folder / "page.html").read_text(encoding="utf-8")
     for text in (picture, page, (folder / "table.md").read_text(encoding="utf-8")):
-        # Every table and picture says where data is a substitute.
+        # Every table and picture says where data is a substitute, and at which δ its ε are meant.
         assert " ".join(results.substitute.split()) in words(text)
+        assert results.promise == of.promised()
+        assert results.promise.startswith("δ = ")
+        assert results.promise in words(text)
 
 
 def words(text: str) -> str:

@@ -241,7 +241,13 @@ class Published:
     lines: tuple[Line, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     substitute: str = ""
+    promise: str = ""
     fast: Mapping[str, Any] = field(default_factory=dict)
+
+    def promised(self) -> str:
+        """The δ of every ε, and which data sets are neighbours; `promise` where the file says it."""
+        others = [f"{panel.delta:g} for {panel.name}" for panel in self.data if panel.delta not in (None, self.delta)]
+        return self.promise or f"{', '.join([f'δ = {self.delta:g}', *others])}, for replacing one row"
 
     def faster(self) -> Published:
         """The part of it that takes little time, as its file says."""
@@ -427,6 +433,7 @@ def reproduce(
         tuple(summarised_warnings(finished)),
         tuple(f"{_place(one.cell)}: {one.failed}" for one in finished if one.failed),
         tuple(machine().items()),
+        of.promised(),
     )
     values = {
         "format": FORMAT,

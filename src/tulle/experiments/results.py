@@ -93,6 +93,8 @@ class Results:
         Cells that failed, and why.
     machine : mapping
         Where and with what it was found.
+    promise : str
+        What every ε is for: the δ, and which data sets are neighbours. No ε is a promise without it.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Results:
     warnings: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     machine: tuple[tuple[str, Any], ...] = ()
+    promise: str = ""
 
 
 # What readers are told of a role.
@@ -223,7 +226,8 @@ def table(results: Results) -> str:
     text = [f"# {_plain(results.title)}", f"Paper: {_plain(results.paper).rstrip('.')}."]
     if results.substitute:
         text.append(f"**{_plain(results.substitute)}**")
-    text.append(f"Mean ± standard error of {results.trials:,} trial{'s' if results.trials != 1 else ''}.")
+    trials = f"Mean ± standard error of {results.trials:,} trial{'s' if results.trials != 1 else ''}."
+    text.append(f"{trials} Every ε is at {_plain(results.promise)}." if results.promise else trials)
     for panel in results.panels:
         text += [f"## {_plain(panel.name)}", _panel_table(panel)]
     if results.command:

@@ -97,7 +97,8 @@ def figure_svg(results: Results) -> str:
     title, description = _described(results)
     parts: list[Markup] = []
     down = 0.0
-    for words, class_, size in ((results.title, "title", _TITLE), (results.paper, "soft", _WORDS)):
+    about = f"{results.paper}. Every ε is at {results.promise}." if results.promise else results.paper
+    for words, class_, size in ((results.title, "title", _TITLE), (about, "soft", _WORDS)):
         for line in _wrapped(words, _STANDALONE - 32, size):
             down += 22.0 if class_ == "title" else _LINE
             parts.append(written(16, down, line, class_=class_))

@@ -52,6 +52,8 @@ def results_page(results: Results) -> str:
     parts.append(section("reading", "How to read this", _reading(results)))
     parts.append(section("made", "How it was made", _made(results)))
     facts = [("Paper", results.paper), ("Trials", f"{results.trials:,} of each setting"), ("Name", results.name)]
+    if results.promise:
+        facts.append(("Every ε is at", results.promise))
     return page(
         about=None,
         kind="A table or figure of a paper, run again",
