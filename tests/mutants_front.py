@@ -254,7 +254,7 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a table under a ledger",
         "fits with known seeds and scores without noise, run while a ledger promises that everything is billed",
-        "experiments/catalogue.py",
+        "experiments/reproduction.py",
         '    refuse_open_ledgers("an experiment")\n',
         "",
         (_REPRODUCED + "test_no_table_inside_a_ledger",),

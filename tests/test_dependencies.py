@@ -11,7 +11,7 @@ import pytest
 from copied_sources import copied, edited
 
 from tulle import datasets
-from tulle.experiments import catalogue
+from tulle.experiments import catalogue, reproduction
 from tulle.experiments.cells import Cell
 from tulle.experiments.dependencies import Sources, sources
 from tulle.experiments.fits import Fits
@@ -29,7 +29,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def digests(of: Sources) -> Mapping[Cell, str]:
     """Of the code that each cell of the state of the field depends on."""
-    task = catalogue.experiment(STATE)
+    task = reproduction.experiment(STATE)
     return {cell: of.digest(task.sources(cell)) for cell in task.cells()}
 
 
@@ -42,17 +42,17 @@ def changed(root: Path, file: str, how: str = "code") -> set[Cell]:
 
 def cells_with(*methods: str) -> set[Cell]:
     lines = {line.name for line in STATE.lines if line.method in methods}
-    return {cell for cell in catalogue.experiment(STATE).cells() if cell.method in lines}
+    return {cell for cell in reproduction.experiment(STATE).cells() if cell.method in lines}
 
 
 def cells_of(module: str) -> set[Cell]:
     """The cells whose data comes from a module."""
     panels = {panel.name for panel in STATE.data if getattr(datasets, panel.source).__module__ == module}
     assert panels
-    return {cell for cell in catalogue.experiment(STATE).cells() if cell.data in panels}
+    return {cell for cell in reproduction.experiment(STATE).cells() if cell.data in panels}
 
 
-ALL = set(catalogue.experiment(STATE).cells())
+ALL = set(reproduction.experiment(STATE).cells())
 
 
 # --- which cells are run again ---------------------------------------------------------------------------------------
@@ -100,6 +100,7 @@ def test_words_and_layout_cost_no_measurement(root: Path, how: str) -> None:
         "cli/__init__.py",
         "__init__.py",
         "experiments/catalogue.py",
+        "experiments/reproduction.py",
         "experiments/results.py",
         "experiments/runner.py",
         "experiments/progress.py",
@@ -266,7 +267,7 @@ def _needed(modules: tuple[str, ...]) -> frozenset[str]:
 def test_every_cell_of_the_catalogue_depends_on_its_method_and_its_data(name: str) -> None:
     """And on nothing that only shows results."""
     of = replace(catalogue.published(name), trials=1)
-    task = catalogue.experiment(of)
+    task = reproduction.experiment(of)
     seen: dict[tuple[str, ...], Cell] = {}
     for cell in task.cells():
         seen.setdefault(tuple(task.sources(cell)), cell)

@@ -18,10 +18,11 @@ import pytest
 from pages import PAGES, ROOT, cells
 
 from tulle.audit import epsilon_lower_bound
-from tulle.experiments.catalogue import experiment, published
+from tulle.experiments.catalogue import published
 from tulle.experiments.cells import Cell, Finished
 from tulle.experiments.gaps import AUTO, DP_IHT, PRINTED
 from tulle.experiments.labels import CHOSEN, GAUSSIAN
+from tulle.experiments.reproduction import experiment
 from tulle.experiments.results import Panel
 from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, TwoPoint, best_label_channel
 from tulle.losses import Logistic, Squared

@@ -15,13 +15,14 @@ from scipy.optimize import minimize
 
 from tulle.datasets import Split
 from tulle.experiments import gaps, labels
-from tulle.experiments.catalogue import Published, experiment, published
+from tulle.experiments.catalogue import Published, published
 from tulle.experiments.cells import Cell, Finished
 from tulle.experiments.dependencies import sources
 from tulle.experiments.examples import Examples
 from tulle.experiments.gaps import AUTO, BEST, DEFAULT, DP_IHT, PRINTED, Gaps
 from tulle.experiments.labels import CHOSEN, GAUSSIAN, Labels, Study, label_problem
 from tulle.experiments.optimality import Objective, promising_supports, support_of, swapped
+from tulle.experiments.reproduction import experiment
 from tulle.experiments.varied import Varied
 from tulle.local.label_private import LabelPrivateSparseRegressor
 from tulle.local.labels import GaussianLabel

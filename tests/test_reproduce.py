@@ -19,7 +19,7 @@ from tiny_data import write_images
 from tulle import Bounds, Budget, Ledger, SparseRegressor, datasets
 from tulle.cli import main
 from tulle.datasets import dp_ight_figure1
-from tulle.experiments import catalogue, noise, problems, runner
+from tulle.experiments import catalogue, noise, problems, reproduction, runner
 from tulle.experiments.cells import Cell, data_seed, noise_seed
 from tulle.experiments.fits import Fits, Tuning, settings_of
 from tulle.experiments.results import from_dict
@@ -142,16 +142,16 @@ def kept_file(folder: Path, part: str, cell: Cell) -> Path:
 def test_a_deleted_result_is_found_again_and_nothing_else_is_run(data: Path, tmp_path: Path) -> None:
     """One of the trials, then one of the fits that settings were chosen by; what is written is the same again."""
     of, out = catalogue.stated("mixed", MIXED), tmp_path / "out"
-    before = catalogue.reproduce(of, out, jobs=1)
+    before = reproduction.reproduce(of, out, jobs=1)
     assert before["failed"] == []
     counts = {"trials": 4, "tuning": 12}  # 2 data × 2 lines; 2 data × (2 settings and the defaults) × 2 folds
     assert {part: len(log(out, part)) for part in counts} == counts
-    assert catalogue.reproduce(of, out, jobs=1) == before
+    assert reproduction.reproduce(of, out, jobs=1) == before
     assert {part: len(log(out, part)) for part in counts} == counts
     for part in counts:
         gone = log(out, part)[3]
         kept_file(out, part, gone).unlink()
-        after = catalogue.reproduce(of, out, jobs=1)
+        after = reproduction.reproduce(of, out, jobs=1)
         counts[part] += 1
         assert {part: len(log(out, part)) for part in counts} == counts
         assert log(out, part)[-1] == gone
@@ -160,12 +160,12 @@ def test_a_deleted_result_is_found_again_and_nothing_else_is_run(data: Path, tmp
 
 def test_a_restart_measures_everything_again(data: Path, tmp_path: Path) -> None:
     of, out = catalogue.stated("mixed", MIXED), tmp_path / "out"
-    before = catalogue.reproduce(of, out, jobs=1)
+    before = reproduction.reproduce(of, out, jobs=1)
     kept = [kept_file(out, part, log(out, part)[0]) for part in ("trials", "tuning")]
     for path in kept:
         path.write_text(path.read_text().replace('"failed": ""', '"failed": "", "old": 1'))
     assert all('"old"' in path.read_text() for path in kept)
-    assert catalogue.reproduce(of, out, jobs=1, restart=True)["table"] == before["table"]
+    assert reproduction.reproduce(of, out, jobs=1, restart=True)["table"] == before["table"]
     assert not any('"old"' in path.read_text() for path in kept)
     assert (len(log(out)), len(log(out, "tuning"))) == (4, 12)  # of new logs
 
@@ -173,10 +173,10 @@ def test_a_restart_measures_everything_again(data: Path, tmp_path: Path) -> None
 def test_changed_files_are_measured_again_and_nothing_else(data: Path, tmp_path: Path) -> None:
     """One pixel of one test row: everything on that data, and nothing on data that is drawn."""
     of, out = catalogue.stated("mixed", MIXED), tmp_path / "out"
-    catalogue.reproduce(of, out, jobs=1)
+    reproduction.reproduce(of, out, jobs=1)
     write_images(data, moved=1)
     _forget_rows()
-    catalogue.reproduce(of, out, jobs=1)
+    reproduction.reproduce(of, out, jobs=1)
     assert [cell.data for cell in log(out)[4:]] == ["images"] * 2
     assert [cell.data for cell in log(out, "tuning")[12:]] == ["images"] * 6
 
@@ -186,10 +186,10 @@ def test_a_changed_method_is_measured_again_and_no_other(
 ) -> None:
     """Its own lines on all data; lines of other methods, and what was chosen for them, stay."""
     of, out = catalogue.stated("mixed", MIXED), tmp_path / "out"
-    catalogue.reproduce(of, out, jobs=1)
+    reproduction.reproduce(of, out, jobs=1)
     with edited(copied(tmp_path), "methods/frank_wolfe.py") as code:
         monkeypatch.setattr(runner, "sources", lambda: code)
-        catalogue.reproduce(of, out, jobs=1)
+        reproduction.reproduce(of, out, jobs=1)
     assert log(out)[4:] == [Cell(name, "Frank-Wolfe", 50.0, 0) for name in ("images", "drawn")]
     assert len(log(out, "tuning")) == 12
 
@@ -243,13 +243,13 @@ def test_the_order_of_lines_does_not_matter() -> None:
 
 def test_a_changed_line_is_measured_again_and_nothing_else(tmp_path: Path) -> None:
     """To the end: two trials at two budgets of the one line; an added budget is run once."""
-    catalogue.reproduce(catalogue.stated("tiny", TINY), tmp_path, jobs=1)
+    reproduction.reproduce(catalogue.stated("tiny", TINY), tmp_path, jobs=1)
     assert len(log(tmp_path)) == 10
     other = TINY.replace('{ noise = "gaussian" }', '{ noise = "gaussian", n_iter = 3 }')
-    catalogue.reproduce(catalogue.stated("tiny", other), tmp_path, jobs=1)
+    reproduction.reproduce(catalogue.stated("tiny", other), tmp_path, jobs=1)
     assert log(tmp_path)[10:] == [Cell("linear", "sound", epsilon, trial) for trial in (0, 1) for epsilon in (4, 8)]
     more = other.replace("[4, 8]", "[4, 8, 16]").replace("A tiny table", "Another title")
-    values = catalogue.reproduce(catalogue.stated("tiny", more), tmp_path, jobs=1)
+    values = reproduction.reproduce(catalogue.stated("tiny", more), tmp_path, jobs=1)
     assert {cell.epsilon for cell in log(tmp_path)[14:]} == {16.0}
     assert len(log(tmp_path)) == 14 + 4
     assert values["title"] == "Another title"
@@ -261,7 +261,7 @@ def test_another_choice_is_measured_again_where_it_was_made(data: Path, tmp_path
     choices = []
     for grid in ("[2]", "[1, 2]"):
         of = catalogue.stated("mixed", MIXED.replace("[1, 2]", grid))
-        tuned = catalogue.reproduce(of, out, jobs=1)["tuned"]
+        tuned = reproduction.reproduce(of, out, jobs=1)["tuned"]
         assert {one["line"] for one in tuned} == {of.lines[0].name}
         choices.append({one["data"]: one["settings"] for one in tuned})
     assert len(log(out, "tuning")) == 8 + 4
@@ -275,9 +275,9 @@ def test_another_choice_is_measured_again_where_it_was_made(data: Path, tmp_path
 def test_a_table_is_one_toml(tmp_path: Path) -> None:
     """Published noise is shown with its true epsilon, above the claim, sound noise with none; fast goes on to full."""
     of = catalogue.stated("tiny", TINY)
-    catalogue.reproduce(of.faster(), tmp_path, jobs=1)
+    reproduction.reproduce(of.faster(), tmp_path, jobs=1)
     assert len(log(tmp_path)) == 3
-    values = catalogue.reproduce(of, tmp_path, jobs=1, command="tulle reproduce tiny --trials 2")
+    values = reproduction.reproduce(of, tmp_path, jobs=1, command="tulle reproduce tiny --trials 2")
     assert len(log(tmp_path)) == len(set(log(tmp_path))) == 10
     text = (tmp_path / "table.md").read_text()
     assert text == values["table"]
@@ -319,7 +319,7 @@ def test_a_cell_of_a_table_is_an_ordinary_fit() -> None:
 
 def test_failures_are_told_and_stop_no_other_line(tmp_path: Path) -> None:
     text = TINY.replace('parameters = { noise = "gaussian" }', 'parameters = { noise = "loud" }')
-    values = catalogue.reproduce(catalogue.stated("tiny", text), tmp_path, jobs=1)
+    values = reproduction.reproduce(catalogue.stated("tiny", text), tmp_path, jobs=1)
     assert len(values["failed"]) == 4
     assert all("linear, sound, ε = " in line and "loud" in line for line in values["failed"])
     assert [series["name"] for series in values["panels"][0]["series"]] == ["as published", "no noise"]
@@ -329,7 +329,7 @@ def test_failures_are_told_and_stop_no_other_line(tmp_path: Path) -> None:
 def test_no_table_inside_a_ledger(tmp_path: Path) -> None:
     """Its fits cannot be billed: nothing is run and nothing is written."""
     with Ledger(Budget(1.0, 1e-5)), pytest.raises(ValueError, match=r"an experiment cannot run while a Ledger is open"):
-        catalogue.reproduce(catalogue.stated("tiny", TINY), tmp_path / "out", jobs=1)
+        reproduction.reproduce(catalogue.stated("tiny", TINY), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
 
 
@@ -337,11 +337,13 @@ def test_missing_data_is_told_with_where_to_get_it(tmp_path: Path, monkeypatch: 
     """Without the folder or the file the message names the file, its origin and the folder; nothing is written."""
     of = catalogue.published("dp-ight-table3").faster()
     monkeypatch.delenv("TULLE_DATA", raising=False)
-    with pytest.raises(catalogue.MissingDataError, match=r"dp-ight-table3 needs .*TULLE_DATA.*rcv1_subset\.svm\.bz2"):
-        catalogue.reproduce(of, tmp_path / "out", jobs=1)
+    with pytest.raises(
+        reproduction.MissingDataError, match=r"dp-ight-table3 needs .*TULLE_DATA.*rcv1_subset\.svm\.bz2"
+    ):
+        reproduction.reproduce(of, tmp_path / "out", jobs=1)
     monkeypatch.setenv("TULLE_DATA", str(tmp_path))
-    with pytest.raises(catalogue.MissingDataError, match=r"no rcv1_subset\.svm\.bz2 in .*mldr\.datasets"):
-        catalogue.reproduce(of, tmp_path / "out", jobs=1)
+    with pytest.raises(reproduction.MissingDataError, match=r"no rcv1_subset\.svm\.bz2 in .*mldr\.datasets"):
+        reproduction.reproduce(of, tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
 
 
@@ -415,7 +417,7 @@ def test_the_fast_form_is_a_part_of_the_whole(name: str) -> None:
     of = ALL[name]
     if of.kind == "noise":
         return
-    fast, whole = (set(catalogue.experiment(one).cells()) for one in (of.faster(), of))
+    fast, whole = (set(reproduction.experiment(one).cells()) for one in (of.faster(), of))
     assert set() < fast < whole
     if name in FITS:
         # What it tunes, too.
@@ -584,10 +586,10 @@ def test_without_its_data_nothing_is_begun(name: str, tmp_path: Path, monkeypatc
     """Not even what could be run without it: half a table is none."""
     monkeypatch.setenv("TULLE_DATA", str(tmp_path))
     with pytest.raises(
-        catalogue.MissingDataError,
+        reproduction.MissingDataError,
         match=rf"^{name} needs data that is not here \(name its folder with --data\): load_\w+ finds no \S+",
     ):
-        catalogue.reproduce(ALL[name].faster(), tmp_path / "out", jobs=1)
+        reproduction.reproduce(ALL[name].faster(), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
 
 
@@ -595,7 +597,7 @@ def test_printed_noise_is_that_of_its_table(tmp_path: Path, monkeypatch: pytest.
     """The table of what printed noise proves has every row, and marks exactly those above their claim."""
     expected = list(islice(true_epsilon_table(), 20))
     monkeypatch.setattr(noise, "true_epsilon_table", lambda: iter(expected))
-    values = catalogue.reproduce(ALL["dp-sgd-ht-noise"], tmp_path, jobs=1)
+    values = reproduction.reproduce(ALL["dp-sgd-ht-noise"], tmp_path, jobs=1)
     with (tmp_path / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(float(row["fixed size"]), float(row["Poisson"])) for row in rows] == [

@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.experiments.catalogue import MissingDataError, names, published
+    from tulle.experiments.catalogue import names, published
+    from tulle.experiments.reproduction import MissingDataError
 
     if arguments.name is None:
         titles = {name: published(name).title for name in names()}
@@ -68,7 +69,8 @@ _WRITTEN = "table.md, page.html, figure.svg, results.csv, reproduction.json"
 
 
 def _everything(arguments: argparse.Namespace) -> Outcome:
-    from tulle.experiments.catalogue import MissingDataError, names
+    from tulle.experiments.catalogue import names
+    from tulle.experiments.reproduction import MissingDataError
 
     done: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -90,7 +92,8 @@ def _everything(arguments: argparse.Namespace) -> Outcome:
 
 
 def _reproduced(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from tulle.experiments.catalogue import published, reproduce
+    from tulle.experiments.catalogue import published
+    from tulle.experiments.reproduction import reproduce
 
     chosen, command = published(name), ["tulle", "reproduce", name]
     if arguments.fast:

@@ -22,6 +22,7 @@ _BOOKKEEPING = (
     "tulle.experiments.catalogue",
     "tulle.experiments.dependencies",
     "tulle.experiments.progress",
+    "tulle.experiments.reproduction",
     "tulle.experiments.results",
     "tulle.experiments.runner",
 )
