@@ -16,10 +16,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from mutants_front import FRONT_MUTANTS
 from mutants_local import LOCAL_MUTANTS
+from mutants_spread import SPREAD_MUTANTS
 from planted import Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -880,8 +882,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the linear term lost on the way",
         "noise that is drawn and billed, and reaches no gradient",
         "minimise.py",
-        "total = linear_term + self.penalty * (theta - self.centre)\n        for",
-        "total = self.penalty * (theta - self.centre)\n        for",
+        "start = linear_term + self.penalty * (theta - self.centre)\n",
+        "start = self.penalty * (theta - self.centre)\n",
         (_SOLVER + "TestAnswers::test_the_answer_has_the_gradient_of_minus_the_linear_term",),
     ),
     Mutant(
@@ -2055,8 +2057,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "classifiers do not ask whose rows the public ones are",
         "a check written into one of two front doors",
         "estimators.py",
-        '        check_not_private(getattr(self.method, "features", None), X)\n        X, y = self._checked(X, y)\n',
-        "        X, y = self._checked(X, y)\n",
+        '        check_not_private(getattr(self.method, "features", None), X)\n        if (spread',
+        "        if (spread",
         (_PUBLIC + "test_private_rows_are_refused_as_public_features",),
     ),
     Mutant(
@@ -2105,6 +2107,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *LOCAL_MUTANTS,
     *FRONT_MUTANTS,
+    *SPREAD_MUTANTS,
 )
 
 
@@ -2164,6 +2167,12 @@ def try_mutant(mutant: Mutant) -> Outcome:
 
 def main() -> int:
     """Plant all bugs, two at a time, and print which test caught each."""
+    missing = {mutant.needs for mutant in MUTANTS if mutant.needs and find_spec(mutant.needs) is None}
+    if missing:
+        print(
+            f"install {', '.join(sorted(missing))} first: some bugs are caught by tests that need it", file=sys.stderr
+        )
+        return 1
     width = max(len(mutant.name) for mutant in MUTANTS)
     caught = 0
     print(f"{'bug':<{width}}  {'seconds':>7}  caught by")

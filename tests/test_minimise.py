@@ -21,6 +21,7 @@ from scipy.optimize import root
 from tulle import minimise
 from tulle.losses import Huber, Logistic, Loss, Poisson, Squared, SquaredHinge
 from tulle.minimise import PART_ROWS, PenalisedSum, _conjugate_gradient
+from tulle.pieces import HeldPieces
 from tulle.public import PublicFacts
 from tulle.queries import Minimiser
 from tulle.rows import Rows
@@ -50,9 +51,9 @@ def penalised_sum(
 
 def tight(objective: PenalisedSum) -> PenalisedSum:
     """The same at eight times what rounding can make of the gradient's sum, or at its own tolerance if that is less."""
-    n = sum(len(part.targets) for part in objective.parts)
+    n = sum(len(part.targets) for part in objective.parts.items)
     additions = PART_ROWS + math.ceil(n / PART_ROWS) + len(objective.centre) + 8
-    rounding = 8 * additions * 2.0**-53 * n * objective.slope_clip * objective.row_bound
+    rounding = 8 * additions * 2.0**-53 * n * objective.terms.slope_clip * objective.row_bound
     return replace(objective, tolerance=min(objective.tolerance, rounding))
 
 
@@ -81,9 +82,11 @@ def excess(objective: PenalisedSum, theta: np.ndarray, linear_term: np.ndarray |
     total = objective.penalty * (theta.astype(wide) - objective.centre)
     total = total + (0 if linear_term is None else linear_term)
     with np.errstate(all="ignore"):
-        for part in objective.parts:
+        for part in objective.parts.items:
             Z = (part.features if isinstance(part.features, np.ndarray) else part.features.toarray()).astype(wide)
-            slopes = cut_slope(objective.loss, objective.slope_clip, Z @ theta.astype(wide), part.targets.astype(wide))
+            slopes = cut_slope(
+                objective.terms.loss, objective.terms.slope_clip, Z @ theta.astype(wide), part.targets.astype(wide)
+            )
             total = total + Z.T @ slopes
     return float(np.sqrt((total**2).sum()) / objective.tolerance)
 
@@ -154,10 +157,10 @@ class TestHostileInputs:
     def test_with_a_linear_term_as_large_as_all_gradients_together(self, name: str) -> None:
         """At penalties that plans hold: curvature × row_bound² / penalty is exp(c0) - 1, here at most 1000."""
         objective = HOSTILE[name]()
-        least = 1e-3 * objective.curvature * objective.row_bound**2
+        least = 1e-3 * objective.terms.curvature * objective.row_bound**2
         objective = tight(replace(objective, penalty=max(objective.penalty, least)))
-        n = sum(len(part.targets) for part in objective.parts)
-        size = n * objective.slope_clip * objective.row_bound
+        n = sum(len(part.targets) for part in objective.parts.items)
+        size = n * objective.terms.slope_clip * objective.row_bound
         linear_term = size * np.random.default_rng(0).normal(size=objective.shape)
         theta = solve(objective, linear_term)
         assert excess(objective, theta, linear_term) <= CERTIFIED
@@ -204,7 +207,7 @@ class TestAnswers:
         for _ in range(20):
             linear_term = 20 * rng.normal(size=5)
             theta = solve(objective, linear_term)
-            found = objective._gradient(theta, objective._margins(theta), np.zeros(5))
+            found = objective._gradient(theta, np.zeros(5))
             np.testing.assert_allclose(found, -linear_term, atol=objective.tolerance)
 
     def test_slopes_are_cut(self) -> None:
@@ -230,8 +233,8 @@ class TestAnswers:
         n = PART_ROWS + 100
         X, y = unit_rows(n, 2), np.ones(n)
         objective = penalised_sum(X, y, Logistic(), 0.5, 3.0)
-        assert [len(part.targets) for part in objective.parts] == [PART_ROWS, 100]
-        whole = replace(objective, parts=[minimise.Part(X, y)])
+        assert [len(part.targets) for part in objective.parts.items] == [PART_ROWS, 100]
+        whole = replace(objective, parts=HeldPieces([minimise.Part(X, y)]))
         np.testing.assert_allclose(solve(objective), solve(whole), atol=2 * objective.tolerance / 3.0)
 
     def test_without_bounds_newtons_answer_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,10 +287,10 @@ class TestTheSlowRoad:
             return plain(self, *arguments)
 
         monkeypatch.setattr(PenalisedSum, "_gradient", counted)
-        linear_term = objective.slope_clip * objective.row_bound * np.ones(objective.shape)
+        linear_term = objective.terms.slope_clip * objective.row_bound * np.ones(objective.shape)
         theta = objective._accelerated(objective.centre.copy(), linear_term)
-        n = sum(len(part.targets) for part in objective.parts)
-        condition = 1 + n * objective.curvature * objective.row_bound**2 / objective.penalty
+        n = sum(len(part.targets) for part in objective.parts.items)
+        condition = 1 + n * objective.terms.curvature * objective.row_bound**2 / objective.penalty
         # (1 - 1 / root)^(steps / 2) falls by twelve decimal orders, from the first gradient to the tolerance.
         assert steps <= 2 * 12 * math.log(10) * math.sqrt(condition) + 10
         assert excess(objective, theta, linear_term) <= CERTIFIED

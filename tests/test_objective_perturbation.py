@@ -903,20 +903,22 @@ def minimisers(draw: st.DrawFn, d: int) -> Minimiser:
 
 def held_rows(objective: PenalisedSum) -> np.ndarray:
     """The rows that an objective sums over, dense."""
-    parts = [p.features if isinstance(p.features, np.ndarray) else p.features.toarray() for p in objective.parts]
+    parts = [p.features if isinstance(p.features, np.ndarray) else p.features.toarray() for p in objective.parts.items]
     return np.vstack(parts)
 
 
 def gradient_of(objective: PenalisedSum, theta: np.ndarray) -> np.ndarray:
-    return objective._gradient(theta, objective._margins(theta), np.zeros(objective.shape))
+    return objective._gradient(theta, np.zeros(objective.shape))
 
 
 def log_determinant_of(objective: PenalisedSum, theta: np.ndarray) -> float:
     """log det of the Hessian, in closed form."""
     Z = held_rows(objective)
-    targets = np.concatenate([part.targets for part in objective.parts])
+    targets = np.concatenate([part.targets for part in objective.parts.items])
     pairs = zip(Z @ theta, targets)
-    weights = [second_derivative(objective.loss, objective.slope_clip, np.array([m]), y)[0] for m, y in pairs]
+    weights = [
+        second_derivative(objective.terms.loss, objective.terms.slope_clip, np.array([m]), y)[0] for m, y in pairs
+    ]
     hessian = objective.penalty * np.eye(len(theta)) + Z.T @ (np.nan_to_num(weights)[:, None] * Z)
     return float(np.linalg.slogdet(hessian)[1])
 

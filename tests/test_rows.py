@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tulle import rows as rows_module
-from tulle.rows import Rows, SparseBlock
+from tulle.rows import Block, Rows, SparseBatch, SparseBlock
 from tulle.walk import Walk
+from tulle.weights import SparseWeights
 
 N, D, K = 23, 9, 2
 
@@ -422,3 +424,45 @@ def test_targets_and_activity_follow_their_rows(X: np.ndarray, storage: str) -> 
 def test_reduce_sums_every_row_once(X: np.ndarray, storage: str) -> None:
     total = make(X, storage).reduce(lambda block: np.array([block.n_rows, block.targets.sum()]))
     np.testing.assert_array_equal(total, [N, N * (N - 1) / 2])
+
+
+def test_a_copy_of_a_block_has_nothing_of_a_batch_in_it() -> None:
+    """A worker may copy a block to its disk in the middle of a sum; what is half summed must not come back."""
+    X = sp.random_array((40, 30), density=0.3, format="csr", rng=np.random.default_rng(0))
+    block = Block.of(X, np.ones(40))
+    first, second = np.arange(0, 20), np.arange(20, 30)
+    right = block.take(second).gather_sparsely(np.ones((10, 1)))
+    batch = block.take(first)
+    assert isinstance(batch, SparseBatch)
+    batch._scratch.sums[:] = 7.0  # as in the middle of a sum
+    batch._scratch.bits[0][:] = 1
+    copy = pickle.loads(pickle.dumps(block))
+    found = copy.take(second).gather_sparsely(np.ones((10, 1)))
+    np.testing.assert_array_equal(found.lines, right.lines)
+    np.testing.assert_array_equal(found.values, right.values)
+
+
+@pytest.mark.parametrize("use", ["margins", "sums"])
+def test_a_batch_that_fails_leaves_nothing_for_the_next(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = sp.random_array((40, 30), density=0.3, format="csr", rng=np.random.default_rng(0))
+    block = Block.of(X, np.ones(40))
+    batch = block.take(np.arange(20))
+    assert isinstance(batch, SparseBatch)
+    right = block.take(np.arange(20, 40)).gather_sparsely(np.ones((20, 1)))
+    weights = SparseWeights(np.arange(30), np.ones((30, 1)), 30)
+
+    class Failing:
+        """Loops that leave something behind and then fail."""
+
+        def row_products(self, counts: Any, features: Any, entries: Any, weights: Any, products: Any) -> None:
+            raise MemoryError
+
+        def sum_rows(self, counts: Any, features: Any, entries: Any, slopes: Any, sums: Any, *rest: Any) -> None:
+            sums[:] = 3.0
+            raise MemoryError
+
+    monkeypatch.setattr(batch, "_loops", Failing())
+    with pytest.raises(MemoryError):
+        batch.margins_at(weights, 0.0) if use == "margins" else batch.gather_sparsely(np.ones((20, 1)))
+    found = block.take(np.arange(20, 40)).gather_sparsely(np.ones((20, 1)))
+    np.testing.assert_array_equal(found.values, right.values)

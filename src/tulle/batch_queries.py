@@ -81,9 +81,7 @@ class BatchGradient(Query):
         return self.level(public)
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> SparseAnswer:
-        total = SparseWeights.zeros(*self.weights.shape)
-        for block in rows.blocks:
-            total = total.plus(self._contribution(block, public))
+        total = rows.reduce(lambda block: self._contribution(block, public))
         return SparseAnswer(finite(total.scaled(1.0 / public.n_rows)))
 
     def _contribution(self, block: Block, public: PublicFacts) -> SparseWeights:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ import scipy.linalg
 
 from tulle.events import FloatArray
 from tulle.losses import Loss
+from tulle.pieces import Pieces, bytes_of
 
-# Rows are summed in parts of this many, and the parts' sums are added up: rounding then grows with parts, not rows.
+# Rows are summed in parts of at most this many, and the parts' sums are added up in pairs: what rounding does then
+# hardly grows with the number of rows, whatever blocks they lie in.
 PART_ROWS = 4096
 
 _NEWTON_STEPS = 60
@@ -33,12 +35,80 @@ _CONJUGATE_STEPS = 400
 _DIRECT = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
-    """Some rows: their features in play (dense or CSR), already clipped, and their targets."""
+    """Some rows: their features in play (dense or CSR), already clipped, and their targets.
+
+    It remembers what was last made of it, since one step of a solver asks for the same margins many times.
+    """
 
     features: Any
     targets: FloatArray
+    _last: dict[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False)
+
+    def __sizeof__(self) -> int:
+        return bytes_of(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": {}}  # it may be changing while it is copied
+
+    def kept(self, what: str, at: FloatArray, make: Callable[[], FloatArray]) -> FloatArray:
+        """What was last made under this name at the same point, or made anew."""
+        known = self._last.get(what)
+        if known is None or not np.array_equal(known[0], at):
+            known = self._last[what] = (at.copy(), make())
+        return known[1]
+
+    def margins(self, theta: FloatArray, what: str = "margins") -> FloatArray:
+        return self.kept(what, theta, lambda: np.asarray(self.features @ theta))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one part adds to F's derivatives.
+
+    Parameters
+    ----------
+    loss : Loss
+        Of one output, convex.
+    slope_clip : float
+        tau, in (0, inf].
+    curvature : float
+        Upper bound of f_tau'', > 0.
+    """
+
+    loss: Loss
+    slope_clip: float
+    curvature: float
+
+    def slopes(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
+        slopes = self.loss.slope(margins[:, None], targets)[:, 0]
+        return np.clip(np.nan_to_num(slopes, nan=0.0), -self.slope_clip, self.slope_clip)
+
+    def gradient(self, part: Part, theta: FloatArray) -> FloatArray:
+        return np.asarray(part.features.T @ self.slopes(part.margins(theta), part.targets))
+
+    def second(self, part: Part, theta: FloatArray) -> FloatArray:
+        """f_tau'' by a difference quotient: any loss, kinks included; it only steers Newton's direction."""
+
+        def made() -> FloatArray:
+            width, margins = 1e-5, part.margins(theta)
+            rise = self.slopes(margins + width, part.targets) - self.slopes(margins - width, part.targets)
+            return np.clip(rise / (2 * width), 0.0, self.curvature)
+
+        return part.kept("second", theta, made)
+
+    def hessian(self, part: Part, theta: FloatArray) -> FloatArray:
+        features = part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
+        return np.asarray(features.T @ (self.second(part, theta)[:, None] * features))
+
+    def hessian_times(self, part: Part, theta: FloatArray, v: FloatArray) -> FloatArray:
+        return np.asarray(part.features.T @ (self.second(part, theta) * (part.features @ v)))
+
+    def slope_along(self, part: Part, theta: FloatArray, direction: FloatArray, step: float) -> float:
+        """The derivative along a direction, a step away from theta."""
+        along = part.margins(direction, "along")
+        return float(self.slopes(part.margins(theta) + step * along, part.targets) @ along)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +117,10 @@ class PenalisedSum:
 
     Parameters
     ----------
-    parts : list of Part
-    loss : Loss
-        Of one output, convex.
-    slope_clip : float
-        tau, in (0, inf].
-    curvature : float
-        Upper bound of f_tau'', > 0.
+    parts : Pieces of Part
+    n_rows : int
+        How many rows the parts have in all.
+    terms : Terms
     row_bound : float
         Upper bound of the length of a row, > 0. With inf (no privacy) Newton's answer is taken as it is.
     penalty : float
@@ -63,10 +130,9 @@ class PenalisedSum:
         The length of the gradient at which the solver stops, > 0.
     """
 
-    parts: list[Part]
-    loss: Loss
-    slope_clip: float
-    curvature: float
+    parts: Pieces[Part]
+    n_rows: int
+    terms: Terms
     row_bound: float
     penalty: float
     centre: FloatArray
@@ -83,62 +149,38 @@ class PenalisedSum:
             return theta
         return self._accelerated(theta, linear_term)
 
-    # --- sums over rows ---
-
-    def _margins(self, theta: FloatArray) -> list[FloatArray]:
-        return [np.asarray(part.features @ theta) for part in self.parts]
-
-    def _slopes(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        slopes = self.loss.slope(margins[:, None], targets)[:, 0]
-        return np.clip(np.nan_to_num(slopes, nan=0.0), -self.slope_clip, self.slope_clip)
-
-    def _gradient(self, theta: FloatArray, margins: list[FloatArray], linear_term: FloatArray) -> FloatArray:
-        total = linear_term + self.penalty * (theta - self.centre)
-        for part, m in zip(self.parts, margins):
-            total = total + part.features.T @ self._slopes(m, part.targets)
-        return total
-
-    def _second(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        """f_tau'' by a difference quotient: any loss, kinks included; it only steers Newton's direction."""
-        width = 1e-5
-        rise = self._slopes(margins + width, targets) - self._slopes(margins - width, targets)
-        return np.clip(rise / (2 * width), 0.0, self.curvature)
+    def _gradient(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
+        terms = self.terms  # not self: what is summed may travel to where the parts are
+        start = linear_term + self.penalty * (theta - self.centre)
+        return np.asarray(self.parts.sum(lambda part: terms.gradient(part, theta), start))
 
     # --- Newton ---
 
     def _newton(self, linear_term: FloatArray) -> tuple[FloatArray, FloatArray]:
         theta = self.centre.copy()
-        margins = self._margins(theta)
-        gradient = self._gradient(theta, margins, linear_term)
+        gradient = self._gradient(theta, linear_term)
         for _ in range(_NEWTON_STEPS):
             length = float(np.linalg.norm(gradient))
             if not length > self.tolerance:
                 break
-            second = [self._second(m, part.targets) for m, part in zip(margins, self.parts)]
-            direction = self._direction(second, gradient, length)
-            along = self._margins(direction)
-            step = self._line_search(theta, margins, direction, along, linear_term, float(gradient @ direction))
+            direction = self._direction(theta, gradient, length)
+            step = self._line_search(theta, direction, linear_term, float(gradient @ direction))
             theta = theta + step * direction
-            margins = self._margins(theta)  # afresh, so that rounding does not build up
-            gradient = self._gradient(theta, margins, linear_term)
+            gradient = self._gradient(theta, linear_term)  # margins afresh, so that rounding does not build up
         return theta, gradient
 
-    def _direction(self, second: list[FloatArray], gradient: FloatArray, length: float) -> FloatArray:
+    def _direction(self, theta: FloatArray, gradient: FloatArray, length: float) -> FloatArray:
+        terms = self.terms
         if len(gradient) <= _DIRECT:
-            hessian = self.penalty * np.eye(len(gradient))
-            for part, weights in zip(self.parts, second):
-                features = part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
-                hessian += features.T @ (weights[:, None] * features)
+            start = self.penalty * np.eye(len(gradient))
+            hessian = self.parts.sum(lambda part: terms.hessian(part, theta), start)
             try:
                 return np.asarray(-scipy.linalg.cho_solve(scipy.linalg.cho_factor(hessian), gradient))
             except (scipy.linalg.LinAlgError, ValueError):  # too ill-conditioned for floats: the slow road will do
                 return -gradient / self._steepest()
 
         def product(v: FloatArray) -> FloatArray:
-            total = self.penalty * v
-            for part, weights in zip(self.parts, second):
-                total = total + part.features.T @ (weights * (part.features @ v))
-            return total
+            return np.asarray(self.parts.sum(lambda part: terms.hessian_times(part, theta, v), self.penalty * v))
 
         # A rough direction costs few products and is soon replaced by the next one.
         return _conjugate_gradient(product, -gradient, 0.25 * length)
@@ -146,20 +188,18 @@ class PenalisedSum:
     def _line_search(
         self,
         theta: FloatArray,
-        margins: list[FloatArray],
         direction: FloatArray,
-        along: list[FloatArray],
         linear_term: FloatArray,
         start: float,
     ) -> float:
         """A step at which the derivative along the direction has (almost) vanished; it increases with the step."""
 
+        terms = self.terms
+
         def derivative(step: float) -> float:
             moved = theta + step * direction
             total = float((linear_term + self.penalty * (moved - self.centre)) @ direction)
-            for part, m, a in zip(self.parts, margins, along):
-                total += float(self._slopes(m + step * a, part.targets) @ a)
-            return total
+            return float(self.parts.sum(lambda part: terms.slope_along(part, theta, direction, step), total))
 
         low, high = 0.0, 1.0
         while (slope := derivative(high)) < 0.5 * start and high < 1e6:
@@ -181,8 +221,7 @@ class PenalisedSum:
 
     def _steepest(self) -> float:
         """Upper bound of the objective's curvature."""
-        n = sum(len(part.targets) for part in self.parts)
-        return n * self.curvature * self.row_bound**2 + self.penalty
+        return self.n_rows * self.terms.curvature * self.row_bound**2 + self.penalty
 
     def _accelerated(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
         """Nesterov's method for strongly convex functions: the gradient's length falls by a constant factor a step."""
@@ -196,7 +235,7 @@ class PenalisedSum:
         # |grad|² falls by (1 - 1 / root) a step; 100 decimal orders are beyond what floats can hold.
         for _ in range(math.ceil(230 * root)):
             ahead = theta + momentum * (theta - last)
-            gradient = self._gradient(ahead, self._margins(ahead), linear_term)
+            gradient = self._gradient(ahead, linear_term)
             length = float(np.linalg.norm(gradient))
             if length < shortest:
                 best, shortest = ahead, length

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from tulle.events import FloatArray
 from tulle.following import FollowedScores, Follower, Kind, can_follow, scores_of
 from tulle.losses import Loss, Norm, OneVsRest, certified_convex, of_one_output
 from tulle.mechanisms import HardThreshold, ObjectivePerturbation, ObjectiveSensitivity, Sensitivity
-from tulle.minimise import PART_ROWS, Part, PenalisedSum
+from tulle.minimise import PART_ROWS, Part, PenalisedSum, Terms
 from tulle.public import PublicFacts
 from tulle.rows import Block, Rows, SparseBlock
 from tulle.sets import Polytope
@@ -143,6 +144,11 @@ class ClippedGradient(Query):
     support: Mask | None = None
     support_row_bound: float | None = None
 
+    @cached_property
+    def _norms(self) -> tuple[float, float]:
+        """The largest ℓ1 and ℓ2 norm of an output's weights."""
+        return float(np.abs(self.weights).sum(axis=0).max()), float(np.sqrt((self.weights**2).sum(axis=0)).max())
+
     def level(self, public: PublicFacts) -> float:
         """C: what one row's contribution is clipped to.
 
@@ -152,9 +158,7 @@ class ClippedGradient(Query):
         """
         slope = self.clip
         if not public.as_published:
-            two = float(np.sqrt((self.weights**2).sum(axis=0)).max())
-            one = float(np.abs(self.weights).sum(axis=0).max())
-            margins = largest_margin(public, one, two, self.intercept_value)
+            margins = largest_margin(public, *self._norms, self.intercept_value)
             slope = max(0.0, min(slope, public.loss.slope_bound(margins, public.label, self.norm)))
         if self.norm == "linf":
             return slope * public.entry_bound(self.intercept_value)
@@ -338,8 +342,8 @@ class _AlongWalk(Query):
         return slope * entry
 
     def _follower(self, rows: Rows, public: PublicFacts) -> Follower | None:
-        block, level = rows.blocks[0], self.level(public)
-        if self.engine == "plain" or len(rows.blocks) > 1 or not isinstance(block, SparseBlock):
+        block, level = rows.only_block(), self.level(public)
+        if self.engine == "plain" or not isinstance(block, SparseBlock):
             return None
         margins = self.walk.norms()[0] * public.entry_bound(self.intercept_value)
         # Squares of margins over the walk's scale, and scores over the level, must be numbers.
@@ -574,7 +578,7 @@ class CurvatureAlongGradient(Query):
         staying = np.where(weights != 0, gradient, 0.0)
         a = self.gradient.intercept_value
         along = max(float(Curvature(d, a).evaluate(rows, public)[0, 0]) for d in (entering, staying))
-        label = max(float(np.abs(block.targets).max()) for block in rows.blocks)
+        label = rows.reduce(lambda block: float(np.abs(block.targets).max(initial=0.0)), max)
         return np.array([[along * public.loss.typical_curvature(label)]])
 
 
@@ -686,24 +690,23 @@ class Minimiser(Query):
         return self._objective(rows, public, self._tolerance(public))
 
     def _objective(self, rows: Rows, public: PublicFacts, tolerance: float) -> PenalisedSum:
-        parts: list[Part] = []
-        for block in rows.blocks:
-            features = _clipped_rows(block, self.features, self.intercept_value, self.row_bound, self.mixing)
-            targets = block.targets
-            if isinstance(public.loss, OneVsRest):
-                targets = np.where(targets == self.output, 1.0, -1.0)
-            cuts = range(0, block.n_rows, PART_ROWS)
-            parts += [Part(features[k : k + PART_ROWS], targets[k : k + PART_ROWS]) for k in cuts]
         return PenalisedSum(
-            parts=parts,
-            loss=self._loss(public),
-            slope_clip=self.slope_clip,
-            curvature=self._curvature(public),
+            parts=rows.derive(lambda block: self._parts(block, public)),
+            n_rows=public.n_rows,
+            terms=Terms(self._loss(public), self.slope_clip, self._curvature(public)),
             row_bound=self.row_bound,
             penalty=self.penalty,
             centre=self.centre,
             tolerance=tolerance,
         )
+
+    def _parts(self, block: Block, public: PublicFacts) -> list[Part]:
+        features = _clipped_rows(block, self.features, self.intercept_value, self.row_bound, self.mixing)
+        targets = block.targets
+        if isinstance(public.loss, OneVsRest):
+            targets = np.where(targets == self.output, 1.0, -1.0)
+        cuts = range(0, block.n_rows, PART_ROWS)
+        return [Part(features[k : k + PART_ROWS], targets[k : k + PART_ROWS]) for k in cuts]
 
 
 @dataclass(frozen=True, eq=False)

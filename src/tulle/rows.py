@@ -1,7 +1,7 @@
 """Private rows in memory, and the one reduction that everything else is built on.
 
 Rule 5 of the house: whatever an algorithm needs from rows is a sum over rows of a function of one row and of what is
-already public. `Rows.reduce` does that sum over blocks; a back end is another way to do it.
+already public. `Rows.reduce` does that sum over blocks; a back end (`tulle.backends`) is another way to do it.
 
 Rows are clipped without copying them: entries are clipped in the transposed copy that the gradient needs anyway, and
 row norms by a factor per row that is applied to margins and slopes.
@@ -9,25 +9,40 @@ row norms by a factor per row that is applied to margins and slopes.
 
 from __future__ import annotations
 
+import operator
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from tulle import threads
 from tulle.events import FloatArray
 from tulle.losses import Norm
+from tulle.pieces import HeldPieces, Pieces, bytes_of
 from tulle.walk import Walk
 from tulle.weights import SparseWeights
 
 RowNumbers = npt.NDArray[np.intp]
+T = TypeVar("T")
 
 _DENSE_BLOCK_BYTES = 1 << 25
 _SPARSE_PART_ENTRIES = 1 << 16
+
+# Margins are summed in so many lanes, whatever the number of threads that share them out: the sums do not depend on it.
+_LANES = 4
+
+# Dense blocks of fewer entries are one lane.
+_LARGE_DENSE = 1 << 20
+
+# Entries of all rows, at 75 a row: with fewer, what compiled loops save on batches is less than loading them takes.
+_WORTH_COMPILING = 1e7
+
 _SHORTEST, _LONGEST = 1e-140, 1e140
 
 
@@ -42,9 +57,36 @@ class Block(ABC):
         self._last_margins: tuple[FloatArray, float, FloatArray] | None = None
         self._walked: tuple[Walk, float, int, FloatArray] | None = None
 
+    @staticmethod
+    def of(matrix: Any, targets: FloatArray, active: npt.NDArray[np.bool_] | None = None) -> Block:
+        """Rows of a dense or sparse array; all of them count where `active` is None."""
+        active = np.ones(len(targets), dtype=bool) if active is None else active
+        return SparseBlock(matrix, targets, active) if sp.issparse(matrix) else DenseBlock(matrix, targets, active)
+
     @property
     def n_rows(self) -> int:
         return len(self.targets)
+
+    def __sizeof__(self) -> int:
+        return bytes_of(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What travels is rows: what was remembered of a question may be changing while it is copied.
+        return {**self.__dict__, "_known_norms": {}, "_last_margins": None, "_walked": None}
+
+    def wake(self) -> None:
+        """Get ready to be read."""
+        return  # rows in memory are
+
+    def rest(self) -> None:
+        """Let go of what can be read again."""
+        return  # nothing, of rows in memory
+
+    def twin(self) -> Block:
+        """The same rows, to be clipped without a change to this block."""
+        other = copy(self)
+        other._forget()
+        return other
 
     @abstractmethod
     def _product(self, weights: FloatArray) -> FloatArray:
@@ -103,6 +145,9 @@ class Block(ABC):
 
     def _forget(self) -> None:
         self._known_norms, self._last_margins, self._walked = {}, None, None
+
+    def clip_targets(self, low: float, high: float) -> None:
+        self.targets = np.clip(self.targets, low, high)
 
     def clip_rows(self, bound: float, entry_bound: float, normalise: bool) -> None:
         """Scale rows longer than `bound` down to it.
@@ -221,18 +266,28 @@ class SparseBlock(Block):
             columns = columns.copy()
             columns.data[bad] = 0.0
             self._borrowed = False
-        self._csc = columns
-        # Batches are read row by row: from the given rows, or from a copy of that order made when it is first needed.
-        self._row_order = None
+        row_order = None
         if matrix.format == "csr" and matrix.dtype == np.float64 and not bad.any():
             given = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
-            self._row_order = given if given.has_canonical_format else None
+            row_order = given if given.has_canonical_format else None
         self._entry_bound = np.inf
         self._scratch: Scratch | None = None
+        self._hold(columns, row_order)
+
+    def _hold(self, columns: Any, row_order: Any) -> None:
+        """Columns for passes over all rows. Batches are read row by row: from the given rows, or from a copy of that
+        order made when it is first needed."""
+        self._csc, self._row_order = columns, row_order
         self._transposed = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
 
     def _n_features(self) -> int:
         return int(self._csc.shape[1])
+
+    def twin(self) -> Block:
+        other: Any = super().twin()
+        other._borrowed = True  # whoever clips entries copies them first
+        other._scratch = None
+        return other
 
     def _take(self, numbers: RowNumbers) -> Block:
         if self._row_order is None:
@@ -249,14 +304,12 @@ class SparseBlock(Block):
         scale = np.ones(self.n_rows) if self._scale is None else self._scale
         return self._csc.indptr.astype(np.int64), rows, self._csc.data, scale
 
-    def _column_parts(self, features: npt.NDArray[np.intp]) -> Iterator[tuple[npt.NDArray[np.intp], Any]]:
-        """X restricted to some features, in parts of few entries: popular columns together can be half of the data."""
-        counts = np.diff(self._csc.indptr)[features]
-        ends = np.cumsum(counts)
-        part = (ends - counts) // _SPARSE_PART_ENTRIES
-        for chosen in np.split(features, np.flatnonzero(np.diff(part)) + 1):
-            if len(chosen):
-                yield chosen, self._csc[:, chosen]
+    def _feature_parts(self, features: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
+        """Some features, in parts of few entries: popular columns together can be half of the data."""
+        starts = self._csc.indptr
+        counts = starts[features + 1] - starts[features]
+        part = (np.cumsum(counts) - counts) // _SPARSE_PART_ENTRIES
+        return [chosen for chosen in np.split(features, np.flatnonzero(np.diff(part)) + 1) if len(chosen)]
 
     def _columns(self, features: npt.NDArray[np.intp]) -> Any:
         return self._csc[:, features].tocsr()
@@ -266,19 +319,35 @@ class SparseBlock(Block):
             yield slice(start, start + _SPARSE_PART_ENTRIES)
 
     def _product(self, weights: FloatArray) -> FloatArray:
-        product = np.zeros((self.n_rows, weights.shape[1]))
-        for chosen, columns in self._column_parts(np.flatnonzero(np.any(weights != 0, axis=1))):
-            product += columns @ weights[chosen]
-        return product
+        parts = self._feature_parts(np.flatnonzero(weights.any(axis=1)))
+
+        def lane(first: int) -> FloatArray:
+            total = np.zeros((self.n_rows, weights.shape[1]))
+            for chosen in parts[first::_LANES]:
+                if weights.shape[1] == 1:  # scipy's product with a vector is the faster one
+                    total[:, 0] += self._csc[:, chosen] @ weights[chosen, 0]
+                else:
+                    total += self._csc[:, chosen] @ weights[chosen]
+            return total
+
+        lanes = [partial(lane, first) for first in range(max(1, min(_LANES, len(parts))))]
+        first, *others = threads.together(lanes, threads.worth_sharing(*self._csc.shape))
+        for other in others:
+            first += other
+        return first
 
     def _transposed_product(self, slopes: FloatArray) -> FloatArray:
-        if slopes.shape[1] == 1:  # scipy's product with a vector is the faster one
-            return np.asarray(self._transposed @ slopes[:, 0])[:, None]
-        return np.asarray(self._transposed @ slopes)
+        if slopes.shape[1] == 1:  # as in `_product`
+            return threads.product(self._transposed, slopes[:, 0])[:, None]
+        return threads.product(self._transposed, slopes)
 
     def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
-        parts = [columns.T @ slopes for _, columns in self._column_parts(features)]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        def job(chosen: npt.NDArray[np.intp]) -> Any:
+            return self._csc[:, chosen].T @ slopes
+
+        jobs = [partial(job, chosen) for chosen in self._feature_parts(features)]
+        sums = threads.together(jobs, threads.worth_sharing(*self._csc.shape))
+        return np.concatenate(sums) if sums else np.zeros(0)
 
     def _norms(self, norm: Norm) -> FloatArray:
         norms = np.zeros(self.n_rows)
@@ -300,7 +369,8 @@ class SparseBlock(Block):
 
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         squares = np.zeros(self.n_rows)
-        for _, columns in self._column_parts(features):
+        for chosen in self._feature_parts(features):
+            columns = self._csc[:, chosen]
             squares += np.bincount(columns.indices, columns.data**2, minlength=self.n_rows)
         return squares
 
@@ -323,11 +393,40 @@ class SparseBlock(Block):
 
 
 class Scratch:
-    """Room for one batch at a time, of the length of a row: made once, so that a batch costs its own entries only."""
+    """Room for one batch at a time, of the length of a row: made once, so that a batch costs its own entries only.
+
+    What one batch leaves in it would be added to the next. So it is cleared where its use ends in an error, and it
+    never travels: a copy in another process, or on a disk that a worker spills to, is an empty one.
+    """
 
     def __init__(self, n_features: int) -> None:
         self.sums = np.zeros(n_features)  # zero between uses
         self.marks = np.zeros(n_features, dtype=np.intp)  # anything between uses
+        # A bit for each feature, and one for each 64 of these; zero between uses.
+        self.bits = tuple(np.zeros(-(-n_features // size), dtype=np.uint64) for size in (1 << 6, 1 << 12))
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is not None:
+            for array in (self.sums, *self.bits):
+                array[:] = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Scratch, (len(self.sums),)
+
+
+def _compiled_loops(n_rows: int, n_features: int) -> Any:
+    """`tulle.kernels` where it is loaded already, or where rows are so many that loading it pays; otherwise None.
+
+    By public figures: whether something is compiled can be seen. The sums are the same, to the last bit.
+    """
+    if n_rows * min(n_features, 75) < _WORTH_COMPILING and "tulle.kernels" not in sys.modules:
+        return None
+    from tulle import kernels
+
+    return kernels
 
 
 class SparseBatch(Block):
@@ -357,17 +456,23 @@ class SparseBatch(Block):
         active: npt.NDArray[np.bool_],
     ) -> None:
         super().__init__(targets[numbers], active[numbers])
+        self._width = int(matrix.shape[1])
+        self._scratch = scratch
+        self._loops = _compiled_loops(*matrix.shape)
         starts = matrix.indptr[numbers].astype(np.intp)
-        counts = matrix.indptr[numbers + 1] - starts
+        self._counts = counts = matrix.indptr[numbers + 1] - starts
         ends = np.cumsum(counts)
-        places = np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+        size = int(ends[-1]) if len(ends) else 0
+        if self._loops is not None:
+            self._features, self._entries = np.empty(size, dtype=matrix.indices.dtype), np.empty(size)
+            arrays = (matrix.indptr, matrix.indices, matrix.data, numbers, entry_bound)
+            self._loops.take_rows(*arrays, self._features, self._entries)
+            return
+        places = np.repeat(starts - (ends - counts), counts) + np.arange(size)
         self._features = matrix.indices[places]
         self._entries = matrix.data[places]
         if entry_bound < np.inf:
             self._entries = np.clip(self._entries, -entry_bound, entry_bound)
-        self._counts = counts
-        self._width = int(matrix.shape[1])
-        self._scratch = scratch
 
     @cached_property
     def _matrix(self) -> Any:
@@ -376,22 +481,23 @@ class SparseBatch(Block):
 
     def _sum_by_row(self, values: FloatArray) -> FloatArray:
         """The sums of values, one for each entry, over the entries of each row."""
-        sums = np.zeros(self.n_rows)
-        filled = self._counts > 0  # reduceat gives an empty row its successor's first value
-        starts = (np.cumsum(self._counts) - self._counts)[filled]
-        if len(starts):
-            sums[filled] = np.add.reduceat(values, starts)
-        return sums
+        # In the order of entries, as the compiled loops add them up: the sums are equal to the last bit.
+        rows = np.repeat(np.arange(self.n_rows), self._counts)
+        return np.bincount(rows, values, minlength=self.n_rows).astype(np.float64, copy=False)
 
     def margins_at(self, weights: SparseWeights, intercept_value: float) -> FloatArray:
-        lookup = self._scratch.sums
         inside = weights.lines < self._width
         lines = weights.lines[inside]
         margins = np.empty((self.n_rows, weights.values.shape[1]))
-        for output in range(margins.shape[1]):
-            lookup[lines] = weights.values[inside, output]
-            margins[:, output] = self._sum_by_row(self._entries * lookup[self._features])
-        lookup[lines] = 0.0
+        with self._scratch as scratch:
+            lookup = scratch.sums
+            for output in range(margins.shape[1]):
+                lookup[lines] = weights.values[inside, output]
+                if self._loops is None:
+                    margins[:, output] = self._sum_by_row(self._entries * lookup[self._features])
+                else:
+                    self._loops.row_products(self._counts, self._features, self._entries, lookup, margins[:, output])
+            lookup[lines] = 0.0
         if self._scale is not None:
             margins *= self._scale[:, None]
         if intercept_value:
@@ -399,13 +505,23 @@ class SparseBatch(Block):
         return margins
 
     def gather_sparsely(self, slopes: FloatArray) -> SparseWeights:
-        features, marks, sums = self._features, self._scratch.marks, self._scratch.sums
+        with self._scratch as scratch:
+            return self._gathered(self._scaled(slopes), scratch)
+
+    def _gathered(self, scaled: FloatArray, scratch: Scratch) -> SparseWeights:
+        features, marks, sums = self._features, scratch.marks, scratch.sums
+        if self._loops is not None and scaled.shape[1] == 1:
+            most = min(len(features), self._width)
+            lines, values = np.empty(most, dtype=np.intp), np.empty((most, 1))
+            arrays = (self._counts, features, self._entries, scaled[:, 0], sums, *scratch.bits)
+            found = self._loops.sum_rows(*arrays, lines, values[:, 0])
+            return SparseWeights(lines[:found], values[:found], self._width)
         # Of the entries of one feature the last one that wrote its mark stands for all.
         places = np.arange(len(features))
         marks[features] = places
         lines = np.sort(features[marks[features] == places]).astype(np.intp)
-        values = np.empty((len(lines), slopes.shape[1]))
-        for output, column in enumerate(self._scaled(slopes).T):
+        values = np.empty((len(lines), scaled.shape[1]))
+        for output, column in enumerate(scaled.T):
             np.add.at(sums, features, self._entries * np.repeat(column, self._counts))
             values[:, output] = sums[lines]
             sums[lines] = 0.0
@@ -453,6 +569,17 @@ class SparseBatch(Block):
         self.__dict__.pop("_matrix", None)
 
 
+def _row_by_row(entries: FloatArray, vectors: FloatArray) -> bool:
+    """Whether products are best taken row by row: numpy's einsum then reads memory in one stream at its full speed,
+    where BLAS reads several rows at once; wider rows push the sums out of the first cache."""
+    return vectors.shape[1] == 1 and entries.flags.c_contiguous and 32 <= entries.shape[1] <= 1500
+
+
+def _in_lanes(array: FloatArray, size: int | None = None) -> list[FloatArray]:
+    """Runs of rows for threads. How many depends on the size alone, so that sums do not depend on the threads."""
+    return np.array_split(array, _LANES if (size or array.size) >= _LARGE_DENSE else 1)
+
+
 class DenseBlock(Block):
     """Rows of a dense array, float32 or float64; arithmetic is in float64."""
 
@@ -476,13 +603,24 @@ class DenseBlock(Block):
         return self._entries(self._rows[:, features])
 
     def _product(self, weights: FloatArray) -> FloatArray:
-        support = np.flatnonzero(np.any(weights != 0, axis=1))
-        if 4 * len(support) > len(weights):
-            return self._entries(self._rows) @ weights
-        return np.asarray(self._columns(support) @ weights[support])
+        support = np.flatnonzero(weights.any(axis=1))
+        if 16 * len(support) <= len(weights):  # otherwise most of the rows' cache lines are read in any case
+            return np.asarray(self._columns(support) @ weights[support])
+        entries = self._entries(self._rows)
+        if not _row_by_row(entries, weights):
+            return entries @ weights
+        jobs = [partial(np.einsum, "ij,j->i", part, weights[:, 0]) for part in _in_lanes(entries)]
+        return np.concatenate(threads.together(jobs))[:, None]
 
     def _transposed_product(self, slopes: FloatArray) -> FloatArray:
-        return self._entries(self._rows).T @ slopes
+        entries = self._entries(self._rows)
+        if not _row_by_row(entries, slopes):
+            return entries.T @ slopes
+        lanes = zip(_in_lanes(entries), _in_lanes(slopes[:, 0], entries.size))
+        total, *others = threads.together([partial(np.einsum, "ij,i->j", *lane) for lane in lanes])
+        for other in others:
+            total += other
+        return np.asarray(total)[:, None]
 
     def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
         return np.asarray(self._columns(features).T @ slopes)
@@ -515,7 +653,7 @@ class DenseBlock(Block):
 
 
 class Rows:
-    """All private rows, as blocks.
+    """All private rows, as blocks that this process holds.
 
     Parameters
     ----------
@@ -525,6 +663,12 @@ class Rows:
     active : boolean array of shape (n,) or None
         Rows that count; None means all.
     """
+
+    # Who saw rows and exact sums over them, for the report.
+    seen_by: tuple[str, ...] = (
+        "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the bill left "
+        "the part of the code that saw them.",
+    )
 
     def __init__(self, matrix: Any, targets: FloatArray, active: npt.NDArray[np.bool_] | None = None) -> None:
         active = np.ones(len(targets), dtype=bool) if active is None else active
@@ -537,26 +681,62 @@ class Rows:
             parts = [slice(start, start + step) for start in range(0, len(targets), step)]
             self.blocks = [DenseBlock(matrix[part], targets[part], active[part]) for part in parts]
 
+    @classmethod
+    def of_blocks(cls, blocks: Sequence[Block]) -> Rows:
+        """Rows that are blocks already; at least one."""
+        rows = cls.__new__(cls)
+        rows.blocks, rows._kept = list(blocks), None
+        return rows
+
+    def only_block(self) -> Block | None:
+        """The block that holds all rows in memory, if there is one: what is followed from step to step is kept
+        beside it."""
+        return self.blocks[0] if len(self.blocks) == 1 else None
+
+    def _in_turn(self) -> Iterator[Block]:
+        """The blocks one after another, each awake while it is looked at."""
+        for block in self.blocks:
+            block.wake()
+            try:
+                yield block
+            finally:
+                block.rest()
+
     def batch(self, numbers: RowNumbers) -> Rows:
         """Some rows, by their numbers, which rise; all of them are not copied."""
-        if len(numbers) == sum(block.n_rows for block in self.blocks):
+        parts = self._numbers_in_blocks(numbers)
+        if parts is None:
             return self
-        chosen = copy(self)
-        chosen._kept = None
-        ends = np.cumsum([block.n_rows for block in self.blocks])
-        parts = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
-        taken = [
-            block.take(part - end + block.n_rows) for block, part, end in zip(self.blocks, parts, ends) if len(part)
-        ]
-        chosen.blocks = taken or [self.blocks[0].take(numbers)]
-        return chosen
+        taken = [block.take(part) for block, part in zip(self._in_turn(), parts) if len(part)]
+        if not taken:  # an empty batch is a block of no rows
+            self.blocks[0].wake()
+            taken = [self.blocks[0].take(numbers)]
+            self.blocks[0].rest()
+        return Rows.of_blocks(taken)
 
-    def reduce(self, contribution: Callable[[Block], FloatArray]) -> FloatArray:
-        """The sum over rows of a function of one row, computed block by block."""
-        total = contribution(self.blocks[0])
-        for block in self.blocks[1:]:
-            total = total + contribution(block)
+    def _numbers_in_blocks(self, numbers: RowNumbers) -> list[RowNumbers] | None:
+        """Row numbers within each block; None where they are all rows."""
+        sizes = self.sizes()
+        if len(numbers) == sum(sizes):
+            return None
+        ends = np.cumsum(sizes)
+        parts = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
+        return [part - end + size for part, end, size in zip(parts, ends, sizes)]
+
+    def sizes(self) -> list[int]:
+        """How many rows each block has."""
+        return [block.n_rows for block in self.blocks]
+
+    def reduce(self, contribution: Callable[[Block], Any], combine: Callable[[Any, Any], Any] = operator.add) -> Any:
+        """The sum over rows of a function of one row, computed block by block and combined in the order of blocks."""
+        total: Any = None
+        for k, block in enumerate(self._in_turn()):
+            total = combine(total, contribution(block)) if k else contribution(block)
         return total
+
+    def derive(self, make: Callable[[Block], Sequence[T]]) -> Pieces[T]:
+        """What a function makes of each block, kept where the block is, for many sums over it."""
+        return HeldPieces(piece for block in self._in_turn() for piece in make(block))
 
     def kept_for(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What was made for the very same objects, such as a walk that is followed; only the last one is kept."""
@@ -566,16 +746,16 @@ class Rows:
         return self._kept[1]
 
     def clip_entries(self, bound: float) -> None:
-        self._kept = None
-        for block in self.blocks:
-            block.clip_entries(bound)
+        self._clip("clip_entries", bound)
 
     def clip_rows(self, bound: float, entry_bound: float = np.inf, normalise: bool = False) -> None:
-        self._kept = None
-        for block in self.blocks:
-            block.clip_rows(bound, entry_bound, normalise)
+        self._clip("clip_rows", bound, entry_bound, normalise)
 
     def clip_targets(self, low: float, high: float) -> None:
+        self._clip("clip_targets", low, high)
+
+    def _clip(self, how: str, *bounds: Any) -> None:
+        """Call a method of every block."""
         self._kept = None
-        for block in self.blocks:
-            block.targets = np.clip(block.targets, low, high)
+        for block in self._in_turn():
+            getattr(block, how)(*bounds)

@@ -7,7 +7,7 @@ to date by looking at the rows that hold the moved feature alone.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,11 @@ class Walk:
             self._sums[output] += abs(after) - abs(before)
             self._squares[output] += after * after - before * before
         self.moves.append(Move(shrink, coordinates, amounts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What goes to another process is a walk that starts where this one stands: the way there is of no use to
+        whoever did not follow it."""
+        return Walk, (self.weights,)
 
     @property
     def weights(self) -> FloatArray:

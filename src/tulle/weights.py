@@ -68,13 +68,22 @@ class SparseWeights:
             raise ValueError(f"weights of the shapes {self.shape} and {other.shape} cannot be added")
         if not len(self.lines):
             return other.scaled(factor)
-        # Merges two rising runs, where a sort would start from nothing.
-        both = np.sort(np.concatenate([self.lines, other.lines]), kind="stable")
-        lines = both[np.append(True, both[1:] > both[:-1])]
-        values = np.zeros((len(lines), self.shape[1]))
-        values[np.searchsorted(lines, self.lines)] = self.values
-        values[np.searchsorted(lines, other.lines)] += factor * other.values
+        # The shorter list is looked up in the longer one, and what is not found goes in between.
+        terms = [(self.lines, self.values), (other.lines, factor * other.values)]
+        (few, few_values), (many, many_values) = sorted(terms, key=lambda term: len(term[0]))
+        places = np.searchsorted(many, few)
+        new = np.append(many, -1)[places] != few
+        places = places + np.cumsum(new) - new
+        old = np.ones(len(many) + np.count_nonzero(new), dtype=bool)
+        old[places[new]] = False
+        lines, values = np.empty(len(old), dtype=np.intp), np.zeros((len(old), self.shape[1]))
+        lines[old], lines[places] = many, few
+        values[old] = many_values
+        values[places] += few_values
         return SparseWeights(lines, values, self.n_lines)
+
+    def __add__(self, other: SparseWeights) -> SparseWeights:
+        return self.plus(other)
 
     def norms(self) -> tuple[float, float]:
         """The largest ℓ1 and the largest ℓ2 norm of a column."""

@@ -1,0 +1,63 @@
+"""Batches through compiled loops and through numpy: the same to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tulle import rows as rows_module
+from tulle.rows import Block, Rows
+from tulle.weights import SparseWeights
+
+N, D = 60, 5000
+
+
+def _answers(batch: Block, outputs: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(4)
+    lines = np.sort(rng.choice(D + 1, 400, replace=False))
+    weights = SparseWeights(lines, rng.normal(size=(400, outputs)), D + 1)
+    answers = []
+    for _ in range(2):  # what the first use leaves behind must not be seen by the second
+        total = batch.gather_sparsely(rng.normal(size=(batch.n_rows, outputs)))
+        answers += [batch.margins_at(weights, 0.3), total.lines, total.values]
+    return answers
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("size", [0, 1, 17, N - 1])
+@pytest.mark.parametrize("index", [np.int32, np.int64], ids=["32 bits", "64 bits"])
+def test_compiled_batches_are_numpys(size: int, outputs: int, index: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tulle import kernels
+
+    rng = np.random.default_rng(size)
+    X = sp.random_array((N, D), density=0.02, format="csr", rng=rng, data_sampler=rng.standard_normal)
+    X[[3, 4]] = 0.0
+    X.eliminate_zeros()
+    X = sp.csr_array((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=(N, D))
+    numbers = np.sort(rng.choice(N, size, replace=False))
+    answers = []
+    for loops in (None, kernels):
+        monkeypatch.setattr(rows_module, "_compiled_loops", lambda n_rows, n_features, loops=loops: loops)
+        rows = Rows(X, np.zeros(N))
+        rows.clip_entries(0.5)
+        rows.clip_rows(1.0)
+        answers.append(_answers(rows.batch(numbers).blocks[0], outputs))
+    for by_numpy, compiled in zip(*answers, strict=True):
+        np.testing.assert_array_equal(compiled, by_numpy)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "loaded", "expected"),
+    [(1000, 100, False, False), (1000, 100, True, True), (200_000, 1_000_000, False, True)],
+    ids=["few rows", "few rows and loaded", "many rows"],
+)
+def test_loops_are_compiled_by_public_figures_only(
+    n: int, d: int, loaded: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tulle import kernels
+
+    modules = {"tulle.kernels": kernels} if loaded else {}
+    others = {name: module for name, module in rows_module.sys.modules.items() if name != "tulle.kernels"}
+    monkeypatch.setattr(rows_module.sys, "modules", others | modules)
+    assert (rows_module._compiled_loops(n, d) is not None) == expected
