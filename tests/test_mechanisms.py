@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
-from scipy.stats import binom, chisquare, expon, gumbel_r, kstest, laplace, norm
+from scipy.stats import binom, chisquare, expon, fisher_exact, gumbel_r, ks_2samp, kstest, laplace, norm
 
+from tulle import mechanisms
 from tulle.curator import Curator
 from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity, PureEvent
 from tulle.losses import Squared
@@ -719,3 +720,44 @@ def test_noise_that_is_asked_for_never_underflows_to_none(mechanism: Mechanism) 
 def test_a_negative_sensitivity_is_refused() -> None:
     with pytest.raises(ValueError, match="states no sensitivity"):
         Gaussian().release(np.zeros((2, 1)), Sensitivity(l2=-1.0), keyed_generator(0), None)
+
+
+class TestLongAnswers:
+    """Of long answers that are thresholded, noise that cannot matter is not drawn; nobody can tell."""
+
+    means = np.concatenate([np.linspace(-2.5, 2.5, 40), [0.7, -0.3]])[:, None]
+    then = HardThreshold(5, free_from=40)
+
+    def answers(self, monkeypatch: pytest.MonkeyPatch, lazily: bool, noise: float, runs: int = 4000) -> np.ndarray:
+        monkeypatch.setattr(mechanisms, "_LONG", 10 if lazily else 10**9)
+        generator = keyed_generator(5 + lazily)
+        mechanism = Gaussian(NoisePerSensitivity(noise))
+        return np.hstack(
+            [mechanism.release(self.means.copy(), Sensitivity(l2=1.0), generator, self.then) for _ in range(runs)]
+        )
+
+    def smallest_p(self, one: np.ndarray, other: np.ndarray) -> float:
+        """Of how often lines survive, what they are then, and what the free lines are: 82 two-sample tests."""
+        values = [ks_2samp(a, b).pvalue for a, b in zip(one, other)]
+        kept = [
+            fisher_exact([[(a != 0).sum(), (a == 0).sum()], [(b != 0).sum(), (b == 0).sum()]])[1]
+            for a, b in zip(one[:40], other[:40])
+        ]
+        return float(min(*values, *kept))
+
+    def test_have_the_same_law(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """False alarms: below 1 in 10,000 (82 tests at 1e-6)."""
+        lazy, full = (self.answers(monkeypatch, lazily, 1.0) for lazily in (True, False))
+        assert ((lazy[:40] != 0).sum(axis=0) == 5).all()
+        assert self.smallest_p(lazy, full) > 1e-6
+
+    @pytest.mark.parametrize("factor", [2 / 3, 3 / 2], ids=["two thirds", "three halves"])
+    def test_a_wrong_scale_is_seen(self, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        lazy = self.answers(monkeypatch, True, factor)
+        full = self.answers(monkeypatch, False, 1.0)
+        assert self.smallest_p(lazy, full) < 1e-6
+
+    def test_lie_on_the_grid(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers = self.answers(monkeypatch, True, 1.0, runs=20)
+        grid = mechanisms.rounding_grid(1.0)
+        np.testing.assert_array_equal(answers / grid, np.round(answers / grid))

@@ -47,6 +47,9 @@ _ONE_ROW = Sampling("poisson", 1, 1)
 # Where more lines are listed than this, and none is left out, it pays to look for those whose noise can matter.
 _MANY_LINES = 16384
 
+# Of answers about all rows, noise that cannot pass a threshold is left undrawn where there are more lines than this.
+_LONG = 200_000
+
 
 @dataclass(frozen=True)
 class ObjectiveSensitivity:
@@ -111,7 +114,9 @@ class HardThreshold:
         kept = np.zeros_like(values)
         kept[self.free_from :] = values[self.free_from :]
         for column in range(values.shape[1]):
-            top = largest(np.abs(values[: self.free_from, column]), self.keep)
+            # Among the non-zeros: numpy's partition is slow on many equal values.
+            filled = np.flatnonzero(values[: self.free_from, column])
+            top = filled[largest(np.abs(values[filled, column]), self.keep)]
             kept[top, column] = values[top, column]
         return kept
 
@@ -248,7 +253,11 @@ class _AdditiveNoise(Mechanism):
 
 @dataclass(frozen=True)
 class Gaussian(_AdditiveNoise):
-    """exact + N(0, σ²) on every coordinate, σ = noise × ℓ2 sensitivity. Proof: docs/proofs/gaussian.md."""
+    """exact + N(0, σ²) on every coordinate, σ = noise × ℓ2 sensitivity. Proof: docs/proofs/gaussian.md.
+
+    Of long answers that are thresholded, noise that cannot matter is not drawn. The law is the same:
+    docs/proofs/order_statistics.md.
+    """
 
     @property
     def label(self) -> str:
@@ -263,6 +272,15 @@ class Gaussian(_AdditiveNoise):
 
     def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
         return generator.standard_normal(shape)
+
+    def release(
+        self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+    ) -> Any:
+        scale = self._scale(sensitivity.l2)
+        if scale == 0 or then is None or len(exact) <= _LONG:
+            return super().release(exact, sensitivity, generator, then)
+        kept = dense_noisy_largest(exact, scale, then.keep, then.free_from, generator)
+        return SparseWeights(kept.lines, _rounded(kept.values, scale), kept.n_lines).to_dense()
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +353,8 @@ class SampledGaussian(Gaussian):
             return super().release(exact, sensitivity, generator, then)
         scale = self._scale(sensitivity.l2)
         if not self.lazy:
-            return SparseWeights.from_dense(super().release(exact.to_dense(), sensitivity, generator, then))
+            dense = _AdditiveNoise.release(self, exact.to_dense(), sensitivity, generator, then)
+            return SparseWeights.from_dense(dense)
         listed = exact.listed
         if scale and len(listed.lines) == listed.n_lines > _MANY_LINES:
             kept = dense_noisy_largest(listed.values, scale, then.keep, then.free_from, generator)
