@@ -215,6 +215,8 @@ class CoordinateDescent(BaseEstimator):
         if public.fit_intercept:
             a = public.row_linf if selection else public.row_l2 / 8
             a = a if a < math.inf else 1.0
+            if not private:  # nothing clips an overshooting intercept: its column is no more curved than a feature's
+                a = min(a, 1.0 / math.sqrt(step * public.loss.typical_curvature(public.label)))
         units = None
         if self.feature_scale is not None:
             units = np.append(np.asarray(self.feature_scale, dtype=float), np.ones(int(public.fit_intercept)))
