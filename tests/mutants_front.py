@@ -7,6 +7,7 @@ from planted import Mutant
 _FILE, _SAVING, _ARCHIVE = "tests/test_ledger_file.py::", "tests/test_saving.py::", "tests/test_archive.py::"
 _PIPELINES, _PAGES, _RUNS = "tests/test_pipelines.py::", "tests/test_pages.py::", "tests/test_experiments.py::"
 _COMMANDS, _REPRODUCED = "tests/test_cli.py::", "tests/test_reproduce.py::"
+_BLOCKS, _CONVERT = "tests/test_blocks.py::", "tests/test_convert.py::"
 _CODE, _TABLES = "tests/test_dependencies.py::", "tests/test_published_fits.py::"
 
 FRONT_MUTANTS: tuple[Mutant, ...] = (
@@ -258,5 +259,94 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         '    refuse_open_ledgers("an experiment")\n',
         "",
         (_REPRODUCED + "test_no_table_inside_a_ledger",),
+    ),
+    # --- blocks on disk ---
+    Mutant(
+        "indices that are believed",
+        "compiled code follows an index out of a damaged file and reads memory that is not the block's",
+        "blocks.py",
+        "    if indices.min() < 0 or indices.max() >= size:\n        return False\n",
+        "",
+        (_BLOCKS + "test_no_index_is_followed_outside_of_its_block[unused-a column too large]",),
+    ),
+    Mutant(
+        "blocks that are checked once for ever",
+        "the file is replaced after its first use, and its indices are followed unseen",
+        "blocks.py",
+        "        good = self._checked.get(k) == seen\n",
+        "        good = k in self._checked\n",
+        (_BLOCKS + "test_no_index_is_followed_outside_of_its_block[used-a row too large]",),
+    ),
+    Mutant(
+        "entries in two parts",
+        "duplicates stored as they come: each half passes the bound on entries, and their sum breaks it",
+        "blocks.py",
+        "                X.sum_duplicates()\n",
+        "                X.sort_indices()\n",
+        (_BLOCKS + "test_entries_in_two_parts_are_added_and_the_callers_are_left_alone",),
+    ),
+    Mutant(
+        "blocks that everybody may read",
+        "files with the rights that the umask leaves: private rows open to every user of the machine",
+        "blocks.py",
+        "os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)",
+        "os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o666)",
+        (_BLOCKS + "test_the_folder_is_for_its_owner_alone",),
+    ),
+    Mutant(
+        "a failed conversion that leaves its rows",
+        "an error in the file's last line, and a hidden folder of private rows stays for good",
+        "blocks.py",
+        "        else:\n            self.discard()\n",
+        "",
+        (_BLOCKS + "test_what_cannot_be_read_cannot_be_converted[a late index]",),
+    ),
+    Mutant(
+        "a conversion that replaces whatever is there",
+        "--replace and a slip of the hand: a folder of something else is deleted",
+        "blocks.py",
+        "(target.exists() and not is_block_folder(target))",
+        "(target.exists() and not target.is_dir())",
+        (_BLOCKS + "test_only_blocks_are_replaced_and_only_when_asked",),
+    ),
+    Mutant(
+        "early blocks without the late columns",
+        "the width known at the last row, and column starts of earlier blocks too short for it",
+        "blocks.py",
+        "            self._widen(d)\n",
+        "            pass\n",
+        (_BLOCKS + "test_the_width_may_grow_to_the_last_batch",),
+    ),
+    Mutant(
+        "a folder with a fingerprint of its own",
+        "the rows of a file, converted and billed under another name, are not recognised: twice the budget in silence",
+        "blocks.py",
+        "        writer.content = source.fingerprint()\n",
+        "",
+        (_CONVERT + "test_a_ledger_knows_the_rows_of_a_folder",),
+    ),
+    Mutant(
+        "a conversion that remembers everybody",
+        "the ids of all people kept while the file is read: memory grows with the file",
+        "tables/delimited.py",
+        "        self._codes = {}\n        return words",
+        "        return words",
+        (_BLOCKS + "test_converting_takes_no_more_memory_for_a_longer_file[csv]",),
+    ),
+    Mutant(
+        "a bill for a folder that cannot be read",
+        "blocks looked at when the fit begins: the ledger is billed, and then the fit is refused",
+        "estimators.py",
+        "        spread.check()\n",
+        "",
+        (_CONVERT + "test_a_damaged_block_costs_nothing",),
+    ),
+    Mutant(
+        "a reader that holds all it has read",
+        "pyarrow's default: the whole file in memory by the last batch, outside of its own count",
+        "tables/parquet.py",
+        "pre_buffer=False, buffer_size=_BUFFER_BYTES",
+        "pre_buffer=True",
+        (_BLOCKS + "test_converting_takes_no_more_memory_for_a_longer_file[parquet]",),
     ),
 )

@@ -64,6 +64,11 @@ TRUSTED = {
     "walk",
     "sets",
     "minimise",
+    "pieces",
+    "threads",
+    "backends",
+    "disk",
+    "dask",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tulle.curator import Ask, Curator
-from tulle.events import NoisePerSensitivity
+from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.losses import Loss
 from tulle.mechanisms import TopK
 from tulle.privacy import Plan, Release, bill_open_ledgers, is_number, stream_of
@@ -133,6 +133,7 @@ class Bounds:
         Parameters
         ----------
         X : array or sparse array of shape (n, d)
+            Or rows elsewhere, as for `SparseClassifier.fit`.
         y : array of shape (n,) or None, default=None
             Regression targets; None estimates no label bound.
         epsilon : float
@@ -148,21 +149,27 @@ class Bounds:
         -------
         Bounds
         """
-        from sklearn.utils import check_array, check_consistent_length, column_or_1d
+        from tulle.backends import find_spread, no_targets
 
         if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
         cls(quantile=quantile, rows_per_person=rows_per_person)  # checks both
-        X = check_array(X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
-        targets = np.zeros(X.shape[0])
-        if y is not None:
-            targets = check_array(column_or_1d(y), ensure_2d=False, dtype=np.float64, input_name="y")
-        check_consistent_length(X, targets)
+        spread = find_spread(X, y)
+        if spread is None:
+            X, targets = _checked(X, y)
+        else:
+            spread.check()
+            if y is None:
+                spread = spread.coded(no_targets)
+            else:
+                spread.smallest_target()  # an error where they are words
+        shape = X.shape if spread is None else spread.shape
         wanted = ("row_l2", "row_linf") if y is None else ("row_l2", "row_linf", "label")
         plan = Plan((), quantile_releases(wanted, epsilon))
         entries = bill_open_ledgers("Bounds.estimate", [plan], (epsilon, 0.0), rows_per_person)
-        public = PublicFacts.without_model(X.shape[0], X.shape[1], rows_per_person)
-        curator = Curator(Rows(X, targets), public, plan, keyed_generator(random_state, stream_of(entries)))
+        public = PublicFacts.without_model(shape[0], shape[1], rows_per_person)
+        rows = Rows(X, targets) if spread is None else spread.rows(None)
+        curator = Curator(rows, public, plan, keyed_generator(random_state, stream_of(entries)))
         found = estimate_quantiles(curator.ask, wanted, quantile)
         curator.settle()
         return cls(
@@ -172,6 +179,18 @@ class Bounds:
             quantile=quantile,
             rows_per_person=rows_per_person,
         )
+
+
+def _checked(X: Any, y: Any) -> tuple[Any, FloatArray]:
+    """Finite rows, and finite targets: zeros where there are none."""
+    from sklearn.utils import check_array, check_consistent_length, column_or_1d
+
+    X = check_array(X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
+    targets = np.zeros(X.shape[0])
+    if y is not None:
+        targets = check_array(column_or_1d(y), ensure_2d=False, dtype=np.float64, input_name="y")
+    check_consistent_length(X, targets)
+    return X, targets
 
 
 def reliable(n_rows: int, quantile: float, epsilon: float, rows_per_person: int = 1) -> bool:

@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from tulle.backends import Spread, find_spread
 from tulle.bounds import Bounds
 from tulle.events import FloatArray
 from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
@@ -114,11 +116,36 @@ def coded_classes(estimator: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any]
     return classes, codes
 
 
+def _coded(classes: npt.NDArray[Any], numbers: bool, y: npt.NDArray[Any]) -> FloatArray:
+    """Labels as the numbers of their classes, or as -1 and +1."""
+    codes = np.searchsorted(classes, y)
+    return np.asarray(codes if numbers else 2 * codes - 1, dtype=np.float64)
+
+
+def _numbers(y: npt.NDArray[Any]) -> FloatArray:
+    return np.asarray(y, dtype=np.float64)
+
+
+def _margins_of(coef: Any, intercept: Any, bounds: Bounds | None, X: Any) -> FloatArray:
+    """The margin of each row and output. Holds no model, so that it can travel to where rows are."""
+    weights = np.atleast_2d(coef.toarray() if sp.issparse(coef) else coef)
+    if bounds is not None and bounds.normalise:
+        # Rows to predict for are normalised as the rows of the fit were; a model of other rows would be meant else.
+        known = bounds.known(X.shape[1])
+        rows = Rows(X, np.zeros(X.shape[0]))
+        rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
+        with_intercept = np.vstack([weights.T, np.atleast_1d(intercept)])
+        return np.vstack([block.margins(with_intercept, 1.0) for block in rows.blocks])
+    support = np.flatnonzero(np.any(weights != 0, axis=0))
+    return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(intercept)
+
+
 class LinearModel(BaseEstimator):
     """What all fitted linear models share, however they were fitted: rows are checked, margins, sparse weights."""
 
     coef_: Any
     intercept_: Any
+    n_features_in_: int
     bounds: Bounds | None
     privacy_: PrivacyReport
     _protects: Protects = "rows"
@@ -143,16 +170,34 @@ class LinearModel(BaseEstimator):
         """coef_ and intercept_ of weights of shape (features + 1, outputs)."""
         raise NotImplementedError
 
+    def _spread(self, X: Any, y: Any) -> Spread | None:
+        """Rows that are elsewhere, checked; None where they are an array."""
+        spread = find_spread(X, y)
+        if spread is None:
+            return None
+        if spread.shape[0] < 2 or spread.shape[1] < 1:
+            raise ValueError(f"{type(self).__name__} needs at least 2 rows and 1 feature, got the shape {spread.shape}")
+        spread.check()
+        self.n_features_in_ = spread.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        if spread.feature_names is not None:
+            self.feature_names_in_ = np.asarray(spread.feature_names, dtype=object)
+        return spread
+
     def _margins(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        return self._margins_of(self._checked(X, reset=False), self.coef_, self.intercept_)
-
-    def _margins_of(self, X: Any, coef: Any, intercept: Any) -> FloatArray:
-        weights = np.atleast_2d(coef.toarray() if sp.issparse(coef) else coef)
-        if self.bounds is not None and self.bounds.normalise:
-            return self._margins_of_normalised(X, np.vstack([weights.T, np.atleast_1d(intercept)]))
-        support = np.flatnonzero(np.any(weights != 0, axis=0))
-        return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(intercept)
+        margins = partial(_margins_of, self.coef_, self.intercept_, self.bounds)
+        if (spread := find_spread(X)) is None:
+            return margins(self._checked(X, reset=False))
+        if spread.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {spread.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input"
+            )
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and spread.feature_names is not None and list(known) != list(spread.feature_names):
+            raise ValueError("The feature names should match those that were passed during fit, in the same order")
+        return spread.map(margins)
 
     def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
         """What is predicted for rows of these margins."""
@@ -183,7 +228,7 @@ class LinearModel(BaseEstimator):
             )
         X = self._checked(X_public, reset=False)
         coef = getattr(self, "teacher_coef_", self.coef_)
-        margins = self._margins_of(X, coef, getattr(self, "teacher_intercept_", self.intercept_))
+        margins = _margins_of(coef, getattr(self, "teacher_intercept_", self.intercept_), self.bounds, X)
         report = replace(
             self.privacy_,
             assumptions=(
@@ -193,13 +238,6 @@ class LinearModel(BaseEstimator):
             ),
         )
         return SyntheticData(X, self._answers(margins), margins, report)
-
-    def _margins_of_normalised(self, X: Any, weights: FloatArray) -> FloatArray:
-        """Rows to predict for are normalised as the rows of the fit were; a model of other rows would be meant else."""
-        known = self.bounds.known(X.shape[1])  # type: ignore[union-attr]
-        rows = Rows(X, np.zeros(X.shape[0]))
-        rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
-        return np.vstack([block.margins(weights, 1.0) for block in rows.blocks])
 
     def named_weights(self, names: Any = None, *, of: Any = None) -> list[tuple[str, float]]:
         """The non-zero weights with the names of their features, by falling magnitude.
@@ -291,7 +329,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, targets: FloatArray, loss: Loss, groups: Any) -> None:
+    def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any) -> None:
         warn_of_peeks(self)
         request = self._request(loss, X.shape[0])
         plans = possible_plans(request, X.shape)
@@ -448,9 +486,14 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         self._fit(*self._prepare(X, y), groups)
         return self
 
-    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray, Loss]:
+    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
         """The checked rows, the targets as the loss wants them, and the loss; sets `classes_`."""
         check_not_private(getattr(self.method, "features", None), X)
+        if (spread := self._spread(X, y)) is not None:
+            # Repeated, since so few rows of so many classes would look like a mistake.
+            self.classes_, _ = coded_classes(self, np.tile(spread.labels(), 3))
+            loss = resolve_loss(self.loss, "classification", len(self.classes_))
+            return spread.coded(partial(_coded, self.classes_, loss.n_outputs > 1)), None, loss
         X, y = self._checked(X, y)
         self.classes_, codes = coded_classes(self, y)
         loss = resolve_loss(self.loss, "classification", len(self.classes_))
@@ -510,13 +553,18 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         self._fit(*self._prepare(X, y), groups)
         return self
 
-    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray, Loss]:
+    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
         """The checked rows, the targets, and the loss."""
         check_not_private(getattr(self.method, "features", None), X)
-        X, y = self._checked(X, y, y_numeric=True)
-        targets = np.asarray(y, dtype=np.float64)
-        loss = resolve_loss(self.loss, "regression")
-        if isinstance(loss, Poisson) and targets.min() < 0:
+        loss, targets = resolve_loss(self.loss, "regression"), None
+        if (spread := self._spread(X, y)) is not None:
+            X = spread.coded(_numbers)
+            smallest = spread.smallest_target()
+        else:
+            X, y = self._checked(X, y, y_numeric=True)
+            targets = np.asarray(y, dtype=np.float64)
+            smallest = targets.min()
+        if isinstance(loss, Poisson) and smallest < 0:
             raise ValueError("loss='poisson' needs targets >= 0 (counts), but some are negative; use another loss")
         return X, targets, loss
 

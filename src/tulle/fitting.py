@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tulle.backends import Spread
 from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases, reliable
 from tulle.curator import Curator, Witness
 from tulle.events import FloatArray
@@ -158,7 +159,7 @@ def possible_plans(request: FitRequest, shape: tuple[int, int]) -> list[Plan]:
 def run_fit(
     request: FitRequest,
     X: Any,
-    targets: FloatArray,
+    targets: FloatArray | None,
     groups: Any = None,
     witness: Witness | None = None,
     *,
@@ -169,10 +170,10 @@ def run_fit(
     Parameters
     ----------
     request : FitRequest
-    X : array or sparse array of shape (n, d)
-        Finite, dense or CSR or CSC.
-    targets : array of shape (n,)
-        -1 and +1, class numbers or numbers, as the loss wants them.
+    X : array, sparse array or Spread of shape (n, d)
+        Finite, dense or CSR or CSC; or rows elsewhere, with their targets.
+    targets : array of shape (n,) or None
+        -1 and +1, class numbers or numbers, as the loss wants them; None where X is a Spread.
     groups : array of shape (n,) or None
         Person ids.
     witness : callable or None
@@ -190,7 +191,7 @@ def run_fit(
     entries = () if free else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
 
     generator = keyed_generator(request.seed, stream_of(entries))
-    rows = Rows(X, targets, active)
+    rows = _rows(X, targets, active)
     before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
     scout = Curator(rows, before, Plan((), request.preliminary()), generator, witness)
     found = estimate_quantiles(scout.ask, request.wanted, request.bounds.quantile)
@@ -200,10 +201,17 @@ def run_fit(
     confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
     weights, rounding = run_plan(request, public, plan, rows, generator, witness)
     teacher, weights = _taught(request, public, weights)
-    report = _report(request, plan, public, found, scout.rounding + rounding)
+    report = _report(request, plan, public, found, scout.rounding + rounding, rows.seen_by)
     method = request.method
     thresholds = getattr(method, "n_thresholds", lambda public: 0)(public)
     return Fitted(weights, teacher, method.n_iterations(public), method.n_passes(public), thresholds, report)
+
+
+def _rows(X: Any, targets: FloatArray | None, active: npt.NDArray[np.bool_] | None) -> Rows:
+    if isinstance(X, Spread):
+        return X.rows(active)
+    assert targets is not None
+    return Rows(X, targets, active)
 
 
 def clip_and_plan(
@@ -242,7 +250,8 @@ def _taught(request: FitRequest, public: PublicFacts, weights: FloatArray) -> tu
 def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
     if groups is None:
         return None
-    groups = np.asarray(groups)
+    # Groups on a cluster come here: which rows count is a matter of all rows of a person.
+    groups = np.asarray(groups.compute() if hasattr(groups, "compute") else groups)
     if groups.shape != (n_rows,):
         raise ValueError(f"groups has shape {groups.shape} for {n_rows} rows; pass one person id per row")
     return first_rows_of_each_person(groups, bounds.rows_per_person)
@@ -301,7 +310,12 @@ def _hopeless(request: FitRequest, shape: tuple[int, int]) -> bool:
 
 
 def _report(
-    request: FitRequest, plan: Plan, public: PublicFacts, found: dict[str, float], rounding: float
+    request: FitRequest,
+    plan: Plan,
+    public: PublicFacts,
+    found: dict[str, float],
+    rounding: float,
+    seen_by: tuple[str, ...],
 ) -> PrivacyReport:
     budget, delta = request.budget, request.delta
     proved, accountant = proof(plan, delta)
@@ -322,8 +336,7 @@ def _report(
         bill=bill_lines(plan, delta),
         assumptions=tuple(_assumptions(request, public, plan, found, slack)),
         who_saw_what=(
-            "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the "
-            "bill left the part of the code that saw them.",
+            *seen_by,
             "The method (the algorithm itself) saw the answers on the bill and public quantities.",
             "Whoever gets the fitted model sees coef_, intercept_, their teacher's where there is one, and this report"
             + ("." if budget is None else "; the promise covers all of it."),

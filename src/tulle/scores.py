@@ -496,7 +496,8 @@ def _score_report(
             else "The noise came from AES-128 in counter mode, keyed by the operating system.",
         ),
         who_saw_what=(
-            "The process held the rows, the predictions for them and the exact score.",
+            "The process held the rows (those on a cluster were held by its workers), the predictions for them and the "
+            "exact score.",
             "Whoever gets the result sees the noisy score, its interval and this report; the promise covers all of it.",
         ),
         seeded=seed is not None,

@@ -27,6 +27,7 @@ from sklearn.utils import column_or_1d, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from tulle.backends import find_spread
 from tulle.estimators import Seed, SparseClassifier, SparseRegressor, seed_of
 from tulle.events import FloatArray
 from tulle.events import NoisePerSensitivity as Noise
@@ -203,6 +204,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         search, metric, label = self._settings()
         seed = seed_of(self.random_state)
         template = self._template()
+        if find_spread(X, y) is not None:
+            raise TypeError(
+                "PrivateSearch copies its two parts of the rows and needs them in memory; fit rows on disk or on a "
+                "cluster with fixed settings"
+            )
         rows, _, _ = template._prepare(X, y)
         labels = column_or_1d(y)
         metric.check(template)

@@ -19,6 +19,7 @@ from tulle.cli.outcome import BUG, INTERRUPTED, REFUSED, WRONG_INPUT, Outcome, U
 
 COMMANDS = {
     "fit": "fit a private model to a file and write it with its report into a folder",
+    "convert": "put the rows of a file into blocks on disk, to fit what does not fit into memory",
     "predict": "predict for the rows of a file with a saved model",
     "compare": "compare methods and budgets on one data set (for your eyes, not for release)",
     "account": "what a plan costs, what noise a budget needs, what published noise really proves",

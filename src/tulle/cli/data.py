@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tulle.cli.outcome import UserError
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 Task = Literal["classification", "regression"]
 
 
-def add_data_arguments(parser: argparse.ArgumentParser, *, target: bool = True) -> None:
-    """Which file, and how to read it."""
-    parser.add_argument("data", metavar="DATA", help="a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz")
+def add_data_arguments(parser: argparse.ArgumentParser, *, target: bool = True, blocks: bool = False) -> None:
+    """Which file, and how to read it; `blocks` as in `read_data`."""
+    or_blocks = ", or a folder that tulle convert made" if blocks else ""
+    parser.add_argument(
+        "data", metavar="DATA", help=f"a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz{or_blocks}"
+    )
     group = parser.add_argument_group("reading the file")
     if target:
         group.add_argument("--target", metavar="COLUMN", help="the column to predict (svmlight and npz know theirs)")
@@ -46,29 +50,73 @@ def add_data_arguments(parser: argparse.ArgumentParser, *, target: bool = True) 
         )
 
 
+def reading_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of `tulle.tables.read_table` that `add_data_arguments` holds."""
+    return {
+        "target": getattr(arguments, "target", None),
+        "groups": getattr(arguments, "groups", None),
+        "ignore": arguments.ignore,
+        "format": arguments.format,
+        "header": arguments.header,
+        "delimiter": arguments.delimiter,
+        "encoding": arguments.encoding,
+        "n_features": getattr(arguments, "n_features", None),
+        "zero_based": arguments.zero_based,
+        "progress": not getattr(arguments, "quiet", False),
+    }
+
+
 def read_data(
-    arguments: argparse.Namespace, *, path: str | None = None, need_target: bool = True, features: Any = None
+    arguments: argparse.Namespace,
+    *,
+    path: str | None = None,
+    need_target: bool = True,
+    features: Any = None,
+    blocks: bool = False,
 ) -> Table:
-    """The rows that the arguments name, or those of another file read in the same way."""
+    """The rows that the arguments name, or those of another file read in the same way.
+
+    Where `blocks` says that the command can do with them, a folder of blocks is opened in place of a file: `X` is then
+    a `tulle.blocks.BlockMatrix`, with all the columns of the folder in its own order, whatever `features` says.
+    """
     from tulle.tables import read_table
 
-    table = read_table(
-        path or arguments.data,
-        target=getattr(arguments, "target", None),
-        groups=getattr(arguments, "groups", None),
-        ignore=arguments.ignore,
-        format=arguments.format,
-        header=arguments.header,
-        delimiter=arguments.delimiter,
-        encoding=arguments.encoding,
-        n_features=getattr(arguments, "n_features", None),
-        zero_based=arguments.zero_based,
-        features=features,
-        progress=not getattr(arguments, "quiet", False),
-    )
+    source = path or arguments.data
+    if _is_block_folder(source):
+        if not blocks:
+            raise UserError(f"{source} is a folder of blocks; this command holds all rows in memory, so give it a file")
+        table = _open_table(source, reading_settings(arguments), features)
+    else:
+        table = read_table(source, features=features, **reading_settings(arguments))
     if need_target and table.y is None:
-        raise UserError(f"{table.source} has no column to predict; name it with --target COLUMN")
+        how = "convert the rows again" if _is_block_folder(source) else "name it"
+        raise UserError(f"{table.source} has no column to predict; {how} with --target COLUMN")
     return table
+
+
+def _is_block_folder(path: str) -> bool:
+    if not os.path.isdir(path):  # before numpy is loaded for nothing
+        return False
+    from tulle.blocks import is_block_folder
+
+    return is_block_folder(path)
+
+
+def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
+    """A folder of blocks as a table. How to read the file was said when it was converted."""
+    from tulle.blocks import open_blocks
+    from tulle.tables import Table
+
+    usual = {"ignore": [], "header": True, "encoding": "utf-8", "zero_based": False}
+    for name, given in settings.items():
+        if name not in ("n_features", "progress") and given != usual.get(name):
+            option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
+            raise UserError(f"{path} is a folder of blocks: leave {option} out here, and pass it to tulle convert")
+    folder = open_blocks(path)
+    picked = features is not None and folder.feature_names is not None  # by name, where the rows are used
+    if settings["n_features"] not in (None, folder.shape[1]) and not picked:
+        raise UserError(f"{path} has {folder.shape[1]:,} features, where {settings['n_features']:,} are wanted")
+    return Table(folder.X, folder.y, folder.feature_names, folder.groups, source=path, content=folder.content)
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,7 +45,7 @@ def internal_report(folder: Path) -> Path:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data_arguments(parser)
+    add_data_arguments(parser, blocks=True)
     budget = parser.add_argument_group("the budget")
     budget.add_argument(
         "--epsilon", required=True, type=epsilon_or_none, metavar="E", help="the privacy loss allowed; none: no privacy"
@@ -83,6 +83,7 @@ def epsilon_or_none(text: str) -> float | None:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
+    from tulle.blocks import is_block_folder
     from tulle.report import About
     from tulle.saving import save
 
@@ -93,6 +94,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
     folder = Path(arguments.output)
     if (folder / "comparison.json").exists() or (folder / "settings.json").exists():
         raise UserError(f"{folder} holds a comparison, which is not for release; name another folder with -o")
+    if is_block_folder(folder):
+        raise UserError(f"{folder} holds private rows, which are not for release; name another folder with -o")
     written = [folder / MODEL, folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)]
     for place in written:
         if place.exists() and not arguments.replace:
@@ -100,12 +103,12 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if place.exists():
             output_file(place, arguments.data, arguments.ledger)
     title = arguments.title or folder.resolve().name
-    name = os.path.basename(arguments.data)
+    name = os.path.basename(os.path.normpath(arguments.data))
     said = {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name}
     for what, text in said.items():
         if not text.isprintable():  # it goes into the ledger and the report, where a line must be one line
             raise UserError(f"{what} must be printable text on one line, got {text!r}")
-    table = read_data(arguments)
+    table = read_data(arguments, blocks=True)
     task = task_of(arguments, table)
     model = estimator_class(task)(
         arguments.epsilon,

@@ -13,17 +13,21 @@ import argparse
 import csv
 import io
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_data_arguments, read_data
 from tulle.cli.fit import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
 
+if TYPE_CHECKING:
+    from tulle.tables import Table
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a folder that tulle fit made, or a model file")
-    add_data_arguments(parser, target=False)
+    add_data_arguments(parser, target=False, blocks=True)
     parser.add_argument("--probabilities", action="store_true", help="also the probability of each class")
     parser.add_argument("-o", "--output", metavar="FILE", help="a CSV file; default: standard output")
 
@@ -47,23 +51,27 @@ def run(arguments: argparse.Namespace) -> Outcome:
     model = load(path)
     names = getattr(model, "feature_names_in_", None)
     arguments.n_features = model.n_features_in_
-    table = read_data(arguments, need_target=False, features=None if names is None else [*names])
-    if table.X.shape[1] != model.n_features_in_:
+    features = None if names is None else [*names]
+    table = read_data(arguments, need_target=False, features=features, blocks=True)
+    order = _order(table, features)
+    if order is None and table.X.shape[1] != model.n_features_in_:
         raise UserError(
             f"{table.source} has {table.X.shape[1]:,} features and the model {model.n_features_in_:,}; leave columns "
             "out with --ignore, or give the file a header with the model's names"
         )
-    columns: dict[str, Any] = {}
+    if arguments.probabilities and not hasattr(model, "predict_proba"):
+        raise UserError("this model has no probabilities: it is a regression, or its loss has none")
+    predictions, chances = [], []
     with warnings.catch_warnings():
         # Columns were put in the order of the model's names already.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        columns["prediction"] = model.predict(table.X)
-        if arguments.probabilities:
-            if not hasattr(model, "predict_proba"):
-                raise UserError("this model has no probabilities: it is a regression, or its loss has none")
-            chances = model.predict_proba(table.X)
-            columns |= {f"probability_{name}": chances[:, k] for k, name in enumerate(model.classes_)}
-    plain = {name: values.tolist() for name, values in columns.items()}
+        for rows in _row_blocks(table.X, order):
+            predictions += model.predict(rows).tolist()
+            if arguments.probabilities:
+                chances += model.predict_proba(rows).tolist()
+    plain: dict[str, Sequence[Any]] = {"prediction": predictions}
+    if arguments.probabilities:
+        plain |= {f"probability_{name}": column for name, column in zip(model.classes_, zip(*chances))}
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(plain)
@@ -73,3 +81,31 @@ def run(arguments: argparse.Namespace) -> Outcome:
     write_durably(target, lines.getvalue().encode())
     text = f"Predicted {table.X.shape[0]:,} rows: {target}"
     return Outcome(text, {"n_rows": table.X.shape[0], "output": str(target)})
+
+
+def _order(table: Table, features: list[str] | None) -> list[int] | None:
+    """Where the model's features stand in a folder of blocks; None where they stand in their places, as in a table."""
+    from tulle.tables.columns import some
+
+    if table.feature_names is None or features is None or [*table.feature_names] == features:
+        return None
+    places = {name: place for place, name in enumerate(table.feature_names)}
+    absent = [name for name in features if name not in places]
+    if absent:
+        raise UserError(
+            f"{table.source}: {len(absent)} of {len(features)} features are not there: {some(absent)}; convert "
+            "rows that have them"
+        )
+    return [places[name] for name in features]
+
+
+def _row_blocks(X: Any, order: list[int] | None) -> Iterator[Any]:
+    """All rows of a table at once; those of a folder block by block, their columns in the model's order."""
+    from tulle.blocks import BlockMatrix
+
+    if not isinstance(X, BlockMatrix):
+        yield X
+        return
+    for k in range(X.n_blocks):
+        rows = X.block(k)[1] if X.sparse else X.block(k)
+        yield rows if order is None else rows[:, order]

@@ -8,7 +8,8 @@ target holds words or numbers.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,9 +121,9 @@ def read_table(
 
     A cell without a value is refused, because filling it by what other rows hold is a release that no bill would show.
     """
+    from tulle.tables.collecting import collected
     from tulle.tables.columns import Wanted
 
-    name = os.fsdecode(path)
     wanted = Wanted(
         target,
         groups,
@@ -134,21 +135,40 @@ def read_table(
         encoding,
         zero_based,
     )
+    with open_batches(path, wanted, format=format, progress=progress) as (source, batches):
+        parts = collected(source, batches)
+        return Table(*parts, source=source.name, content=source.fingerprint())
+
+
+@contextmanager
+def open_batches(
+    path: str | os.PathLike[str], wanted: Wanted, *, format: str | None = None, progress: bool = False
+) -> Iterator[tuple[Source, Iterator[Parts]]]:
+    """Open a file to be read a batch of rows at a time: what `read_table` collects.
+
+    Parameters
+    ----------
+    path : path
+    wanted : Wanted
+    format, progress
+        As in `read_table`.
+    """
+    name = os.fsdecode(path)
     with open_source(name) as source:
-        if n_features is not None and n_features < 1:
-            raise source.refusal(f"--n-features is at least 1, not {n_features}")
-        if wanted.features is not None and n_features is not None and len(wanted.features) != n_features:
-            raise source.refusal(f"{len(wanted.features)} features are named and --n-features says {n_features}")
+        if wanted.n_features is not None and wanted.n_features < 1:
+            raise source.refusal(f"--n-features is at least 1, not {wanted.n_features}")
+        named = None if wanted.features is None else len(wanted.features)
+        if None not in (named, wanted.n_features) and named != wanted.n_features:
+            raise source.refusal(f"{named} features are named and --n-features says {wanted.n_features}")
         read = _reader(source.format(format))
         said = Progress(name, shown=progress)
         try:
-            parts = read(source, wanted, said)
+            yield source, read(source, wanted, said)
         finally:
             said.close()
-        return Table(*parts, source=name, content=source.fingerprint())
 
 
-def _reader(format: str) -> Callable[[Source, Wanted, Progress], Parts]:
+def _reader(format: str) -> Callable[[Source, Wanted, Progress], Iterator[Parts]]:
     """The reader of a format, imported when it is needed."""
     if format == "csv":
         from tulle.tables.delimited import read_csv

@@ -22,19 +22,22 @@ _MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null"})
 class Wanted:
     """What the user asked for; the parameters of `tulle.tables.read_table`."""
 
-    target: str | None
-    groups: str | None
-    ignore: tuple[str, ...]
-    features: tuple[str, ...] | None
-    n_features: int | None
-    header: bool
-    delimiter: str | None
-    encoding: str
-    zero_based: bool
+    target: str | None = None
+    groups: str | None = None
+    ignore: tuple[str, ...] = ()
+    features: tuple[str, ...] | None = None
+    n_features: int | None = None
+    header: bool = True
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    zero_based: bool = False
 
 
 class Parts(NamedTuple):
-    """What a reader returns."""
+    """Some rows of a file, at least one: readers yield them in order, all in the same form.
+
+    Sparse rows (CSR) are as wide as those read so far need; the last batch knows whether that is an error.
+    """
 
     X: Any
     y: npt.NDArray[Any] | None

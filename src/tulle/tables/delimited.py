@@ -30,14 +30,13 @@ from tulle.tables.columns import (
     why_not_feature,
 )
 from tulle.tables.files import Progress, Source, shown, whole_lines
-from tulle.tables.memory import DENSE_ADVICE, Growing
 
 _DELIMITERS = (",", ";", "\t")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Parts:
-    """Read all rows; see `tulle.tables.read_table`."""
+def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+    """The rows in batches; see `tulle.tables.read_table`."""
     if wanted.delimiter is not None and (len(wanted.delimiter) != 1 or wanted.delimiter in '"\r\n'):
         raise source.refusal(f"--delimiter is one character, not {shown(wanted.delimiter)}")
     delimiter = _Delimiter(wanted.delimiter)
@@ -57,12 +56,13 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Parts:
                 continue
             rows, skipped = _begin(source, wanted, delimiter.of(text), line, text)
             line, text = line + skipped, text.split("\n", skipped)[skipped]
-        if text.strip("\n"):
-            rows.read(line, text)
         progress.at(source.share)
+        if text.strip("\n"):
+            yield rows.read(line, text)
     if rows is None:
         raise source.refusal("nothing but blank lines; write the table again")
-    return rows.finished()
+    if not rows.begun:
+        raise source.refusal("a header and no rows; write the table again")
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _begin(source: Source, wanted: Wanted, delimiter: str, line: int, text: str)
 
 
 class _Words:
-    """Words as numbers in order of appearance: numpy's parser calls this once a cell.
+    """The words of one text as numbers in order of appearance: numpy's parser calls this once a cell.
 
     Parameters
     ----------
@@ -179,12 +179,14 @@ class _Words:
         return code
 
     def decode(self, codes: npt.NDArray[np.float64]) -> npt.NDArray[np.str_]:
+        """The words of the text, which are forgotten: a file may have a person in every row."""
         words = np.array([word.strip() for word in self._codes], dtype=str)
+        self._codes = {}
         return words[codes.astype(np.intp)]
 
 
 class _Rows:
-    """Rows as they are read: one array for features, one each for target and people."""
+    """Turns text into rows: an array for features, one each for target and people."""
 
     def __init__(self, source: Source, wanted: Wanted, names: list[str], delimiter: str) -> None:
         self._source = source
@@ -192,17 +194,15 @@ class _Rows:
         self._named = wanted.header
         self._delimiter = delimiter
         self._roles = roles = assign_roles(source, names, wanted)
-        self._X = Growing(source, np.float64, len(roles.features), DENSE_ADVICE)
-        self._others = [Growing(source, np.float64) for place in (roles.target, roles.groups) if place is not None]
         self._used = [*roles.features, *(place for place in (roles.target, roles.groups) if place is not None)]
         # The first row says whether targets are words or numbers; a column that mixes them is refused.
         self._target_words: _Words | None = None
         self._people = _Words(numbers=True)
-        self._begun = False
+        self.begun = False
 
-    def read(self, line: int, text: str) -> None:
-        """Add the rows of a text whose first line has number `line`."""
-        if not self._begun:
+    def read(self, line: int, text: str) -> Parts:
+        """The rows of a text whose first line has number `line`."""
+        if not self.begun:
             self._decide_target(text)
         try:
             values = self._parsed(text)
@@ -210,11 +210,14 @@ class _Rows:
             self._explain(line, text)
         if not np.isfinite(values).all():
             self._explain(line, text)
-        n_features = len(self._roles.features)
-        self._X.append(values[:, :n_features])
-        for place, column in enumerate(self._others, n_features):
-            column.append(values[:, place])
-        self._begun = True
+        self.begun = True
+        others = [column.copy() for column in values[:, len(self._roles.features) :].T]
+        groups = None if self._roles.groups is None else self._people.decode(others.pop())
+        y = None if self._roles.target is None else others.pop()
+        if self._target_words is not None and y is not None:
+            y = self._target_words.decode(y)
+        names = tuple(self._names[place] for place in self._roles.features) if self._named else None
+        return Parts(np.ascontiguousarray(values[:, : len(self._roles.features)]), y, names, groups)
 
     def _decide_target(self, text: str) -> None:
         if self._roles.target is None:
@@ -297,15 +300,3 @@ class _Rows:
         if self._target_words is None and not math.isfinite(float(cell)):
             return infinite_target(cell)
         return None
-
-    def finished(self) -> Parts:
-        """The table."""
-        if not self._begun:
-            raise self._source.refusal("a header and no rows; write the table again")
-        columns = [column.finished() for column in self._others]
-        groups = None if self._roles.groups is None else self._people.decode(columns.pop())
-        y = None if self._roles.target is None else columns.pop()
-        if self._target_words is not None and y is not None:
-            y = self._target_words.decode(y)
-        names = tuple(self._names[place] for place in self._roles.features) if self._named else None
-        return Parts(self._X.finished(), y, names, groups)

@@ -75,6 +75,7 @@ class Source:
         self.name = name
         self.size = size
         self._raw = raw
+        self._rows_read: float | None = None
         self.suffix, self.packing = _suffixes(name)
 
     def refusal(
@@ -128,7 +129,11 @@ class Source:
     @property
     def share(self) -> float:
         """Which part of the file has been read, in (0, 1]."""
-        return max(self._raw.tell(), 1) / self.size
+        return max(self._raw.tell(), 1) / self.size if self._rows_read is None else self._rows_read
+
+    def at_row(self, row: int, n: int) -> None:
+        """`row` of the file's `n` rows are read: for formats that state their number and jump about in the file."""
+        self._rows_read = row / n
 
     @property
     def raw(self) -> BufferedReader:
@@ -171,7 +176,7 @@ def open_source(name: str) -> Iterator[Source]:
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise TableError(f"{name}: changed while it was read; wait until it is written and read it again")
     except IsADirectoryError:
-        raise TableError(f"{name}: this is a folder; give the path of one file in it") from None
+        raise TableError(f"{name}: this is a folder, and not of blocks; give the path of one file in it") from None
     except FileNotFoundError:
         raise TableError(f"{name}: there is no such file; check the path") from None
     except MemoryError:

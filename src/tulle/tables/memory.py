@@ -44,10 +44,11 @@ def check_fits(source: Source, n_bytes: int, advice: str) -> None:
     """Refuse what would not fit in the memory that is free, before it is allocated."""
     free = free_memory()
     if free is not None and n_bytes > free:
-        raise source.refusal(f"needs about {_size(n_bytes)} of memory and {_size(free)} are free; {advice}")
+        raise source.refusal(f"needs about {shown_size(n_bytes)} of memory and {shown_size(free)} are free; {advice}")
 
 
-def _size(n_bytes: int) -> str:
+def shown_size(n_bytes: int) -> str:
+    """A number of bytes as a message says it."""
     return f"{n_bytes / 1e9:.3g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.3g} MB"
 
 

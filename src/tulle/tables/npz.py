@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +30,8 @@ from tulle.tables.memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
 _CSR = ("data", "indices", "indptr", "shape")
 
 
-def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Parts:
-    """Read all rows; see `tulle.tables.read_table`."""
+def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+    """All rows as one batch, since an archive cannot be read in parts; see `tulle.tables.read_table`."""
     archive = _Archive(source)
     names = archive.feature_names()
     left_out = {name for name in wanted.ignore if name in archive.members and name in ("y", "groups")}
@@ -63,7 +63,7 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Parts:
     if people is not None:
         check_people(source, people, 1, groups or "groups")
     progress.at(1.0)
-    return Parts(X, y, names, people)
+    yield Parts(X, y, names, people)
 
 
 class _Archive:

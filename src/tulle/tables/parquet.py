@@ -1,4 +1,4 @@
-"""Parquet files through pyarrow, a batch of rows at a time into an array whose size the file states."""
+"""Parquet files through pyarrow, a batch of rows at a time."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from tulle.tables.columns import (
     missing_value,
 )
 from tulle.tables.files import BLOCK_BYTES, Progress, Source, damage_told, shown
-from tulle.tables.memory import DENSE_ADVICE, check_fits
 
 # Fewer rows at a time would spend more on each column than on its values.
 _FEWEST_ROWS = 256
+# Read ahead in each column.
+_BUFFER_BYTES = 1 << 20
 
 
-def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Parts:
-    """Read all rows; see `tulle.tables.read_table`."""
+def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+    """The rows in batches; see `tulle.tables.read_table`."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise source.refusal("reading Parquet needs pyarrow: pip install tulle[parquet]") from None
     with damage_told(source, "the file"):
-        file = pq.ParquetFile(source.raw, page_checksum_verification=True)
+        # Unless told otherwise pyarrow holds all of the file that it has read, and reads a row group as a whole.
+        file = pq.ParquetFile(source.raw, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES)
         schema, n = file.schema_arrow, file.metadata.num_rows
     roles = assign_roles(source, schema.names, wanted)
     names = tuple(schema.names[place] for place in roles.features)
@@ -41,36 +43,30 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Parts:
     _check_types(source, schema, names, [name for name in (target, groups) if name is not None])
     if n < 1:
         raise source.refusal("no rows; write the table again")
-    check_fits(source, 8 * n * len(names), DENSE_ADVICE)
-    X = np.empty((n, len(names)))
-    targets: list[npt.NDArray[Any]] = []
-    people: list[npt.NDArray[Any]] = []
     row = 0
     for batch in _batches(source, file, [*names, *(name for name in (target, groups) if name is not None)], len(names)):
         end = row + batch.num_rows
         if end > n:
             break
+        X = np.empty((batch.num_rows, len(names)))
         for place, name in enumerate(names):
-            X[row:end, place] = _numbers(source, batch, name, row, missing_value(None, name))
-        check_finite(source, X[row:end], row + 1, names)
+            X[:, place] = _numbers(source, batch, name, row, missing_value(None, name))
+        check_finite(source, X, row + 1, names)
+        y = people = None
         if target is not None:
             text = _is_text(schema.field(target).type)
             read = _words if text else _numbers
-            targets.append(read(source, batch, target, row, missing_target(None)))
-            check_target(source, targets[-1], row + 1, target)
+            y = read(source, batch, target, row, missing_target(None))
+            check_target(source, y, row + 1, target)
         if groups is not None:
-            people.append(_people(source, batch, groups, row))
-            check_people(source, people[-1], row + 1, groups)
+            people = _people(source, batch, groups, row)
+            check_people(source, people, row + 1, groups)
         row = end
-        progress.at(row / n)
+        source.at_row(row, n)
+        progress.at(source.share)
+        yield Parts(X, y, names, people)
     if row != n:
         raise source.refusal(f"its rows are not the {n:,} that it states; it is damaged, so write it again")
-    return Parts(
-        X,
-        None if target is None else np.concatenate(targets),
-        names,
-        None if groups is None else np.concatenate(people),
-    )
 
 
 def _check_types(source: Source, schema: Any, features: tuple[str, ...], others: list[str]) -> None:

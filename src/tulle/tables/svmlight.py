@@ -1,4 +1,4 @@
-"""svmlight (LIBSVM) files: scikit-learn's parser on blocks of whole lines, collected into one CSR array.
+"""svmlight (LIBSVM) files: scikit-learn's parser on blocks of whole lines, each a CSR array.
 
 As in `tulle.tables.delimited`, a block that cannot be read is gone through again line by line to name the place.
 """
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from tulle.tables.columns import Parts, Wanted, infinite_target, infinite_value, is_number, missing_target
 from tulle.tables.files import Progress, Source, shown, whole_lines
-from tulle.tables.memory import Growing, check_fits
+from tulle.tables.memory import check_fits
 
 # Columns are kept in 32 bits: half the memory, and liblinear takes no others.
 _LARGEST_INDEX = 2**31 - 1
@@ -27,13 +27,13 @@ _ONE_BASED = "indices count from 1 in svmlight files; if they count from 0 in th
 class _Block(NamedTuple):
     values: npt.NDArray[np.float64]
     indices: npt.NDArray[Any]  # as they stand in the file
-    ends: npt.NDArray[Any]  # of each row, in values
+    starts: npt.NDArray[Any]  # of each row, in values; and the end
     targets: npt.NDArray[np.float64]
     people: npt.NDArray[np.int64] | None
 
 
-def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Parts:
-    """Read all rows; see `tulle.tables.read_table`."""
+def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+    """The rows in batches; see `tulle.tables.read_table`."""
     for given, option, why in (
         (wanted.target, "--target", "the target stands first in every line"),
         (wanted.ignore, "--ignore", "columns have no names"),
@@ -50,35 +50,31 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Parts:
         n_features = len(wanted.features)
     first = 0 if wanted.zero_based else 1
     largest = n_features - 1 + first if n_features else _LARGEST_INDEX
-    values, indices = Growing(source, np.float64), Growing(source, np.int32)
-    ends, targets, people = Growing(source, np.int64), Growing(source, np.float64), Growing(source, np.int64)
-    used = n_entries = n_rows = 0
+    _check_weights_fit(source, n_features or 0)
+    used = n_rows = 0
     for line, text in whole_lines(source, _without_mark(source.blocks()), b"\n"):
         block = _parsed(text, people=wanted.groups is not None)
         if block is None or (len(block.indices) and (block.indices.min() < first or block.indices.max() > largest)):
             _explain(source, line, text, (first, largest), n_features, people=wanted.groups is not None)
-        if len(block.indices):
-            used = max(used, int(block.indices.max()) - first + 1)
-        values.append(block.values)
-        indices.append(block.indices - first)
-        ends.append(block.ends + n_entries)
-        targets.append(block.targets)
-        if block.people is not None:
-            people.append(block.people)
-        n_entries, n_rows = n_entries + len(block.values), n_rows + len(block.targets)
+        if len(block.indices) and block.indices.max() - first >= used:
+            used = int(block.indices.max()) - first + 1
+            _check_weights_fit(source, used)
         progress.at(source.share)
+        if not len(block.targets):  # comments alone
+            continue
+        n_rows += len(block.targets)
+        entries = (block.values, (block.indices - first).astype(np.int32), block.starts.astype(np.int32))
+        X = sp.csr_array(entries, shape=(len(block.targets), n_features or used))
+        yield Parts(X, block.targets, None, block.people)
     if not n_rows:
         raise source.refusal("no rows, only blank lines and comments; write the file again")
-    d = n_features or used
-    if not d:
+    if not (n_features or used):
         raise source.refusal("no row has a feature (index:value), so their number is unknown; pass --n-features")
-    # What is fitted has a weight for each.
+
+
+def _check_weights_fit(source: Source, d: int) -> None:
+    """What is fitted has a weight for each feature."""
     check_fits(source, 8 * d, "pass --n-features, or correct the largest index")
-    indptr = np.concatenate([[0], ends.finished()])
-    if n_entries <= _LARGEST_INDEX:
-        indptr = indptr.astype(np.int32)
-    X = sp.csr_array((values.finished(), indices.finished(), indptr), shape=(n_rows, d))
-    return Parts(X, targets.finished(), None, None if wanted.groups is None else people.finished())
 
 
 def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -98,7 +94,7 @@ def _parsed(text: bytes, *, people: bool) -> _Block | None:
         return None
     if not (np.isfinite(X.data).all() and np.isfinite(y).all()) or (people and len(ids[0]) != len(y)):
         return None
-    return _Block(X.data, X.indices, X.indptr[1:].astype(np.int64), y, ids[0] if people else None)
+    return _Block(X.data, X.indices, X.indptr, y, ids[0] if people else None)
 
 
 def _explain(

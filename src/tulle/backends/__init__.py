@@ -1,0 +1,112 @@
+"""Where rows can be besides an array in memory: in folders of blocks on disk, on the workers of a Dask cluster.
+
+A back end is another way to do the one sum that `tulle.rows` knows. Methods, mechanisms, the plan and the bill are the
+same ones, and noise is drawn once, by the process that calls fit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle.events import FloatArray
+from tulle.rows import Rows
+
+Mask = npt.NDArray[np.bool_]
+Labels = npt.NDArray[Any]
+
+
+class Spread(ABC):
+    """Checked rows with their targets, not held by this process as one array.
+
+    Attributes
+    ----------
+    shape : (n, d)
+    feature_names : tuple of str or None
+    """
+
+    shape: tuple[int, int]
+    feature_names: tuple[str, ...] | None
+    code: Callable[[Labels], FloatArray] | None = None
+
+    def check(self) -> None:
+        """Find what is damaged, before anything is billed."""
+        return
+
+    @abstractmethod
+    def labels(self) -> Labels:
+        """The distinct targets, in order. Their set is public, as in memory."""
+
+    @abstractmethod
+    def smallest_target(self) -> float:
+        """The smallest target; an error where targets are words."""
+
+    @abstractmethod
+    def rows(self, active: Mask | None) -> Rows:
+        """The rows, with targets as `code` makes them of the given ones (zeros without any). `active` are those that
+        count; None: all."""
+
+    @abstractmethod
+    def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
+        """What a function makes of features, block by block: an array with a line for each row."""
+
+    def coded(self, code: Callable[[Labels], FloatArray]) -> Self:
+        """The same rows with targets as a function makes them."""
+        other = copy(self)
+        other.code = code
+        return other
+
+
+def find_spread(X: Any, y: Any = None) -> Spread | None:
+    """The rows behind what was passed to an estimator; None where it is an array, or something to make one of."""
+    # By name: whoever passes an array need not import what reads other things.
+    where = type(X).__module__
+    if where == "tulle.blocks":
+        from tulle.backends.disk import RowsOnDisk
+        from tulle.blocks import BlockMatrix
+
+        if not isinstance(X, BlockMatrix):
+            raise TypeError(
+                "this is a folder of blocks, not its rows; pass folder.X, folder.y and groups=folder.groups"
+            )
+        return RowsOnDisk(X, y)
+    if where.partition(".")[0] == "dask":
+        from tulle.backends.dask import RowsOnDask
+
+        return RowsOnDask(X, y)
+    return None
+
+
+def no_targets(y: Labels) -> FloatArray:
+    """Zeros, where rows alone are asked about."""
+    return np.zeros(len(y))
+
+
+def smallest_of(y: Labels) -> float | None:
+    """The smallest number; None where targets are words."""
+    try:
+        return float(np.min(np.asarray(y, dtype=np.float64)))
+    except (ValueError, TypeError):
+        return None
+
+
+def smallest_of_all(found: Sequence[float | None]) -> float:
+    """The smallest number of several sets of targets, none of which may be words."""
+    numbers = [smallest for smallest in found if smallest is not None]
+    if len(numbers) < len(found):
+        raise ValueError("y holds words, and a regression needs numbers; convert them, or fit a classifier")
+    return min(numbers)
+
+
+def checked_targets(y: Any) -> Labels:
+    """Targets of one column that are words or finite numbers; an error as scikit-learn's otherwise."""
+    from sklearn.utils import assert_all_finite, column_or_1d
+
+    targets = column_or_1d(y, warn=True)
+    assert_all_finite(targets, input_name="y")
+    return np.asarray(targets)

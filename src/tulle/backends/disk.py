@@ -1,0 +1,201 @@
+"""Rows in a folder of blocks (`tulle.blocks`): read from memory-mapped files, one block at a time.
+
+What stays in memory is some numbers a row (targets, lengths, margins), and for a solver the columns that it works on,
+as far as there is room. Everything is summed in this process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from tulle.backends import Labels, Mask, Spread, checked_targets, smallest_of, smallest_of_all
+from tulle.blocks import BlockMatrix
+from tulle.events import FloatArray
+from tulle.pieces import Pieces, summed
+from tulle.rows import Block, DenseBlock, Rows, SparseBlock
+
+T = TypeVar("T")
+
+# What a solver derives is kept in memory up to this many bytes, and made anew from disk beyond.
+ROOM = 1 << 29
+
+
+class SparseBlockOnDisk(SparseBlock):
+    """A sparse block whose entries are in files. While it rests, nothing of them is mapped."""
+
+    def __init__(self, matrix: BlockMatrix, k: int, targets: FloatArray, active: Mask) -> None:
+        # Its rows were checked when they were converted, and again before the fit: none is left out here.
+        Block.__init__(self, targets, active)
+        self._matrix, self._number = matrix, k
+        self._borrowed, self._entry_bound = True, np.inf
+        self.rest()
+
+    def wake(self) -> None:
+        columns, by_rows = self._matrix.block(self._number)
+        if self._entry_bound < np.inf:
+            entries = np.clip(columns.data, -self._entry_bound, self._entry_bound)
+            columns = sp.csc_array((entries, columns.indices, columns.indptr), shape=columns.shape)
+        self._hold(columns, by_rows)
+
+    def rest(self) -> None:
+        self._csc = self._transposed = self._row_order = self._scratch = None
+
+    def _clip_entries(self, bound: float) -> None:
+        entries = self._csc.data
+        if entries.size and max(entries.max(), -entries.min()) > bound:  # a copy for every visit is not made in vain
+            self._entry_bound = min(self._entry_bound, bound)
+            self.wake()
+
+    @contextmanager
+    def _here_and_there(self) -> Iterator[None]:
+        """While some columns alone are wanted: systems that read ahead would otherwise read all of them."""
+        maps = [found for array in (self._csc.data, self._csc.indices) if (found := _map_behind(array)) is not None]
+        for each in maps:
+            each.madvise(mmap.MADV_RANDOM)
+        try:
+            yield
+        finally:
+            for each in maps:
+                each.madvise(mmap.MADV_NORMAL)
+
+    def _product(self, weights: FloatArray) -> FloatArray:
+        with self._here_and_there():
+            return super()._product(weights)
+
+    def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
+        with self._here_and_there():
+            return super()._transposed_product_on(slopes, features)
+
+    def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
+        with self._here_and_there():
+            return super()._squares_on(features)
+
+    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
+        with self._here_and_there():
+            return super()._columns(features)
+
+
+def _map_behind(array: Any) -> mmap.mmap | None:
+    """The map that an array is a view of; None for one in memory, and where the system takes no advice on maps."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    return array if hasattr(mmap, "MADV_RANDOM") else None
+
+
+class DenseBlockOnDisk(DenseBlock):
+    """A dense block in a file."""
+
+    def __init__(self, matrix: BlockMatrix, k: int, targets: FloatArray, active: Mask) -> None:
+        Block.__init__(self, targets, active)
+        self._matrix, self._number = matrix, k
+        self._entry_bound = np.inf
+        self.rest()
+
+    def wake(self) -> None:
+        self._rows = self._matrix.block(self._number)
+
+    def rest(self) -> None:
+        self._rows = np.empty((0, self._matrix.shape[1]))
+
+
+class DiskRows(Rows):
+    """All rows, as blocks on disk."""
+
+    seen_by = (
+        "The process that ran fit read the rows from a folder, block by block, and held the exact sums over them; "
+        "nothing but the answers on the bill left the part of the code that saw them.",
+        "Whoever can read the folder of blocks sees the rows.",
+    )
+
+    def only_block(self) -> Block | None:
+        return None  # what is kept beside a block that is followed is as large as the block
+
+    def derive(self, make: Callable[[Block], Sequence[T]]) -> Pieces[T]:
+        return _PiecesOnDisk(self, make)
+
+
+class _PiecesOnDisk(Pieces[T]):
+    """Pieces of blocks on disk: held in memory as far as there is room, otherwise made anew for every sum."""
+
+    def __init__(self, rows: DiskRows, make: Callable[[Block], Sequence[T]]) -> None:
+        self._rows, self._make = rows, make
+        self._held: dict[int, Sequence[T]] = {}
+        self._room = ROOM
+
+    def sum(self, function: Callable[[T], Any], start: Any) -> Any:
+        return start + summed(function(piece) for pieces in self._in_turn() for piece in pieces)
+
+    def _in_turn(self) -> Iterator[Sequence[T]]:
+        for k, block in enumerate(self._rows.blocks):
+            if k in self._held:
+                yield self._held[k]
+                continue
+            block.wake()
+            try:
+                pieces = self._make(block)
+                self._keep(k, pieces)
+                yield pieces
+            finally:
+                block.rest()
+
+    def _keep(self, k: int, pieces: Sequence[T]) -> None:
+        size = sum(sys.getsizeof(piece) for piece in pieces)
+        if size <= self._room:
+            self._room -= size
+            self._held[k] = pieces
+
+
+class RowsOnDisk(Spread):
+    """The rows of a folder, with targets in memory.
+
+    Parameters
+    ----------
+    X : BlockMatrix
+    y : array of shape (n,) or None
+        None where rows are only looked at (`map`).
+    """
+
+    def __init__(self, X: BlockMatrix, y: Any) -> None:
+        self._X = X
+        self._y = None if y is None else checked_targets(y)
+        if self._y is not None and len(self._y) != X.shape[0]:
+            raise ValueError(f"X has {X.shape[0]:,} rows and y has {len(self._y):,}; pass the targets of these rows")
+        self.shape, self.feature_names = X.shape, X.feature_names
+
+    def check(self) -> None:
+        self._X.check()
+
+    def _targets(self) -> Labels:
+        if self._y is None:
+            raise ValueError("y is None; pass the targets of these rows, such as folder.y")
+        return self._y
+
+    def labels(self) -> Labels:
+        return np.unique(self._targets())
+
+    def smallest_target(self) -> float:
+        return smallest_of_all([smallest_of(self._targets())])
+
+    def rows(self, active: Mask | None) -> Rows:
+        targets = np.zeros(self.shape[0]) if self._y is None else self._y
+        targets = np.asarray(targets if self.code is None else self.code(targets), dtype=np.float64)
+        active = np.ones(len(targets), dtype=bool) if active is None else active
+        kind = SparseBlockOnDisk if self._X.sparse else DenseBlockOnDisk
+        ends = self._X.starts[1:]
+        places = [slice(first, end) for first, end in zip(self._X.starts, ends)]
+        return DiskRows.of_blocks([kind(self._X, k, targets[at], active[at]) for k, at in enumerate(places)])
+
+    def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
+        made = []
+        for k in range(self._X.n_blocks):
+            block = self._X.block(k)
+            made.append(function(block[1] if self._X.sparse else block))
+        return np.concatenate(made)

@@ -1,0 +1,653 @@
+"""Folders of blocks: what goes in comes out, in little memory; a folder that is not whole is refused."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import os
+import pickle
+import stat
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tables import csr_npz, npz, parquet
+
+import tulle.blocks
+from tulle.blocks import MANIFEST, BlockFolder, BlockWriter, convert_table, is_block_folder, open_blocks, write_blocks
+from tulle.durable import write_durably
+from tulle.tables import TableError, files, read_table
+
+N, D = 50, 12
+
+
+def sparse_rows(seed: int = 0, n: int = N, d: int = D) -> Any:
+    """Some rows; about one in three entries is there, and the first row and the last column are empty."""
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random((n, d)) < 1 / 3, rng.standard_normal((n, d)), 0.0)
+    values[0] = values[:, -1] = 0.0
+    return sp.csr_array(values)
+
+
+def cut(n: int, sizes: list[int]) -> Iterator[slice]:
+    """Slices of these sizes, again and again, to n."""
+    start, turn = 0, 0
+    while start < n:
+        yield slice(start, start + sizes[turn % len(sizes)])
+        start, turn = start + sizes[turn % len(sizes)], turn + 1
+
+
+def joined(folder: BlockFolder, by: int = 1) -> Any:
+    """All rows: from the columns (0) or from the rows (1) of sparse blocks, or dense."""
+    blocks = [folder.X.block(k) for k in range(folder.X.n_blocks)]
+    if not folder.X.sparse:
+        return np.vstack(blocks)
+    return sp.csr_array(sp.vstack([block[by] for block in blocks], format="csr"))
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """The same rows, entry by entry, in the same form."""
+    assert type(found) is type(expected) or not sp.issparse(expected)
+    if not sp.issparse(expected):
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+        return
+    assert found.shape == expected.shape
+    for part in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BlockFolder:
+    """Five blocks of sparse rows with targets and people."""
+    y, people = np.where(np.arange(N) % 3, "home", "ward"), np.arange(N) // 2
+    parts = cut(N, [7])
+    X = sparse_rows()
+    return write_blocks(tmp_path / "a.blocks", ((X[p], y[p], people[p]) for p in parts), rows_per_block=10)
+
+
+# --- what goes in comes out ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 40),
+    sizes=st.lists(st.integers(1, 17), min_size=1, max_size=4),
+    rows_per_block=st.integers(1, 45),
+    kind=st.sampled_from(["sparse", "float64", "float32"]),
+)
+def test_rows_come_back_whatever_the_batches_and_blocks(
+    tmp_path_factory: Any, seed: int, n: int, sizes: list[int], rows_per_block: int, kind: str
+) -> None:
+    """Values, columns, targets and people are the same to the bit; blocks begin where the public size says."""
+    X = sparse_rows(seed, n) if kind == "sparse" else sparse_rows(seed, n).toarray().astype(kind)
+    rng = np.random.default_rng(seed)
+    y, people = rng.standard_normal(n), rng.choice(["a", "bb", "ccc"], n)
+    path = tmp_path_factory.mktemp("blocks") / "a.blocks"
+    batches = ((X[p], y[p], people[p]) for p in cut(n, sizes))
+    folder = write_blocks(path, batches, rows_per_block=rows_per_block)
+    assert folder.X.starts == (*range(0, n, rows_per_block), n)
+    assert folder.shape == folder.X.shape == (n, D) == (len(folder.X), D)
+    assert folder.X.dtype == X.dtype
+    for by in (0, 1):
+        assert_same(joined(folder, by), X)
+    assert folder.y is not None
+    assert folder.groups is not None
+    np.testing.assert_array_equal(folder.y, y)
+    np.testing.assert_array_equal(folder.groups, people)
+    folder.verify()
+
+
+def test_the_width_may_grow_to_the_last_batch(tmp_path: Path) -> None:
+    """As in a file whose largest index stands in its last line: earlier blocks get the columns that they lack."""
+    X = sparse_rows()
+    batches = (X[:20, :5], X[20:40, :9], X[40:])
+    expected = sp.vstack([sp.csr_array((b.data, b.indices, b.indptr), shape=(b.shape[0], D)) for b in batches])
+    with BlockWriter(tmp_path / "a.blocks", rows_per_block=8) as writer:
+        for batch in batches:
+            writer.append(batch)
+    assert {len(np.load(path)) for path in (tmp_path / "a.blocks").glob("*.column_starts.npy")} == {D + 1}
+    folder = open_blocks(tmp_path / "a.blocks")
+    for by in (0, 1):
+        np.testing.assert_array_equal(joined(folder, by).toarray(), expected.toarray())
+    folder.verify()
+
+
+def test_entries_in_two_parts_are_added_and_the_callers_are_left_alone(tmp_path: Path) -> None:
+    """Two halves of an entry would each pass a bound that their sum breaks."""
+    X = sp.csr_array((np.array([1.0, 2.0, 3.0]), np.array([2, 2, 0]), np.array([0, 3])), shape=(1, 3))
+    path = Path(write_blocks(tmp_path / "a.blocks", [X]).path)
+    assert np.load(path / "000000.row_values.npy").tolist() == [3.0, 3.0]
+    assert np.load(path / "000000.row_columns.npy").tolist() == [0, 2]
+    assert np.load(path / "000000.column_values.npy").tolist() == [3.0, 3.0]
+    assert X.data.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_whoever_appends_may_use_the_same_array_again(tmp_path: Path, sparse: bool) -> None:
+    """A batch is written, or copied until it is."""
+    with BlockWriter(tmp_path / "a.blocks", rows_per_block=4) as writer:
+        rows = np.empty((1, 2))
+        y = np.empty(1)
+        for k in range(4):
+            rows[:] = y[:] = k + 1
+            X = sp.csr_array(rows) if sparse else rows
+            writer.append(X, y)
+            X[0, 0] = y[0] = 99.0
+    folder = open_blocks(tmp_path / "a.blocks")
+    found = joined(folder)
+    assert (found.toarray() if sparse else found)[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert folder.y is not None
+    assert folder.y.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_blocks_are_maps_that_are_let_go(folder: BlockFolder) -> None:
+    """No copy in memory, nothing that can be written to, and nothing left open when the block is dropped."""
+
+    def n_maps() -> int:
+        return Path("/proc/self/maps").read_text().count(folder.path)
+
+    block = folder.X.block(1)
+    assert n_maps() == 6
+    for matrix in block:
+        assert not any(array.flags.owndata or array.flags.writeable for array in (matrix.data, matrix.indices))
+        assert (matrix.indices.dtype, matrix.indptr.dtype) == (np.int32, np.int32)
+    del block, matrix
+    assert n_maps() == 0
+    assert not any(folder.path in os.path.realpath(one) for one in Path("/proc/self/fd").iterdir())
+
+
+def test_an_opened_folder_can_go_to_another_process(folder: BlockFolder) -> None:
+    """It is a path and some figures, not its rows."""
+    sent = pickle.dumps(folder.X)
+    assert len(sent) < 10_000
+    assert_same(pickle.loads(sent).block(2)[1], folder.X.block(2)[1])
+
+
+def test_the_usual_block_size_follows_the_columns_of_dense_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of the rows themselves; sparse rows that are too long for it are refused before memory is full."""
+    monkeypatch.setattr(tulle.blocks, "_BLOCK_BYTES", 8 * 4 * 6)
+    assert write_blocks(tmp_path / "dense", [np.ones((20, 4))]).X.starts == (0, 6, 12, 18, 20)
+    assert write_blocks(tmp_path / "single", [np.ones((20, 4), np.float32)]).X.starts == (0, 12, 20)
+    monkeypatch.setattr(tulle.blocks, "_SPARSE_ROWS", 9)
+    assert write_blocks(tmp_path / "sparse", [sparse_rows(n=20)]).X.starts == (0, 9, 18, 20)
+    monkeypatch.setattr(tulle.blocks, "_MOST_ENTRIES", 10)
+    with pytest.raises(ValueError, match="--rows-per-block"):
+        write_blocks(tmp_path / "long", [sparse_rows(n=20)])
+    assert write_blocks(tmp_path / "long", [sparse_rows(n=20)], rows_per_block=20).X.n_blocks == 1
+
+
+def outside() -> Any:
+    """A row with an entry beyond its last column."""
+    X = sp.csr_array(np.ones((1, 3)))
+    X.indices[2] = 10**6
+    return X
+
+
+BAD: dict[str, tuple[Callable[[], list[Any]], str]] = {
+    "nan": (lambda: [np.ones((3, 2)), np.array([[1.0, np.nan]])], "row 3 .*not finite"),
+    "sparse infinity": (lambda: [sp.csr_array([[0.0, 0.0], [0.0, np.inf]])], "row 1 .*not finite"),
+    "an overflowing sum": (
+        lambda: [sp.csr_array((np.array([1e308, 1e308]), np.array([0, 0]), np.array([0, 2])), shape=(1, 1))],
+        "row 0 .*not finite",
+    ),
+    "an index outside": (lambda: [outside()], "column index|indices"),
+    "one dimension": (lambda: [np.ones(3)], "two dimensions"),
+    "another width": (lambda: [np.ones((1, 2)), np.ones((1, 3))], "3 features, where 2"),
+    "two kinds": (lambda: [np.ones((1, 2)), sp.csr_array(np.ones((1, 2)))], "all rows must be sparse"),
+    "lost digits": (lambda: [np.ones((1, 2), np.float32), np.ones((1, 2))], "append one type"),
+    "words": (lambda: [np.array([["a", "b"]])], "must be numbers"),
+    "a target short": (lambda: [(np.ones((3, 2)), [1, 2])], "shape"),
+    "a missing target": (lambda: [(np.ones((2, 2)), [1.0, np.nan])], "row 1 is not finite"),
+    "objects": (lambda: [(np.ones((1, 2)), [None])], "numbers or words"),
+    "targets for some": (lambda: [(np.ones((1, 2)), [1.0]), np.ones((1, 2))], "absent from all"),
+    "words and numbers": (lambda: [(np.ones((1, 2)), [1.0]), (np.ones((1, 2)), ["a"])], "absent from all"),
+    "nothing": (lambda: [], "nothing to write"),
+    "no rows": (lambda: [np.ones((0, 3))], "nothing to write"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows_are_refused_and_leave_nothing(tmp_path: Path, case: str) -> None:
+    """Neither the folder nor the hidden one beside it."""
+    batches, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        write_blocks(tmp_path / "a.blocks", batches(), rows_per_block=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_sizes_and_names_are_refused(tmp_path: Path) -> None:
+    """Before anything is written, where that can be known."""
+    sizes: list[dict[str, Any]] = [{"rows_per_block": 0}, {"n_features": 0}, {"rows_per_block": 2**31}]
+    for size in sizes:
+        with pytest.raises(ValueError, match="is from 1 to"):
+            BlockWriter(tmp_path / "a.blocks", **size)
+    with pytest.raises(ValueError, match="3 feature names for 12"):
+        write_blocks(tmp_path / "a.blocks", [sparse_rows()], feature_names=["a", "b", "c"])
+    with pytest.raises(ValueError, match="12 features, where 4"):
+        write_blocks(tmp_path / "a.blocks", [sparse_rows()], n_features=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_is_for_its_owner_alone(folder: BlockFolder) -> None:
+    """Private rows are not for everybody on the machine, whatever the umask is."""
+    assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in Path(folder.path).iterdir()} == {0o600}
+
+
+def test_the_manifest_comes_last_and_the_name_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files are on the disk before the manifest says so; a crash before it leaves nothing that looks whole."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def seen(handle: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def last(path: Path, content: bytes, mode: int) -> None:
+        assert not (tmp_path / "a.blocks").exists()
+        assert {one.name for one in path.parent.iterdir()} == {*synced} - {path.parent.name}
+        assert path.parent.name in synced
+        write_durably(path, content, mode)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    monkeypatch.setattr(tulle.blocks, "write_durably", last)
+    write_blocks(tmp_path / "a.blocks", [sparse_rows()], rows_per_block=20)
+    assert synced[-1] == tmp_path.name
+    assert [path.name for path in tmp_path.iterdir()] == ["a.blocks"]
+
+
+@pytest.mark.parametrize("what", ["error", "interrupt", "manifest", "name"])
+def test_a_failure_leaves_what_was_there(folder: BlockFolder, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Replacing is all or nothing."""
+
+    def batches() -> Iterator[Any]:
+        yield sparse_rows(1)
+        if what == "error":
+            raise RuntimeError
+        if what == "interrupt":
+            raise KeyboardInterrupt
+
+    def full(*arguments: Any, **settings: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    if what == "manifest":
+        monkeypatch.setattr(tulle.blocks, "write_durably", full)
+    if what == "name":
+        monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises((RuntimeError, KeyboardInterrupt, TableError)) as raised:
+        write_blocks(folder.path, batches(), rows_per_block=10, replace=True)
+    if what in ("manifest", "name"):
+        assert "No space left" in str(raised.value)
+    monkeypatch.undo()
+    assert [path.name for path in Path(folder.path).parent.iterdir()] == ["a.blocks"]
+    assert_same(joined(open_blocks(folder.path)), sparse_rows())
+
+
+def test_only_blocks_are_replaced_and_only_when_asked(folder: BlockFolder, tmp_path: Path) -> None:
+    """Anything else in the place, and anything that a link leads to, stays."""
+    with pytest.raises(TableError, match="--replace"):
+        write_blocks(folder.path, [sparse_rows(1)])
+    assert_same(joined(write_blocks(folder.path, [sparse_rows(1)], replace=True)), sparse_rows(1))
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "chapter.txt").write_text("one")
+    (tmp_path / "link").symlink_to(folder.path)
+    for name in ("thesis", "thesis/chapter.txt", "link"):
+        with pytest.raises(TableError, match="not replaced"):
+            write_blocks(tmp_path / name, [sparse_rows()], replace=True)
+    with pytest.raises(TableError, match="does not exist"):
+        write_blocks(tmp_path / "absent" / "a.blocks", [sparse_rows()])
+    assert (other / "chapter.txt").read_text() == "one"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.blocks", "link", "thesis"]
+
+
+def test_what_a_killed_conversion_left_is_told(tmp_path: Path) -> None:
+    """It holds rows, and nobody else would say so."""
+    writer = BlockWriter(tmp_path / "a.blocks", rows_per_block=2)
+    writer.append(sparse_rows())
+    with pytest.warns(UserWarning, match=r"\.a\.blocks\..*partial holds rows"):
+        write_blocks(tmp_path / "a.blocks", [sparse_rows()])
+    writer.discard()
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def resealed(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a manifest and make its own checksum right again."""
+    manifest = json.loads((path / MANIFEST).read_text())
+    del manifest["sha256"]
+    change(manifest)
+    seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (path / MANIFEST).write_text(json.dumps({**manifest, "sha256": seal}))
+
+
+def overwritten(path: Path, name: str, place: int, value: Any) -> None:
+    """Change one number of an array in its file."""
+    array = np.load(path / name)
+    array[place] = value
+    np.save(path / name, array)
+
+
+OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no manifest": (lambda p: (p / MANIFEST).unlink(), "never finished; convert the rows again"),
+    "half a manifest": (lambda p: os.truncate(p / MANIFEST, 100), "cannot be read"),
+    "another manifest": (lambda p: (p / MANIFEST).write_text("[]"), "cannot be read"),
+    "an edited manifest": (
+        lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace('"sparse": true', '"sparse": false')),
+        "has changed since",
+    ),
+    "a newer format": (lambda p: resealed(p, lambda m: m.update(format="tulle blocks 2")), "reads 'tulle blocks 1'"),
+    "a missing entry": (lambda p: resealed(p, lambda m: m.pop("shape")), "cannot be read"),
+    "more rows than blocks": (lambda p: resealed(p, lambda m: m.update(shape=[N + 1, D])), "number of rows"),
+    "falling starts": (lambda p: resealed(p, lambda m: m.update(starts=[0, 20, 10, 30, 40, 50])), "number of rows"),
+    "wider than its columns": (lambda p: resealed(p, lambda m: m.update(shape=[N, D + 1])), "do not fit"),
+    "longer blocks": (lambda p: resealed(p, lambda m: m.update(starts=[0, 9, 20, 30, 40, 50])), "do not fit"),
+    "other types": (lambda p: resealed(p, lambda m: m.update(dtype="int64")), "columns are not described"),
+    "a name short": (lambda p: resealed(p, lambda m: m.update(feature_names=["a"])), "columns are not described"),
+    "a file elsewhere": (
+        lambda p: resealed(p, lambda m: m["files"].update({"../x": m["files"]["000000.target.npy"]})),
+        "list of files",
+    ),
+    "a missing file": (lambda p: (p / "000002.row_values.npy").unlink(), "FileNotFoundError"),
+    "a short file": (lambda p: os.truncate(p / "000002.row_values.npy", 100), "has 100 bytes"),
+    "another target": (lambda p: overwritten(p, "000001.target.npy", 0, "xxxx"), "is not what was written"),
+}
+
+
+@pytest.mark.parametrize("case", OPENING)
+def test_a_folder_that_is_not_whole_is_refused(folder: BlockFolder, case: str) -> None:
+    """On opening, with its name, and with what to do."""
+    harm, message = OPENING[case]
+    harm(Path(folder.path))
+    with pytest.raises(TableError, match=message) as raised:
+        open_blocks(folder.path)
+    assert str(raised.value).startswith(folder.path)
+    assert "convert" in str(raised.value)
+
+
+# Too large in the last place and too small in the first: indices still rise, so that nothing but their bounds is wrong.
+INDICES = {
+    "a row too large": ("column_rows", -1, 10),
+    "a row below 0": ("column_rows", 0, -1),
+    "a column too large": ("row_columns", -1, D),
+    "a column far below 0": ("row_columns", 0, -(2**31)),
+    "falling rows": ("column_rows", 0, 9),
+    "a start too large": ("row_starts", 4, 10**6),
+    "a start below 0": ("column_starts", 1, -5),
+    "a first start": ("column_starts", 0, 1),
+    "a last start": ("row_starts", -1, 2),
+    "twice the same column": ("row_columns", 1, None),
+    "no number": ("column_values", 0, np.nan),
+    "an infinite number": ("row_values", -1, np.inf),
+}
+
+
+@pytest.mark.parametrize("case", INDICES)
+@pytest.mark.parametrize("before", [False, True], ids=["unused", "used"])
+def test_no_index_is_followed_outside_of_its_block(folder: BlockFolder, case: str, before: bool) -> None:
+    """Compiled code follows indices blindly. Files that change after a block's first use are looked at again."""
+    part, place, value = INDICES[case]
+    name = f"000003.{part}.npy"
+    if before:
+        folder.X.block(3)
+    size = os.stat(Path(folder.path) / name).st_size
+    value = np.load(Path(folder.path) / name)[0] if value is None else value
+    overwritten(Path(folder.path), name, place, value)
+    assert os.stat(Path(folder.path) / name).st_size == size
+    again = folder if before else open_blocks(folder.path)
+    again.X.block(2)
+    for look in (lambda: again.X.block(3), again.X.check):
+        with pytest.raises(TableError, match="block 3 are out of place; it is damaged, so convert"):
+            look()
+
+
+@pytest.mark.parametrize("part", ["column_starts", "row_starts"])
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, 1), (4, 10**6), (4, -(10**6)), (-1, 10**6), (-1, 5)],
+    ids=["first", "far beyond", "far before", "last too large", "last too small"],
+)
+def test_no_start_is_followed_outside_of_its_block(tmp_path: Path, part: str, place: int, value: int) -> None:
+    """Of a diagonal, whose indices rise however they are divided: nothing but where lines start is wrong."""
+    folder = write_blocks(tmp_path / "a.blocks", [sp.csr_array(np.eye(10))])
+    overwritten(tmp_path / "a.blocks", f"000000.{part}.npy", place, value)
+    with pytest.raises(TableError, match="block 0 are out of place"):
+        folder.X.block(0)
+
+
+def test_dense_numbers_that_are_not_finite_are_found(tmp_path: Path) -> None:
+    """As in sparse blocks; and a number of a block that is not there is the caller's mistake."""
+    folder = write_blocks(tmp_path / "a.blocks", [np.ones((6, 2))], rows_per_block=3)
+    overwritten(Path(folder.path), "000001.dense.npy", 2, np.nan)
+    folder.X.block(0)
+    with pytest.raises(TableError, match="block 1 holds numbers that are not finite"):
+        folder.X.check()
+    for k in (-1, 2):
+        with pytest.raises(IndexError, match="where there are 2"):
+            folder.X.block(k)
+
+
+@pytest.mark.parametrize("array", [np.ones(3, np.float32), np.ones((3, 3))], ids=["type", "shape"])
+def test_another_array_in_the_place_of_a_file_is_refused(folder: BlockFolder, array: Any) -> None:
+    """Also after the folder was opened."""
+    np.save(Path(folder.path) / "000000.row_values.npy", array)
+    with pytest.raises(TableError, match="is not the array that was written"):
+        folder.X.block(0)
+
+
+def test_verify_finds_a_changed_number(folder: BlockFolder) -> None:
+    """One that is finite and in its place, which nothing else could see."""
+    folder.verify()
+    overwritten(Path(folder.path), "000002.row_values.npy", 0, 0.125)
+    folder.X.check()
+    with pytest.raises(TableError, match=r"000002\.row_values\.npy has changed"):
+        folder.verify()
+
+
+def test_pickles_in_the_place_of_targets_are_not_loaded(folder: BlockFolder, tmp_path: Path) -> None:
+    """They can run code."""
+    touched = tmp_path / "ran"
+
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return Path.touch, (touched,)
+
+    path = Path(folder.path) / "000000.target.npy"
+    np.save(path, np.array([Bomb()], dtype=object), allow_pickle=True)
+    resealed(Path(folder.path), lambda m: m["files"]["000000.target.npy"].update(size=path.stat().st_size))
+    with pytest.raises(TableError, match="allow_pickle"):
+        open_blocks(folder.path)
+    assert not touched.exists()
+
+
+def test_other_folders_and_files_are_no_blocks(tmp_path: Path, folder: BlockFolder) -> None:
+    """What is left of blocks is one, so that it is refused as such."""
+    assert is_block_folder(folder.path)
+    (Path(folder.path) / MANIFEST).unlink()
+    assert is_block_folder(folder.path)
+    assert not is_block_folder(tmp_path)
+    assert not is_block_folder(tmp_path / "absent")
+    with pytest.raises(TableError, match="no such folder"):
+        open_blocks(tmp_path / "absent")
+
+
+# --- converting ------------------------------------------------------------------------------------------------------
+
+CSV = "id,age,sick,dose\n" + "".join(f"p{k // 2},{k},{'yes' if k % 3 else 'perhaps'},{k / 7!r}\n" for k in range(60))
+SVM = "".join(f"{k % 2} qid:{k // 3} {k % 5 + 1}:{k / 7!r} {k % 4 + 8}:1\n" for k in range(60))
+GOOD: dict[str, tuple[Callable[[], bytes], dict[str, Any]]] = {
+    "a.csv": (CSV.encode, {"target": "sick", "groups": "id"}),
+    "b.csv": (CSV.encode, {"target": "age", "ignore": ["id", "sick"]}),
+    "c.csv.gz": (lambda: gzip.compress(CSV.encode()), {"ignore": ["id", "sick"]}),
+    "a.svm": (SVM.encode, {}),
+    "b.svm.gz": (lambda: gzip.compress(SVM.encode()), {"groups": "qid", "n_features": 20}),
+    "a.npz": (lambda: npz(X=sparse_rows().toarray(), y=np.arange(N), groups=np.arange(N) % 5), {}),
+    "b.npz": (lambda: csr_npz(sparse_rows(), y=np.where(np.arange(N) % 2, "a", "b")), {}),
+    "a.parquet": (
+        lambda: parquet(x=np.arange(60.0), y=[f"c{k % 3}" for k in range(60)], who=np.arange(60) // 2),
+        {"target": "y", "groups": "who"},
+    ),
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in many batches."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 200)
+    monkeypatch.setattr("tulle.tables.parquet._FEWEST_ROWS", 7)
+    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 8)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_converted_file_is_the_table_that_would_have_been_read(tmp_path: Path, small: None, name: str) -> None:
+    """The same arrays, names and fingerprint."""
+    make, settings_ = GOOD[name]
+    (tmp_path / name).write_bytes(make())
+    table = read_table(tmp_path / name, **settings_)
+    folder = convert_table(tmp_path / name, tmp_path / "a.blocks", rows_per_block=13, **settings_)
+    assert folder.X.n_blocks > 3
+    assert_same(joined(folder), table.X)
+    assert (folder.feature_names, folder.content) == (table.feature_names, table.content)
+    for found, expected in ((folder.y, table.y), (folder.groups, table.groups)):
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert_same(found, expected)
+    folder.verify()
+
+
+WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a late cell": ("a.csv", CSV.replace("55,", "fifty,"), {"target": "sick", "ignore": ["id"]}),
+    "a late target": ("a.csv", CSV + "p,1,7,1\n", {"target": "sick", "ignore": ["id"]}),
+    "an empty table": ("a.csv", "a,b\n", {}),
+    "an unknown target": ("a.csv", CSV, {"target": "ill"}),
+    "a late index": ("a.svm", SVM + "1 qid:1 30:1\n", {"n_features": 20}),
+    "no features": ("a.svm", "1\n2\n", {}),
+    "no rows": ("a.svm", "# nothing\n", {}),
+    "ignored columns": ("a.svm", SVM, {"ignore": ["x"]}),
+    "a folder": ("folder", "", {}),
+    "another format": ("a.svm", "PAR1PAR1", {}),
+    "too few features": ("a.csv", CSV, {"n_features": 0}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_cannot_be_converted(tmp_path: Path, small: None, case: str) -> None:
+    """For the same reason, in the same words; and nothing is left beside the file."""
+    name, content, settings_ = WRONG[case]
+    path = tmp_path / name
+    if content:
+        path.write_text(content)
+    else:
+        path.mkdir()
+    with pytest.raises(TableError) as read:
+        read_table(path, **settings_)
+    with pytest.raises(TableError) as converted:
+        convert_table(path, tmp_path / "a.blocks", rows_per_block=5, **settings_)
+    assert str(converted.value) == str(read.value)
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
+def test_an_index_that_asks_for_too_much_memory_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when a block with so many columns is to be written."""
+    (tmp_path / "a.svm").write_text(SVM + "1 2000000000:1\n")
+    monkeypatch.setattr("tulle.tables.memory.free_memory", lambda: 10**9)
+    with pytest.raises(TableError, match="needs about 16 GB"):
+        convert_table(tmp_path / "a.svm", tmp_path / "a.blocks")
+
+
+def test_a_file_that_changes_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of one state and half of another is no table."""
+    path = tmp_path / "a.svm"
+    path.write_text(SVM)
+    fingerprint = files.Source.fingerprint
+
+    def grown(source: files.Source) -> str:
+        path.write_text(SVM + SVM)
+        return fingerprint(source)
+
+    monkeypatch.setattr(files.Source, "fingerprint", grown)
+    with pytest.raises(TableError, match="changed while it was read"):
+        convert_table(path, tmp_path / "a.blocks")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.svm"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "svm", "parquet"])
+def test_converting_takes_no_more_memory_for_a_longer_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Eight times the rows, each of a person of its own: the peak is that of a few blocks, not of the rows."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 13)
+    monkeypatch.setattr(tulle.blocks, "open_blocks", lambda path: None)  # which holds all targets and people
+    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 1 << 13)
+    monkeypatch.setattr("tulle.tables.parquet._BUFFER_BYTES", 1 << 12)
+    numbers = np.random.default_rng(0).random((4000, 20))
+    values = numbers.round(3).astype(str)
+    header, lines, settings_ = "", [""], dict[str, Any]()
+    if kind == "csv":
+        header, lines = "id," + ",".join(f"c{k}" for k in range(20)) + "\n", [",".join(row) for row in values]
+        settings_["groups"] = "id"
+        lines = [f"person{k},{line}\n" for k, line in enumerate(lines)]
+    elif kind == "svm":
+        lines = ["1 " + " ".join(f"{k + 1}:{value}" for k, value in enumerate(row)) + "\n" for row in values]
+    peaks = {}
+    for n in (50, 500, 4000):  # the first for imports alone
+        path = tmp_path / f"{n}.{kind}"
+        if kind == "parquet":
+            path.write_bytes(parquet(**{f"c{k}": numbers[:n, k] for k in range(20)}))
+        else:
+            path.write_text(header + "".join(lines[:n]))
+        tracemalloc.start()
+        convert_table(path, tmp_path / f"{n}.blocks", rows_per_block=250, **settings_)
+        peaks[n] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[4000] < 1.3 * peaks[500]
+    assert peaks[4000] < 4000 * 20 * 8  # of the rows
+
+
+def test_rows_on_disk_are_not_made_an_array_in_memory(tmp_path: Path) -> None:
+    """Whoever wants one array is told so, instead of getting an array of one object."""
+    folder = write_blocks(tmp_path / "rows.blocks", [(np.ones((4, 2)), np.arange(4.0))])
+    with pytest.raises(TypeError, match="on disk, and what was called wants them as one array"):
+        np.asarray(folder.X)
+
+
+def test_what_is_short_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_blocks(tmp_path / "rows.blocks", [(np.ones((4, 2)), np.arange(4.0))])
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(np, "memmap", no_memory)
+    with pytest.raises(TableError, match="Cannot allocate memory") as told:
+        folder.X.block(0)
+    assert "damaged" not in str(told.value)
+
+
+def test_changed_values_are_found_before_they_are_used(tmp_path: Path) -> None:
+    """Sparse rows lie there twice. Clipping goes by one copy, batches read the other: both must be as written."""
+    X = sp.random_array((20, 10), density=0.5, format="csr", rng=np.random.default_rng(0))
+    folder = write_blocks(tmp_path / "rows.blocks", [(X, np.arange(20.0))])
+    place = tmp_path / "rows.blocks" / "000000.row_values.npy"
+    content = np.load(place)
+    place.chmod(0o600)
+    np.save(place, 1e6 * content)
+    with pytest.raises(TableError, match=r"row_values\.npy has changed since it was written"):
+        folder.X.check()

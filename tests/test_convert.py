@@ -1,0 +1,263 @@
+"""`tulle convert`, and `tulle fit` and `tulle predict` on the folder that it makes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tulle import Budget, FileLedger, load
+from tulle.blocks import open_blocks
+from tulle.cli import main
+
+N, NAMES = 400, ("age", "dose", "sodium")
+# Without noise, or with the same, a folder and its file must give the same model.
+KNOWN = ["--row-linf", "1", "--n-nonzero", "2", "--quiet", "--seed", "1"]
+
+
+def run(capsys: Any, *words: Any, code: int = 0) -> Any:
+    """The JSON of a command that exits with `code`."""
+    capsys.readouterr()
+    assert main([*map(str, words), "--json", "--quiet"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: Any, *words: Any) -> str:
+    """What a command says that exits with 2."""
+    message: str = run(capsys, *words, code=2)["error"]["message"]
+    return message
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Visits with words to predict, by people with two rows each, as a file and as a folder of four blocks."""
+    folder = tmp_path_factory.mktemp("convert")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (N, 3))
+    with (folder / "visits.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["patient", *NAMES, "outcome"])
+        for k, row in enumerate(X.tolist()):
+            writer.writerow([f"p{k // 2}", *map(repr, row), "home" if row[0] > row[1] else "ward"])
+    words = ["convert", folder / "visits.csv", folder / "visits.blocks", "--target", "outcome", "--groups", "patient"]
+    assert main([*map(str, words), "--rows-per-block", "120", "--quiet"]) == 0
+    return folder
+
+
+def test_the_command_says_what_it_wrote(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """In words with progress on standard error, and as JSON; what is there already is replaced when that is said."""
+    words = [
+        "convert",
+        str(place / "visits.csv"),
+        str(tmp_path / "v.blocks"),
+        "--target",
+        "outcome",
+        "--ignore",
+        "patient",
+    ]
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert "400 rows of 3 features, with a target, in 1 block of" in out
+    assert "private rows" in out
+    assert "visits.csv: 100% read" in err
+    assert "exists" in refused(capsys, *words)
+    values = run(capsys, *words, "--replace", "--rows-per-block", 100)
+    folder = open_blocks(tmp_path / "v.blocks")
+    assert values == {
+        "folder": str(tmp_path / "v.blocks"),
+        "n_rows": N,
+        "n_features": 3,
+        "n_blocks": 4,
+        "bytes": folder.X.nbytes,
+        "target": True,
+        "groups": False,
+        "content": folder.content,
+    }
+    assert folder.feature_names == NAMES
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--target", "outcom"], "did you mean 'outcome'"),
+        (["--target", "outcome"], "column 'patient': 'p0' is not a number"),
+        (["--target", "outcome", "--ignore", "patient", "--rows-per-block", "0"], "rows_per_block is from 1"),
+    ],
+    ids=["name", "cell", "size"],
+)
+def test_a_wrong_command_leaves_nothing(
+    place: Path, tmp_path: Path, capsys: Any, more: list[str], message: str
+) -> None:
+    """One line that says what to change, exit code 2."""
+    assert message in refused(capsys, "convert", place / "visits.csv", tmp_path / "v.blocks", *more)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_fitted_like_its_file(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """The same seed gives the same weights under the same names, also where people have several rows."""
+    common = ["--epsilon", 3, *KNOWN, "--rows-per-person", 2]
+    from_file = run(
+        capsys, "fit", place / "visits.csv", "--target", "outcome", "--groups", "patient", *common, "-o", tmp_path / "f"
+    )
+    from_blocks = run(capsys, "fit", f"{place / 'visits.blocks'}/", *common, "-o", tmp_path / "b")
+    assert (from_blocks["n_rows"], from_blocks["n_features"]) == (N, 3)
+    for one, other in zip(from_blocks["weights"], from_file["weights"], strict=True):
+        assert one["feature"] == other["feature"]
+        assert one["weight"] == pytest.approx(other["weight"], abs=1e-9)
+    assert load(tmp_path / "b" / "model.npz").feature_names_in_.tolist() == [*NAMES]
+    assert "visits.blocks" in (tmp_path / "b" / "report.html").read_text()
+
+
+def test_a_ledger_knows_the_rows_of_a_folder(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """Converting the file and giving it another name does not buy a second budget in silence."""
+    ledger = tmp_path / "budget.json"
+    for name in ("visits", "blocks"):
+        FileLedger.create(ledger, name, Budget(3.0, 1e-4))
+    known = ["--epsilon", 1, *KNOWN, "--rows-per-person", 2, "--ledger", ledger]
+    file = ["--target", "outcome", "--groups", "patient", "-o", tmp_path / "f"]
+    assert "warnings" not in run(capsys, "fit", place / "visits.csv", *known, "--dataset", "visits", *file)
+    billed = run(capsys, "fit", place / "visits.blocks", *known, "--dataset", "blocks", "-o", tmp_path / "b")
+    assert any("these very rows were billed as 'visits'" in one for one in billed.get("warnings", ()))
+
+
+def test_predictions_for_a_folder_are_those_for_its_file(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """Block by block, in the order of the rows; columns are found by their names, also in another order."""
+    model = tmp_path / "m"
+    words = ["--target", "outcome", "--ignore", "patient", "--epsilon", "none", *KNOWN, "-o", model]
+    run(capsys, "fit", place / "visits.csv", *words)
+    expected = run(capsys, "predict", model, place / "visits.csv", "--probabilities")
+
+    def assert_same(name: str) -> None:
+        found = run(capsys, "predict", model, name, "--probabilities")
+        assert found["prediction"] == expected["prediction"]
+        # Products of other shapes round otherwise.
+        assert found["probability_home"] == pytest.approx(expected["probability_home"], abs=1e-12)
+
+    assert_same(f"{place / 'visits.blocks'}")
+    turned = tmp_path / "turned.csv"
+    lines = list(csv.reader((place / "visits.csv").open(newline="")))
+    turned.write_text("".join(f"{row[3]},{row[1]},{row[2]},0\n" for row in lines).replace(",0\n", ",more\n", 1))
+    run(capsys, "convert", turned, tmp_path / "turned.blocks", "--rows-per-block", 70)
+    assert_same(f"{tmp_path / 'turned.blocks'}")
+    run(capsys, "convert", turned, tmp_path / "less.blocks", "--ignore", "dose")
+    message = refused(capsys, "predict", model, tmp_path / "less.blocks")
+    assert "1 of 3 features are not there: 'dose'" in message
+
+
+def test_sparse_rows_without_names_are_fitted_and_predicted(tmp_path: Path, capsys: Any) -> None:
+    """A folder must then have as many columns as the model."""
+    rng = np.random.default_rng(0)
+    rows = [f"{k % 2} {1 + k % 2}:1 {3 + rng.integers(5)}:1\n" for k in range(200)]
+    (tmp_path / "a.svm").write_text("".join(rows))
+    for d in (8, 9):
+        run(capsys, "convert", tmp_path / "a.svm", tmp_path / f"{d}.blocks", "--n-features", d, "--rows-per-block", 64)
+    words = ["--task", "classification", "--epsilon", "none", "--normalise", "--n-nonzero", 2, "-o", tmp_path / "m"]
+    run(capsys, "fit", tmp_path / "8.blocks", *words)
+    expected = run(capsys, "predict", tmp_path / "m", tmp_path / "a.svm")
+    assert expected["prediction"] == [float(k % 2) for k in range(200)]
+    assert run(capsys, "predict", tmp_path / "m", tmp_path / "8.blocks") == expected
+    assert "9 features, where 8" in refused(capsys, "predict", tmp_path / "m", tmp_path / "9.blocks")
+    assert "8 features, where 9" in refused(
+        capsys, "fit", tmp_path / "8.blocks", "--n-features", 9, *words, "--replace"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        (["--target", "outcome"], "--target"),
+        (["--groups", "patient"], "--groups"),
+        (["--ignore", "age"], "--ignore"),
+        (["--no-header"], "--no-header"),
+        (["--zero-based"], "--zero-based"),
+        (["--encoding", "cp1252"], "--encoding"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_how_to_read_a_file_is_not_asked_of_a_folder(
+    place: Path, tmp_path: Path, capsys: Any, option: list[str], named: str
+) -> None:
+    """It was said when the file was converted; to say it again and be ignored would mislead."""
+    message = refused(capsys, "fit", place / "visits.blocks", "--epsilon", 1, *KNOWN, *option, "-o", tmp_path / "m")
+    assert f"leave {named} out here, and pass it to tulle convert" in message
+
+
+def test_folders_go_where_they_can_be_used(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """No comparison in memory, no model among private rows, no fit without a target, no damaged folder."""
+    assert "give it a file" in refused(capsys, "compare", place / "visits.blocks", "-o", tmp_path / "c")
+    fit = ["fit", place / "visits.blocks", "--epsilon", 1, *KNOWN]
+    assert "private rows" in refused(capsys, *fit, "-o", place / "visits.blocks", "--replace")
+    run(capsys, "convert", place / "visits.csv", tmp_path / "bare.blocks", "--ignore", "patient", "--ignore", "outcome")
+    fit[1] = tmp_path / "bare.blocks"
+    message = refused(capsys, *fit, "-o", tmp_path / "m")
+    assert "no column to predict; convert the rows again with --target" in message
+    (tmp_path / "bare.blocks" / "blocks.json").unlink()
+    assert "never finished" in refused(capsys, *fit, "-o", tmp_path / "m")
+    fit[1] = tmp_path
+    assert "this is a folder" in refused(capsys, *fit, "-o", tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_damaged_block_costs_nothing(place: Path, tmp_path: Path, capsys: Any) -> None:
+    """It is found before the ledger is billed and before noise is drawn, also where a method would reach it late."""
+    ledger = tmp_path / "budget.json"
+    FileLedger.create(ledger, "visits", Budget(3.0, 1e-4))
+    run(capsys, "convert", place / "visits.csv", tmp_path / "v.blocks", "--target", "outcome", "--ignore", "patient")
+    last = tmp_path / "v.blocks" / "000000.dense.npy"
+    rows = np.load(last)
+    rows[-1, -1] = np.nan
+    np.save(last, rows)
+    words = ["fit", tmp_path / "v.blocks", "--epsilon", 1, *KNOWN, "--ledger", ledger, "--dataset", "visits"]
+    message = refused(capsys, *words, "--method", "stochastic_hard_thresholding", "-o", tmp_path / "m")
+    assert "it is damaged, so convert the rows again" in message
+    assert len(FileLedger(ledger, "visits").entries) == 0
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_a_stopped_conversion_leaves_nothing_that_looks_whole(tmp_path: Path, capsys: Any, how: signal.Signals) -> None:
+    """Ctrl-C leaves nothing at all; a kill leaves a hidden folder, of which the next conversion tells."""
+    source = tmp_path / "a.svm"
+    os.mkfifo(tmp_path / "gate")
+    source.write_text("1 1:1\n" * 2000)
+    # Stopped in the middle: the second batch waits at a gate that never opens.
+    code = (
+        "import sys, tulle.tables.files as files, tulle.cli\n"
+        "files.BLOCK_BYTES = 4000\n"
+        "blocks = files.Source.blocks\n"
+        "def slow(self):\n"
+        "    for k, block in enumerate(blocks(self)):\n"
+        "        if k == 2:\n"
+        f"            open({str(tmp_path / 'gate')!r}, 'rb').read()\n"
+        "        yield block\n"
+        "files.Source.blocks = slow\n"
+        "sys.exit(tulle.cli.main(sys.argv[1:]))\n"
+    )
+    words = ["convert", str(source), str(tmp_path / "a.blocks"), "--rows-per-block", "100"]
+    process = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".a.blocks.*/000009.*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=60)
+    left = list(tmp_path.glob(".a.blocks.*"))
+    assert not (tmp_path / "a.blocks").exists()
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "interrupted" in err
+        assert left == []
+        return
+    assert process.returncode == -signal.SIGKILL
+    assert len(left) == 1
+    (told,) = run(capsys, *words)["warnings"]
+    assert told.startswith(f"{left[0]} holds rows")
+    assert open_blocks(tmp_path / "a.blocks").shape == (2000, 1)
