@@ -13,9 +13,9 @@ demo: .venv/extra-plot
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A real browser, and every command of the README and the tutorial in a fresh clone.
-test-extras: .venv/extra-test .venv/extra-browser
-	$(BIN)/python -m pytest tests/browser tests/clone
+# A real browser, a Dask cluster of a few processes, and every command of the README and the tutorial in a fresh clone.
+test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask
+	$(BIN)/python -m pytest tests/browser tests/cluster tests/clone
 
 # Everything that can be checked, in about 40 minutes on two cores. Without TULLE_DATA, tables on real data are left out.
 test-all: lint test test-extras mutants
@@ -32,7 +32,7 @@ local: .venv/extra-plot
 published: .venv/extra-plot
 	$(BIN)/python examples/published_noise.py
 
-mutants: .venv/extra-test
+mutants: .venv/extra-test .venv/extra-dask
 	$(BIN)/python tests/mutants.py
 
 lint: .venv/extra-dev
@@ -62,6 +62,7 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/report_page.py
 	$(BIN)/python docs/pictures/decision_chart.py
 	$(BIN)/python docs/pictures/rows_needed.py
+	$(BIN)/python docs/pictures/growth.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -20,6 +20,8 @@ class Mutant:
         The patch; `old` occurs exactly once in the file.
     tests : tuple of str
         The tests that must catch it (pytest node ids).
+    needs : str
+        A package of an extra without which these tests cannot run; "" for none.
     """
 
     name: str
@@ -28,3 +30,4 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    needs: str = ""

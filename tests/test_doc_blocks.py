@@ -110,11 +110,21 @@ CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
 }
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
+# Pages whose blocks need an extra, and run with its tests.
+ELSEWHERE = {"distributed": "tests/cluster/test_page.py"}
+HERE = [page for page in PAGES if blocks(page) and page.stem not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("page", HERE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of one page, in their order."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")  # as in a clone
+    run_page(page)
+
+
+def run_page(page: Path) -> None:
+    """All blocks of one page, in their order, in the present folder."""
+    Path("examples").symlink_to(ROOT / "examples")  # as in a clone
     names: dict[str, Any] = {"__name__": "__page__"}
     out = ""
     for kind, text in blocks(page):
@@ -128,6 +138,13 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_every_check_has_a_page() -> None:
     """A page that was renamed does not lose its check in silence."""
     assert set(CHECKS) <= {page.stem.lower() for page in PAGES if blocks(page)}
+
+
+def test_pages_that_run_elsewhere_do() -> None:
+    """They have blocks, and the file that is said to run them names them."""
+    for page, file in ELSEWHERE.items():
+        assert blocks(ROOT / "docs" / f"{page}.md")
+        assert f"{page}.md" in (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_every_block_says_what_it_is() -> None:
