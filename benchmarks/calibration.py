@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from timing import Line, print_lines
+
 from tulle.losses import Logistic
 from tulle.methods import HardThresholding
 from tulle.privacy import Budget, calibrate
 from tulle.public import PublicFacts
 
 
-def measure() -> Iterator[tuple[str, float, str]]:
+def measure() -> Iterator[Line]:
     for noise in ("gaussian", "selection"):
         slowest = 0.0
         for epsilon in (0.01, 1.0, 50.0):
@@ -23,3 +25,7 @@ def measure() -> Iterator[tuple[str, float, str]]:
                 calibrate(releases, budget)
                 slowest = max(slowest, time.perf_counter() - start)
         yield f"calibrate, slowest of 9 plans with {noise} noise, seconds", slowest, "< 1"
+
+
+if __name__ == "__main__":
+    print_lines(measure())

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from timing import Line, print_lines
+
 _TIMED = "import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
 
 
@@ -15,9 +17,13 @@ def _seconds(module: str) -> float:
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
-def measure(rounds: int = 7) -> Iterator[tuple[str, float, str]]:
+def measure(rounds: int = 7) -> Iterator[Line]:
     for module in ("tulle", "tulle.estimators"):
         pairs = [(_seconds(module), _seconds("sklearn.base")) for _ in range(rounds)]
         ratio = statistics.median(ours / theirs for ours, theirs in pairs)
         target = "<= 1.15" if module == "tulle" else "(first use; no target)"
         yield f"import {module}, times the cost of import sklearn.base", ratio, target
+
+
+if __name__ == "__main__":
+    print_lines(measure())

@@ -9,12 +9,12 @@ noise, which is the hardest for a lazy draw, or heavy-tailed.
 from __future__ import annotations
 
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
+from timing import Line, peak_bytes, print_lines, seconds
 
 from tulle import kernels  # noqa: F401  loaded, as in a fit of many lines
 from tulle.events import FloatArray
@@ -34,16 +34,7 @@ def full_draw(means: FloatArray, generator: np.random.Generator) -> Any:
     return np.argpartition(np.abs(noisy), len(noisy) - KEEP)[len(noisy) - KEEP :]
 
 
-def _seconds(run: Callable[[], Any], repeats: int) -> float:
-    start = time.process_time()
-    for _ in range(repeats):
-        run()
-    return (time.process_time() - start) / repeats
-
-
-def _compare(
-    what: str, target: str, means: FloatArray, lazy: Callable[..., Any], *arguments: Any
-) -> Iterator[tuple[str, float, str]]:
+def _compare(what: str, target: str, means: FloatArray, lazy: Callable[..., Any], *arguments: Any) -> Iterator[Line]:
     """How many times the time of lazy(*arguments, generator) a full draw takes."""
     fewer, more = SIZES[len(means)]
     own = partial(lazy, *arguments, keyed_generator())
@@ -51,13 +42,15 @@ def _compare(
     own()
     ratios = []
     for _ in range(7):
-        lazily = _seconds(own, more)
-        ratios.append([_seconds(partial(full_draw, means, one), fewer) / lazily for one in streams.values()])
+        lazily = seconds(own, more, time.process_time)
+        ratios.append(
+            [seconds(partial(full_draw, means, one), fewer, time.process_time) / lazily for one in streams.values()]
+        )
     for stream, ratio in zip(streams, np.median(ratios, axis=0)):
         yield f"{what}: full draw ({stream}), times a lazy one", float(ratio), target
 
 
-def measure() -> Iterator[tuple[str, float, str]]:
+def measure() -> Iterator[Line]:
     data = np.random.default_rng(0)
     for d in SIZES:
         means = data.standard_normal(d)
@@ -66,10 +59,7 @@ def measure() -> Iterator[tuple[str, float, str]]:
             exact = SparseWeights(lines, 0.3 * data.standard_normal((touched, 1)), d)
             what, target = f"d = {d:,}, {touched:,} touched", TOUCHED.get((d, touched), "(no target)")
             yield from _compare(what, target, means, noisy_largest, exact, None, 1.0, KEEP, d)
-        tracemalloc.start()
-        noisy_largest(exact, None, 1.0, KEEP, d, keyed_generator())
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        peak = peak_bytes(partial(noisy_largest, exact, None, 1.0, KEEP, d, keyed_generator()))
         yield f"{what}: peak memory, in vectors of length d", peak / means.nbytes, "(no target)"
         background = Background(means[:, None])
         what = f"{what}, background"
@@ -81,3 +71,7 @@ def measure() -> Iterator[tuple[str, float, str]]:
         ):
             what = f"d = {d:,}, all touched, {name}"
             yield from _compare(what, ALL[d], means, dense_noisy_largest, all_touched[:, None], 1.0, KEEP, d)
+
+
+if __name__ == "__main__":
+    print_lines(measure())

@@ -14,6 +14,11 @@ attacks the weights of diffprivlib's linear regression and writes docs/pictures/
     python benchmarks/other_libraries.py --weights
 
 asks tulle for few weights where few matter and writes docs/pictures/other_libraries_weights.csv.
+
+    DIFFPRIVLIB_PYTHON=... OPACUS_PYTHON=... SKGLM_PYTHON=... python benchmarks/other_libraries.py --speed [data ...]
+
+races a private fit of tulle against these and against scikit-learn, and writes docs/speed/libraries.csv. There every
+library has fixed settings: they decide about errors, and hardly about times.
 """
 
 from __future__ import annotations
@@ -29,10 +34,11 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from process_memory import megabytes
 
 TABLE = Path(__file__).resolve().parent.parent / "docs/pictures/other_libraries.csv"
 COLUMNS = (
@@ -242,10 +248,12 @@ def loss_of(task: str, predicted: Any, y: Any) -> float:
 # --- one cell, in the library's own interpreter ----------------------------------------------------------------------
 
 
-def peak_megabytes() -> int:
-    """The most memory that this process held. What getrusage says counts that of the process that started it, too."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return round(int(line.split()[1]) / 1024)
+def save_parts(parts: dict[str, Any], folder: Path) -> None:
+    for name, part in parts.items():
+        if sp.issparse(part):
+            sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(part))
+        else:
+            np.save(folder / f"{name}.npy", part)
 
 
 def load_part(folder: Path, name: str) -> Any:
@@ -282,10 +290,18 @@ def work(library: str, task: str, epsilon: float, folder: Path, setting: Any) ->
         "loss": round(float(np.mean(losses)), 4),
         "spread": round(float(np.std(losses, ddof=1)), 4),
         "seconds": float(f"{np.median(seconds):.2g}"),
-        "megabytes": peak_megabytes(),
+        "megabytes": round(megabytes("VmHWM")),
         "setting": json.dumps(best),
         "noise": noises[-1] if noises else None,
     }
+
+
+def answer_of(call: Sequence[str]) -> dict[str, Any]:
+    """What a process of one thread prints last."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    environment = {**os.environ, **threads}
+    answer = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return dict(json.loads(answer.splitlines()[-1]))
 
 
 # --- all cells -------------------------------------------------------------------------------------------------------
@@ -300,11 +316,7 @@ def cells(names: Sequence[str], before: Sequence[dict[str, str]]) -> Iterator[di
         task, make = DATA[data]
         parts = make()
         with tempfile.TemporaryDirectory() as folder:
-            for name, part in parts.items():
-                if sp.issparse(part):
-                    sp.save_npz(Path(folder) / f"{name}.npz", sp.csr_matrix(part))
-                else:
-                    np.save(Path(folder) / f"{name}.npy", part)
+            save_parts(parts, Path(folder))
             n, d = parts["X_train"].shape
             for library, (variable, *_) in LIBRARIES.items():
                 python = os.environ.get(variable) if variable else sys.executable
@@ -318,12 +330,8 @@ def cells(names: Sequence[str], before: Sequence[dict[str, str]]) -> Iterator[di
                     known = chosen.get((library, epsilon)) if data in (MORE_WORDS, ALL_WORDS) else None
                     call = [python, "-W", "ignore", __file__, "--cell", library, task, str(promised), folder]
                     call.append(known or "null")
-                    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-                    answer = subprocess.run(
-                        call, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads}
-                    ).stdout
                     about = {"data": data, "n": n, "d": d, "task": task, "library": library}
-                    found = json.loads(answer.splitlines()[-1])
+                    found = answer_of(call)
                     if data == FEW_WORDS:
                         chosen[library, epsilon] = found["setting"]
                     if library == "opacus":
@@ -394,7 +402,135 @@ def few_weights() -> None:
             table.writerow(row)
 
 
+# --- how long they take ----------------------------------------------------------------------------------------------
+
+SPEED_TABLE = TABLE.parent.parent / "speed/libraries.csv"
+SPEED_COLUMNS = (
+    *("data", "n", "d", "library", "version", "what", "private"),
+    *("seconds", "ratio", "first_seconds", "megabytes", "error", "needed_megabytes", "refusal"),
+)
+WIDER = "dense, 200 features"
+RACED = ("dense, 20 features", WIDER, FEW_WORDS, ALL_WORDS)
+# A fit longer than this is timed once.
+LONG = 20.0
+
+
+def liblinear_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
+    linear = import_module("sklearn.linear_model")
+    return linear.LogisticRegression(C=1.0, l1_ratio=1.0, solver="liblinear", random_state=seed).fit(X, y).predict
+
+
+def saga_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
+    linear = import_module("sklearn.linear_model")
+    return linear.LogisticRegression(C=1.0, l1_ratio=1.0, solver="saga", random_state=seed).fit(X, y).predict
+
+
+def skglm_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
+    """The same objective as scikit-learn's with C = 1: there the loss is a sum, here a mean."""
+    return import_module("skglm").SparseLogisticRegression(alpha=1 / X.shape[0]).fit(X, y).predict
+
+
+class Racer(NamedTuple):
+    """One line of the race: what is called, in which interpreter, whether it is private, whether rows must be dense."""
+
+    package: str
+    what: str
+    variable: str
+    private: bool
+    fit: Callable[..., Any]
+    setting: Any = None
+    dense: bool = False
+
+
+RACERS = {
+    "tulle": Racer("tulle", "all defaults, ε = 1", "", True, tulle_fit),
+    "diffprivlib": Racer(
+        "diffprivlib", "LogisticRegression, C = 1, ε = 1", "DIFFPRIVLIB_PYTHON", True, diffprivlib_fit, 1.0, dense=True
+    ),
+    "opacus": Racer("opacus", "DP-SGD, ten epochs, ε = 1", "OPACUS_PYTHON", True, opacus_fit, (64.0, 0.1)),
+    "liblinear": Racer("scikit-learn", "ℓ1 LogisticRegression, liblinear, C = 1", "", False, liblinear_fit),
+    "saga": Racer("scikit-learn", "ℓ1 LogisticRegression, saga, C = 1", "", False, saga_fit),
+    "skglm": Racer("skglm", "SparseLogisticRegression, the same penalty", "SKGLM_PYTHON", False, skglm_fit),
+}
+
+
+def timed(name: str, folder: Path) -> dict[str, Any]:
+    """The CPU seconds of one thread of a fit after the first, the first one's, memory and test error."""
+    racer = RACERS[name]
+    X, y, X_test, y_test = (load_part(folder, part) for part in ("X_train", "y_train", "X_test", "y_test"))
+    entry = float(np.load(folder / "entry.npy"))
+    found: dict[str, Any] = {"version": version(racer.package)}
+
+    def fit(seed: int) -> tuple[float, Any]:
+        start = time.process_time()
+        predict = racer.fit("classification", X, y, entry, 1.0, seed, racer.setting)
+        return time.process_time() - start, predict
+
+    if racer.dense and sp.issparse(X):
+        try:
+            fit(0)
+        except (TypeError, ValueError) as refusal:
+            found["refusal"] = f"{type(refusal).__name__}: {refusal}"
+        if X.shape[0] * X.shape[1] > MOST_NUMBERS:
+            return found | {"needed_megabytes": round(8 * X.shape[0] * X.shape[1] / 1e6)}
+        X, X_test = X.toarray(), X_test.toarray()
+    first, predict = fit(0)
+    seconds = [first] if first > LONG else [fit(seed)[0] for seed in SEEDS]
+    return found | {
+        "seconds": float(np.median(seconds)),
+        "first_seconds": first,
+        "megabytes": round(megabytes("VmHWM")),
+        "error": loss_of("classification", predict(X_test), y_test),
+    }
+
+
+def race(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Each data set with each library, tulle just before each of the others: its time is what theirs is divided by."""
+    for data in names:
+        parts = dense_classes(200) if data == WIDER else DATA[data][1]()
+        n, d = parts["X_train"].shape
+        with tempfile.TemporaryDirectory() as folder:
+            save_parts(parts, Path(folder))
+            for name, racer in RACERS.items():
+                python = os.environ.get(racer.variable) if racer.variable else sys.executable
+                if not python:
+                    print(f"{name} is left out: name an interpreter that has it in {racer.variable}", file=sys.stderr)
+                    continue
+                ours = answer_of([sys.executable, "-W", "ignore", __file__, "--timed", "tulle", folder])
+                found = (
+                    ours if name == "tulle" else answer_of([python, "-W", "ignore", __file__, "--timed", name, folder])
+                )
+                if "seconds" in found:
+                    found["ratio"] = found["seconds"] / ours["seconds"]
+                for figure in ("seconds", "ratio", "first_seconds", "error"):
+                    if figure in found:
+                        found[figure] = float(f"{found[figure]:.3g}")
+                about = {"data": data, "n": n, "d": d, "library": name, "what": racer.what, "private": racer.private}
+                yield about | found
+
+
+def speed(names: Sequence[str]) -> None:
+    rows: list[dict[str, Any]] = []
+    if SPEED_TABLE.exists():
+        with SPEED_TABLE.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["data"] not in names]
+    for row in race(names):
+        print(json.dumps(row, ensure_ascii=False), flush=True)
+        rows.append({column: str(row.get(column, "")) for column in SPEED_COLUMNS})
+        SPEED_TABLE.parent.mkdir(exist_ok=True)
+        with SPEED_TABLE.open("w", newline="") as file:
+            table = csv.DictWriter(file, SPEED_COLUMNS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(sorted(rows, key=lambda row: RACED.index(row["data"])))
+
+
 def main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["--timed"]:
+        print(json.dumps(timed(arguments[1], Path(arguments[2]))))
+        return
+    if arguments[:1] == ["--speed"]:
+        speed(list(arguments[1:]) or list(RACED))
+        return
     if arguments == ["--guesses"]:
         print(json.dumps(guesses()))
         return

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from timing import Line, print_lines, ratio
 
 from tulle.tables import read_table
 
@@ -42,15 +43,8 @@ print((now("VmHWM") - before) / size)
 """
 
 
-def _seconds(read: Callable[[], Any]) -> float:
-    start = time.process_time()
-    read()
-    return time.process_time() - start
-
-
-def _ratio(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> float:
-    ours(), theirs()  # imports, and the file in memory
-    return float(np.median([_seconds(ours) / _seconds(theirs) for _ in range(rounds)]))
+def _ratio(ours: Callable[[], Any], theirs: Callable[[], Any]) -> float:
+    return ratio(ours, theirs, rounds=5, clock=time.process_time)
 
 
 def _peak(path: Path) -> float:
@@ -58,7 +52,7 @@ def _peak(path: Path) -> float:
     return float(run.stdout)
 
 
-def measure(rounds: int = 5) -> Iterator[tuple[str, float, str]]:
+def measure() -> Iterator[Line]:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(_ROWS, _COLUMNS)), columns=[f"c{place}" for place in range(_COLUMNS)])
     rounded = frame.round(3)
@@ -72,21 +66,25 @@ def measure(rounds: int = 5) -> Iterator[tuple[str, float, str]]:
             ("17 digits", frame, None),
         ):
             table.to_csv(path, index=False)
-            ratio = _ratio(partial(read_table, path, target=target), partial(pd.read_csv, path), rounds)
-            yield f"CSV {shape}, {what}: times pandas.read_csv", ratio, "<= 6"
+            times = _ratio(partial(read_table, path, target=target), partial(pd.read_csv, path))
+            yield f"CSV {shape}, {what}: times pandas.read_csv", times, "<= 6"
         header, _, body = path.read_text().partition("\n")
         path.write_text(f"{header}\n{body * _LONGER}")
         yield f"CSV {_LONGER * _ROWS:,} × {_COLUMNS}: peak memory, in tables", _peak(path), "<= 2.5"
 
         path = Path(folder) / "table.parquet"
         frame.to_parquet(path)
-        ratio = _ratio(lambda: read_table(path), lambda: pd.read_parquet(path).to_numpy(), rounds)
-        yield f"Parquet {shape}: times pandas.read_parquet", ratio, "(no target)"
+        times = _ratio(lambda: read_table(path), lambda: pd.read_parquet(path).to_numpy())
+        yield f"Parquet {shape}: times pandas.read_parquet", times, "(no target)"
 
         path = Path(folder) / "table.svm"
         X = sp.random_array((_ROWS, 47_236), density=74 / 47_236, format="csr", rng=rng)
         dump_svmlight_file(X, np.zeros(_ROWS), str(path), zero_based=False)
-        ratio = _ratio(lambda: read_table(path), lambda: load_svmlight_file(str(path), zero_based=False), rounds)
-        yield f"svmlight {_ROWS:,} rows of 74 entries: times scikit-learn's reader", ratio, "<= 1.3"
+        times = _ratio(lambda: read_table(path), lambda: load_svmlight_file(str(path), zero_based=False))
+        yield f"svmlight {_ROWS:,} rows of 74 entries: times scikit-learn's reader", times, "<= 1.3"
         path.write_text(path.read_text() * _LONGER)
         yield f"svmlight {_LONGER * _ROWS:,} rows of 74 entries: peak memory, in tables", _peak(path), "<= 2.5"
+
+
+if __name__ == "__main__":
+    print_lines(measure())

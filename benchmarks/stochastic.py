@@ -7,19 +7,18 @@ Steps are timed from the second one on. Here the law of a step is the same, nois
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
+from timing import LARGE, SMALL, Line, named, print_lines, text_rows, timed_fit
 
 from tulle import Bounds, SparseClassifier
-from tulle.datasets import rcv1_like
 from tulle.events import FloatArray
-from tulle.fitting import run_fit
 from tulle.methods import StochasticHardThresholding
 
+WIDE = (20_000, 16_000_000, 74)
 BATCH, KEPT, STEPS, STEP_SIZE, NOISE = 256, 500, 300, 100.0, 1.0
 
 
@@ -42,14 +41,6 @@ def usual_loop(X: Any, y: FloatArray, steps: int) -> float:
     return (time.perf_counter() - start) / steps
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def __call__(self, name: str, answer: Any) -> None:
-        self.times.append(time.perf_counter())
-
-
 def tulle_steps(X: Any, y: FloatArray, steps: int, lazy: bool) -> float:
     """Seconds a step of a fit."""
     method = StochasticHardThresholding(
@@ -64,28 +55,17 @@ def tulle_steps(X: Any, y: FloatArray, steps: int, lazy: bool) -> float:
     model = SparseClassifier(
         4.0, 1e-5, n_nonzero=KEPT, method=method, bounds=Bounds(row_l2=1.0), fit_intercept=False, random_state=0
     )
-    clock = _Clock()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        X, targets, loss = model._prepare(X, y)
-        run_fit(model._request(loss, X.shape[0]), X, targets, witness=clock)
-    return (clock.times[-1] - clock.times[0]) / (len(clock.times) - 1)
+    return timed_fit(model, X, y).per_step
 
 
-def measure() -> Iterator[tuple[str, float, str]]:
-    shapes = (
-        (20_242, 47_236, 74, STEPS, ">= 3.3"),
-        (200_000, 1_000_000, 100, 60, ">= 11"),
-        (20_000, 16_000_000, 74, 10, "> 1"),
-    )
-    for n, d, per_row, steps, target in shapes:
-        X, y = rcv1_like(n, d, per_row)
-        usual, ours = usual_loop(X, y, steps), tulle_steps(X, y, steps, lazy=True)
-        yield f"batch of 256, {n:,} × {d:,}: usual loop / a step of DP-SGD-HT", usual / ours, target
-        dense = tulle_steps(X, y, steps, lazy=False)
-        yield f"batch of 256, {n:,} × {d:,}: dense noise / noise that can matter", dense / ours, "> 1"
+def measure() -> Iterator[Line]:
+    for shape, steps, target in ((SMALL, STEPS, ">= 3.3"), (LARGE, 60, ">= 11"), (WIDE, 10, "> 1")):
+        X, y = text_rows(shape)
+        times = [(usual_loop(X, y, steps), *(tulle_steps(X, y, steps, lazy) for lazy in (True, False))) for _ in "123"]
+        usual, dense = np.median([(usual / lazy, dense / lazy) for usual, lazy, dense in times], axis=0)
+        yield f"batch of 256, {named(shape)}: usual loop, times a step of DP-SGD-HT", float(usual), target
+        yield f"batch of 256, {named(shape)}: dense noise, times noise that can matter", float(dense), "> 1"
 
 
 if __name__ == "__main__":
-    for what, ratio, target in measure():
-        print(f"{what:<78} {ratio:>10.3g}  {target}")
+    print_lines(measure())

@@ -183,14 +183,15 @@ class ClippedGradient(Query):
         slopes = public.loss.slope(block.margins(self.weights, self.intercept_value), block.targets)
         slopes = counted(slopes, block)
         slopes = clipped(slopes, self._contribution_norms(block, slopes), level)
-        total = np.zeros_like(self.weights)
         features = public.n_features
         if self.support is None:
-            total[:features] = block.gather(slopes)
-        else:
-            for column in range(total.shape[1]):
-                chosen = np.flatnonzero(self.support[:features, column])
-                total[chosen, column] = block.gather_on(slopes[:, column], chosen)
+            total = block.gather(slopes)
+            constant = self.intercept_value * slopes.sum(axis=0)
+            return total if len(self.weights) == features else np.vstack([total, constant])
+        total = np.zeros_like(self.weights)
+        for column in range(total.shape[1]):
+            chosen = np.flatnonzero(self.support[:features, column])
+            total[chosen, column] = block.gather_on(slopes[:, column], chosen)
         if self.intercept_value:
             total[features:] = self.intercept_value * slopes.sum(axis=0)
         return total

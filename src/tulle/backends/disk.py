@@ -6,14 +6,11 @@ as far as there is room. Everything is summed in this process.
 
 from __future__ import annotations
 
-import mmap
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.backends import Labels, Mask, Spread, checked_targets, smallest_of, smallest_of_all
@@ -53,41 +50,6 @@ class SparseBlockOnDisk(SparseBlock):
         if entries.size and max(entries.max(), -entries.min()) > bound:  # a copy for every visit is not made in vain
             self._entry_bound = min(self._entry_bound, bound)
             self.wake()
-
-    @contextmanager
-    def _here_and_there(self) -> Iterator[None]:
-        """While some columns alone are wanted: systems that read ahead would otherwise read all of them."""
-        maps = [found for array in (self._csc.data, self._csc.indices) if (found := _map_behind(array)) is not None]
-        for each in maps:
-            each.madvise(mmap.MADV_RANDOM)
-        try:
-            yield
-        finally:
-            for each in maps:
-                each.madvise(mmap.MADV_NORMAL)
-
-    def _product(self, weights: FloatArray) -> FloatArray:
-        with self._here_and_there():
-            return super()._product(weights)
-
-    def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
-        with self._here_and_there():
-            return super()._transposed_product_on(slopes, features)
-
-    def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
-        with self._here_and_there():
-            return super()._squares_on(features)
-
-    def _columns(self, features: npt.NDArray[np.intp]) -> Any:
-        with self._here_and_there():
-            return super()._columns(features)
-
-
-def _map_behind(array: Any) -> mmap.mmap | None:
-    """The map that an array is a view of; None for one in memory, and where the system takes no advice on maps."""
-    while array is not None and not isinstance(array, mmap.mmap):
-        array = getattr(array, "base", None)
-    return array if hasattr(mmap, "MADV_RANDOM") else None
 
 
 class DenseBlockOnDisk(DenseBlock):
