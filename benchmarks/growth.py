@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import time
-import tracemalloc
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -101,7 +100,7 @@ def model_of(point: Point, seed: int) -> Any:
 
 def measure(point: Point) -> dict[str, float]:
     """Median CPU seconds of a fit, and the most memory it had: numpy's own, and of the process beyond the data."""
-    from timing import text_rows
+    from timing import peak_bytes, text_rows
 
     warnings.simplefilter("ignore")
     X, y = text_rows((point.n, point.d, point.per_row))
@@ -115,9 +114,7 @@ def measure(point: Point) -> dict[str, float]:
         model_of(point, seed).fit(X, y)
         seconds.append(time.process_time() - start)
     process = megabytes("VmHWM") - held
-    tracemalloc.start()
-    model_of(point, 0).fit(X, y)
-    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    peak = peak_bytes(lambda: model_of(point, 0).fit(X, y)) / 2**20
     return {"seconds": float(np.median(seconds)), "megabytes": peak, "process_megabytes": process}
 
 

@@ -36,6 +36,7 @@ BENCHMARKS = (
     "knowledge_transfer",
     "local",
     "reading",
+    "cluster",
 )
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -118,10 +118,11 @@ def timed_fit(model: Any, X: Any, y: FloatArray) -> TimedFit:
 def peak_bytes(work: Callable[[], Any]) -> int:
     """The most memory that work holds at once, beyond what was there before."""
     tracemalloc.start()
-    work()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def transposed_bytes(X: Any) -> int:

@@ -455,9 +455,9 @@ def test_verify_finds_a_changed_number(folder: BlockFolder) -> None:
     """One that is finite and in its place, which nothing else could see."""
     folder.verify()
     overwritten(Path(folder.path), "000002.row_values.npy", 0, 0.125)
-    folder.X.check()
-    with pytest.raises(TableError, match=r"000002\.row_values\.npy has changed"):
-        folder.verify()
+    for look in (folder.X.check, folder.verify):
+        with pytest.raises(TableError, match=r"000002\.row_values\.npy has changed"):
+            look()
 
 
 def test_pickles_in_the_place_of_targets_are_not_loaded(folder: BlockFolder, tmp_path: Path) -> None:
@@ -618,7 +618,7 @@ def test_converting_takes_no_more_memory_for_a_longer_file(
         convert_table(path, tmp_path / f"{n}.blocks", rows_per_block=250, **settings_)
         peaks[n] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peaks[4000] < 1.3 * peaks[500]
+    assert peaks[4000] < 2 * peaks[500]
     assert peaks[4000] < 4000 * 20 * 8  # of the rows
 
 

@@ -150,27 +150,33 @@ class BlockMatrix:
         arrays, seen = [array for array, _ in mapped], tuple(state for _, state in mapped)
         n, d = self.starts[k + 1] - self.starts[k], self.shape[1]
         good = self._checked.get(k) == seen
-        if not good:
-            # Also of values: rows are clipped by what their columns say, and both must be the same entries.
-            for name in self._names(k):
-                _check_bytes(self.path, name, self._files[name])
         if not self.sparse:
             if not (good or np.isfinite(arrays[0]).all()):
                 raise _damaged(self.path, f"block {k} holds numbers that are not finite")
-            self._checked[k] = seen
+            self._check_bytes(k, seen)
             return arrays[0]
         columns, rows = arrays[:3], arrays[3:]
         if not good:
             for (values, indices, starts), size in ((columns, n), (rows, d)):
                 if not (_canonical(indices, starts, size) and np.isfinite(values).all()):
                     raise _damaged(self.path, f"the entries of block {k} are out of place")
-            self._checked[k] = seen
+            self._check_bytes(k, seen)
         return _as_known(sp.csc_array(tuple(columns), shape=(n, d))), _as_known(sp.csr_array(tuple(rows), shape=(n, d)))
 
     def check(self) -> None:
         """Look at every block as its first use does, so that a damaged one is found before a budget is spent."""
         for k in range(self.n_blocks):
             self.block(k)
+
+    def _check_bytes(self, k: int, seen: tuple[State, ...]) -> None:
+        """Hold a block that is used for the first time, in this state, against its SHA-256.
+
+        Values too: rows are clipped by what their columns say, so that both copies must be the same entries.
+        """
+        if self._checked.get(k) != seen:
+            for name in self._names(k):
+                _check_bytes(self.path, name, self._files[name])
+            self._checked[k] = seen
 
     def _names(self, k: int) -> list[str]:
         return [f"{k:06d}.{part}.npy" for part in ((*_COLUMNS, *_ROWS) if self.sparse else ("dense",))]

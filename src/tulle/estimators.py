@@ -473,9 +473,10 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         Parameters
         ----------
         X : array or sparse array of shape (n, d)
-            Dense float32 or float64, CSR or CSC; never densified.
+            Dense float32 or float64, CSR or CSC; never densified. Or rows elsewhere: the `X` of a folder of blocks
+            (`tulle.blocks.open_blocks`), or a Dask array, DataFrame or bag of blocks of rows (extra `dask`).
         y : array of shape (n,)
-            Class labels.
+            Class labels; for rows on a cluster in the same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, for `Bounds.rows_per_person`.
 
@@ -540,9 +541,9 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         Parameters
         ----------
         X : array or sparse array of shape (n, d)
-            Dense float32 or float64, CSR or CSC; never densified.
+            Dense float32 or float64, CSR or CSC; never densified. Or rows elsewhere, as for `SparseClassifier.fit`.
         y : array of shape (n,)
-            Targets; for the Poisson loss, counts >= 0.
+            Targets; for the Poisson loss, counts >= 0. For rows on a cluster in the same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, for `Bounds.rows_per_person`.
 

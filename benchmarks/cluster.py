@@ -1,0 +1,66 @@
+"""What a question costs on a Dask cluster of two workers, beside the same question in memory: one gradient.
+
+Needs the extra `dask`; without it there are no lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from timing import Line, print_lines, ratio, text_rows
+
+from tulle.losses import Logistic
+from tulle.public import PublicFacts
+from tulle.queries import ClippedGradient
+from tulle.rows import Rows
+
+FEATURES, PER_ROW, CLIP = 20_000, 50, 0.25
+ROWS, PARTITIONS = (1_000, 100_000), (2, 8, 32)
+ROUNDS = 9
+
+
+def part(n_rows: int) -> list[Any]:
+    """Rows of the same law with their targets, made by the worker that holds them."""
+    return [text_rows((n_rows, FEATURES, PER_ROW))]
+
+
+def measure() -> Iterator[Line]:
+    if find_spec("distributed") is None:
+        return
+    import dask.bag
+    from dask import delayed
+    from distributed import Client, LocalCluster
+
+    from tulle.backends import find_spread
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+        for n in ROWS:
+            X, y = text_rows((n, FEATURES, PER_ROW))
+            public = PublicFacts(n, FEATURES, 100, Logistic(), None, 1.0, 1.0, np.inf, False)
+            in_memory = Rows(X, y)
+            turns = np.random.default_rng(0).choice(FEATURES, (2, 100))
+            points = [np.zeros((FEATURES, 1)) for _ in turns]
+            for point, chosen in zip(points, turns):
+                point[chosen] = 0.1
+
+            def ask(rows: Rows, points: list[Any] = points, public: PublicFacts = public) -> None:
+                # Margins at the last weights are remembered: the weights change every time.
+                points.reverse()
+                ClippedGradient(points[0], CLIP).evaluate(rows, public)
+
+            for count in PARTITIONS:
+                sizes = np.diff(np.linspace(0, n, count + 1).astype(int)).tolist()
+                bag = dask.bag.from_delayed([delayed(part)(size) for size in sizes])
+                spread = find_spread(bag)
+                assert spread is not None
+                elsewhere = spread.rows(None)
+                what = f"a gradient of {n:,} × {FEATURES:,} in {count} partitions on 2 workers, times in memory"
+                yield what, ratio(partial(ask, elsewhere), partial(ask, in_memory), ROUNDS), "(no target)"
+
+
+if __name__ == "__main__":
+    print_lines(measure())
