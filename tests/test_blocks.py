@@ -608,17 +608,17 @@ def test_converting_takes_no_more_memory_for_a_longer_file(
     elif kind == "svm":
         lines = ["1 " + " ".join(f"{k + 1}:{value}" for k, value in enumerate(row)) + "\n" for row in values]
     peaks = {}
-    for n in (50, 500, 4000):  # the first for imports alone
+    for k, n in enumerate((4000, 500, 4000)):  # the first for imports and caches alone
         path = tmp_path / f"{n}.{kind}"
         if kind == "parquet":
             path.write_bytes(parquet(**{f"c{k}": numbers[:n, k] for k in range(20)}))
         else:
             path.write_text(header + "".join(lines[:n]))
         tracemalloc.start()
-        convert_table(path, tmp_path / f"{n}.blocks", rows_per_block=250, **settings_)
+        convert_table(path, tmp_path / f"{k}.blocks", rows_per_block=250, **settings_)
         peaks[n] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peaks[4000] < 2 * peaks[500]
+    assert peaks[4000] < 1.3 * peaks[500]
     assert peaks[4000] < 4000 * 20 * 8  # of the rows
 
 
