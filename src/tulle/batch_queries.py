@@ -8,6 +8,7 @@ the mechanism's business. Adjacency is replace-one. Proof: docs/proofs/stochasti
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class BatchGradient(Query):
         return self.level(public)
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> SparseAnswer:
-        total = rows.reduce(lambda block: self._contribution(block, public))
+        total = rows.reduce(partial(self._contribution, public=public))
         return SparseAnswer(finite(total.scaled(1.0 / public.n_rows)))
 
     def _contribution(self, block: Block, public: PublicFacts) -> SparseWeights:

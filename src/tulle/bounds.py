@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +150,7 @@ class Bounds:
         -------
         Bounds
         """
-        from tulle.backends import find_spread, no_targets
+        from tulle.backends import NoTargets, find_spread
 
         if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
@@ -160,7 +161,7 @@ class Bounds:
         else:
             spread.check()
             if y is None:
-                spread = spread.coded(no_targets)
+                spread = spread.coded(NoTargets())
             else:
                 spread.smallest_target()  # an error where they are words
         shape = X.shape if spread is None else spread.shape
@@ -168,10 +169,13 @@ class Bounds:
         plan = Plan((), quantile_releases(wanted, epsilon))
         entries = bill_open_ledgers("Bounds.estimate", [plan], (epsilon, 0.0), rows_per_person)
         public = PublicFacts.without_model(shape[0], shape[1], rows_per_person)
-        rows = Rows(X, targets) if spread is None else spread.rows(None)
-        curator = Curator(rows, public, plan, keyed_generator(random_state, stream_of(entries)))
-        found = estimate_quantiles(curator.ask, wanted, quantile)
-        curator.settle()
+        generator = keyed_generator(random_state, stream_of(entries))
+        said = ("Bounds.estimate", [plan], None, (float(epsilon), 0.0), rows_per_person)
+        with nullcontext() if spread is None else spread.billed(*said):
+            rows = Rows(X, targets) if spread is None else spread.rows(None)
+            curator = Curator(rows, public, plan, generator)
+            found = estimate_quantiles(curator.ask, wanted, quantile)
+            curator.settle()
         return cls(
             found["row_l2"],
             found["row_linf"],

@@ -20,7 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tulle.backends import Spread, find_spread
+from tulle.backends import AsNumbers, ClassCodes, Spread, find_spread
 from tulle.bounds import Bounds
 from tulle.events import FloatArray
 from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
@@ -114,16 +114,6 @@ def coded_classes(estimator: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any]
             f"{classes[0]!r}"
         )
     return classes, codes
-
-
-def _coded(classes: npt.NDArray[Any], numbers: bool, y: npt.NDArray[Any]) -> FloatArray:
-    """Labels as the numbers of their classes, or as -1 and +1."""
-    codes = np.searchsorted(classes, y)
-    return np.asarray(codes if numbers else 2 * codes - 1, dtype=np.float64)
-
-
-def _numbers(y: npt.NDArray[Any]) -> FloatArray:
-    return np.asarray(y, dtype=np.float64)
 
 
 def _margins_of(coef: Any, intercept: Any, bounds: Bounds | None, X: Any) -> FloatArray:
@@ -474,7 +464,8 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         ----------
         X : array or sparse array of shape (n, d)
             Dense float32 or float64, CSR or CSC; never densified. Or rows elsewhere: the `X` of a folder of blocks
-            (`tulle.blocks.open_blocks`), or a Dask array, DataFrame or bag of blocks of rows (extra `dask`).
+            (`tulle.blocks.open_blocks`), a Dask array, DataFrame or bag of blocks of rows (extra `dask`), or rows at
+            clients (`tulle.federated.aggregator.RowsAtClients`, with y=None).
         y : array of shape (n,)
             Class labels; for rows on a cluster in the same partitions.
         groups : array of shape (n,) or None, default=None
@@ -494,7 +485,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             # Repeated, since so few rows of so many classes would look like a mistake.
             self.classes_, _ = coded_classes(self, np.tile(spread.labels(), 3))
             loss = resolve_loss(self.loss, "classification", len(self.classes_))
-            return spread.coded(partial(_coded, self.classes_, loss.n_outputs > 1)), None, loss
+            return spread.coded(ClassCodes(self.classes_, loss.n_outputs > 1)), None, loss
         X, y = self._checked(X, y)
         self.classes_, codes = coded_classes(self, y)
         loss = resolve_loss(self.loss, "classification", len(self.classes_))
@@ -559,7 +550,7 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         check_not_private(getattr(self.method, "features", None), X)
         loss, targets = resolve_loss(self.loss, "regression"), None
         if (spread := self._spread(X, y)) is not None:
-            X = spread.coded(_numbers)
+            X = spread.coded(AsNumbers())
             smallest = spread.smallest_target()
         else:
             X, y = self._checked(X, y, y_numeric=True)

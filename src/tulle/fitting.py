@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from tulle.losses import Loss
 from tulle.methods import Method
 from tulle.privacy import (
     Budget,
+    Entry,
     Plan,
     PrivacyReport,
     PrivacyWarning,
@@ -181,6 +183,8 @@ def run_fit(
     made_up : bool
         Whether the rows are an audit's own, made without looking at anybody's: only then no ledger is billed.
     """
+    if isinstance(X, Spread):
+        X.check_groups(groups)
     active = _active_rows(groups, request.bounds, X.shape[0])
     # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
     plans = possible_plans(request, X.shape)
@@ -189,7 +193,21 @@ def run_fit(
     price = (promise, request.delta)
     free = made_up or is_being_taught_on(X)
     entries = () if free else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
+    if not isinstance(X, Spread):
+        return _fit_billed(request, X, targets, active, entries, witness)
+    with X.billed(request.what, plans, request.loss, price, request.bounds.rows_per_person):
+        return _fit_billed(request, X, targets, active, entries, witness)
 
+
+def _fit_billed(
+    request: FitRequest,
+    X: Any,
+    targets: FloatArray | None,
+    active: npt.NDArray[np.bool_] | None,
+    entries: Sequence[Entry],
+    witness: Witness | None,
+) -> Fitted:
+    """A fit that is on the bill of every open ledger: from the first draw of noise to the report."""
     generator = keyed_generator(request.seed, stream_of(entries))
     rows = _rows(X, targets, active)
     before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
@@ -198,7 +216,10 @@ def run_fit(
     scout.settle()
 
     public, plan = clip_and_plan(request, rows, X.shape, found)
-    confirm_entries(entries, plan, (proof(plan, request.delta)[0], request.delta))
+    price = (proof(plan, request.delta)[0], request.delta)
+    confirm_entries(entries, plan, price)
+    if isinstance(X, Spread):
+        X.confirm(plan, price)
     weights, rounding = run_plan(request, public, plan, rows, generator, witness)
     teacher, weights = _taught(request, public, weights)
     report = _report(request, plan, public, found, scout.rounding + rounding, rows.seen_by)

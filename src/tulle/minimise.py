@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -150,9 +151,9 @@ class PenalisedSum:
         return self._accelerated(theta, linear_term)
 
     def _gradient(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
-        terms = self.terms  # not self: what is summed may travel to where the parts are
+        # Terms and keywords, not self or a closure: what is summed may travel to where the parts are.
         start = linear_term + self.penalty * (theta - self.centre)
-        return np.asarray(self.parts.sum(lambda part: terms.gradient(part, theta), start))
+        return np.asarray(self.parts.sum(partial(self.terms.gradient, theta=theta), start))
 
     # --- Newton ---
 
@@ -170,17 +171,16 @@ class PenalisedSum:
         return theta, gradient
 
     def _direction(self, theta: FloatArray, gradient: FloatArray, length: float) -> FloatArray:
-        terms = self.terms
         if len(gradient) <= _DIRECT:
             start = self.penalty * np.eye(len(gradient))
-            hessian = self.parts.sum(lambda part: terms.hessian(part, theta), start)
+            hessian = self.parts.sum(partial(self.terms.hessian, theta=theta), start)
             try:
                 return np.asarray(-scipy.linalg.cho_solve(scipy.linalg.cho_factor(hessian), gradient))
             except (scipy.linalg.LinAlgError, ValueError):  # too ill-conditioned for floats: the slow road will do
                 return -gradient / self._steepest()
 
         def product(v: FloatArray) -> FloatArray:
-            return np.asarray(self.parts.sum(lambda part: terms.hessian_times(part, theta, v), self.penalty * v))
+            return np.asarray(self.parts.sum(partial(self.terms.hessian_times, theta=theta, v=v), self.penalty * v))
 
         # A rough direction costs few products and is soon replaced by the next one.
         return _conjugate_gradient(product, -gradient, 0.25 * length)
@@ -194,12 +194,11 @@ class PenalisedSum:
     ) -> float:
         """A step at which the derivative along the direction has (almost) vanished; it increases with the step."""
 
-        terms = self.terms
-
         def derivative(step: float) -> float:
             moved = theta + step * direction
             total = float((linear_term + self.penalty * (moved - self.centre)) @ direction)
-            return float(self.parts.sum(lambda part: terms.slope_along(part, theta, direction, step), total))
+            along = partial(self.terms.slope_along, theta=theta, direction=direction, step=step)
+            return float(self.parts.sum(along, total))
 
         low, high = 0.0, 1.0
         while (slope := derivative(high)) < 0.5 * start and high < 1e6:

@@ -4,6 +4,9 @@ Adjacency is replace-one: the number of rows n is public, and one unit (a row, o
 `rows_per_unit` rows) is replaced. A mean over n rows in which each row contributes a vector of norm at most C therefore
 moves by at most 2 C rows_per_unit / n. Proof pages: docs/proofs/clipped_gradient.md, docs/proofs/quantile.md.
 
+What rows are asked is a bound method of a query, with keywords where it needs more: data, not a closure, so that it can
+be written down and sent to where rows are.
+
 `evaluate` is called by the curator alone. `size` bounds the ℓ2 norm of the exact answer from public quantities; only
 the statement on floating point uses it.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -175,7 +178,7 @@ class ClippedGradient(Query):
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         level = self.level(public)
-        total = rows.reduce(lambda block: self._contribution(block, level, public))
+        total = rows.reduce(partial(self._contribution, level=level, public=public))
         total /= public.n_rows
         return total
 
@@ -365,7 +368,7 @@ class _AlongWalk(Query):
     def _sums(self, rows: Rows, public: PublicFacts) -> FloatArray:
         """All slope sums in units, of shape (parameters, outputs), by reading all rows."""
         cut = self.level(public)
-        total = rows.reduce(lambda block: self._contribution(block, cut, public))
+        total = rows.reduce(partial(self._contribution, level=cut, public=public))
         return total if self.units is None else total / self.units[:, None]
 
     def _contribution(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
@@ -459,7 +462,7 @@ class CoordinateGradient(_AlongWalk):
         if follower is not None:
             return np.array([[follower.sum_of(int(self.coordinates[0])) * self._units()[0] / public.n_rows]])
         level = self.level(public)
-        return rows.reduce(lambda block: self._entries(block, level, public)) / public.n_rows
+        return rows.reduce(partial(self._entries, level=level, public=public)) / public.n_rows
 
     def _entries(self, block: Block, level: float, public: PublicFacts) -> FloatArray:
         slopes = self._clipped_slopes(block, level, public)
@@ -546,7 +549,7 @@ class Curvature(Query):
         length = float((self.direction**2).sum())
         if length == 0:
             return np.zeros((1, 1))
-        return rows.reduce(lambda block: self._contribution(block, length, self.size(public))) / public.n_rows
+        return rows.reduce(partial(self._contribution, length=length, bound=self.size(public))) / public.n_rows
 
     def _contribution(self, block: Block, length: float, bound: float) -> FloatArray:
         squares = (block.margins(self.direction, self.intercept_value) ** 2).sum(axis=1) / length
@@ -579,8 +582,11 @@ class CurvatureAlongGradient(Query):
         staying = np.where(weights != 0, gradient, 0.0)
         a = self.gradient.intercept_value
         along = max(float(Curvature(d, a).evaluate(rows, public)[0, 0]) for d in (entering, staying))
-        label = rows.reduce(lambda block: float(np.abs(block.targets).max(initial=0.0)), max)
+        label = rows.reduce(self._largest_target, max)
         return np.array([[along * public.loss.typical_curvature(label)]])
+
+    def _largest_target(self, block: Block) -> float:
+        return float(np.abs(block.targets).max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -692,7 +698,7 @@ class Minimiser(Query):
 
     def _objective(self, rows: Rows, public: PublicFacts, tolerance: float) -> PenalisedSum:
         return PenalisedSum(
-            parts=rows.derive(lambda block: self._parts(block, public)),
+            parts=rows.derive(partial(self._parts, public=public)),
             n_rows=public.n_rows,
             terms=Terms(self._loss(public), self.slope_clip, self._curvature(public)),
             row_bound=self.row_bound,
@@ -825,7 +831,7 @@ class SecondMoments(Query):
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         line, column = self._triangle()
-        moments = rows.reduce(lambda block: self._contribution(block, public)) / public.n_rows
+        moments = rows.reduce(partial(self._contribution, public=public)) / public.n_rows
         return np.asarray((moments * np.where(line == column, 1.0, math.sqrt(2)))[:, None])
 
     def _contribution(self, block: Block, public: PublicFacts) -> FloatArray:

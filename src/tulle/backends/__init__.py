@@ -1,4 +1,4 @@
-"""Where rows can be besides an array in memory: in folders of blocks on disk, on the workers of a Dask cluster.
+"""Where rows can be besides an array in memory: folders of blocks on disk, workers of a Dask cluster, other houses.
 
 A back end is another way to do the one sum that `tulle.rows` knows. Methods, mechanisms, the plan and the bill are the
 same ones, and noise is drawn once, by the process that calls fit.
@@ -7,14 +7,18 @@ same ones, and noise is drawn once, by the process that calls fit.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.events import FloatArray
+from tulle.losses import Loss
+from tulle.privacy import Plan, Promise
 from tulle.rows import Rows
 
 Mask = npt.NDArray[np.bool_]
@@ -37,6 +41,49 @@ class Spread(ABC):
     def check(self) -> None:
         """Find what is damaged, before anything is billed."""
         return
+
+    def check_groups(self, groups: Any) -> None:
+        """Refuse person ids that these rows cannot be told apart by, before anything is billed."""
+        return
+
+    def bill(self, what: str, plans: Sequence[Plan], loss: Loss | None, price: Promise, rows_per_unit: int) -> None:
+        """Have a fit billed by those who hold the rows, where they keep ledgers of their own: before anything is asked.
+
+        Parameters
+        ----------
+        what : str
+        plans : sequence of Plan
+            Those that the answers to preliminary questions can lead to; the dearest counts.
+        loss : Loss or None
+            What will be asked about, if a model is fitted.
+        price : (epsilon, delta)
+        rows_per_unit : int
+
+        Raises
+        ------
+        BudgetExceededError
+            Where any of them refuses.
+        """
+        return
+
+    def confirm(self, plan: Plan, price: Promise) -> None:
+        """Have those who billed the fit look at the plan that it settled on."""
+        return
+
+    def close(self) -> None:
+        """Say that the fit is over, or has failed: nothing more will be asked."""
+        return
+
+    @contextmanager
+    def billed(
+        self, what: str, plans: Sequence[Plan], loss: Loss | None, price: Promise, rows_per_unit: int
+    ) -> Iterator[None]:
+        """While a fit asks: it is billed before, and closed after, however it ends."""
+        self.bill(what, plans, loss, price, rows_per_unit)
+        try:
+            yield
+        finally:
+            self.close()
 
     @abstractmethod
     def labels(self) -> Labels:
@@ -79,12 +126,50 @@ def find_spread(X: Any, y: Any = None) -> Spread | None:
         from tulle.backends.dask import RowsOnDask
 
         return RowsOnDask(X, y)
+    if where == "tulle.federated.aggregator" and isinstance(X, Spread):
+        if y is not None:
+            raise ValueError("the targets are with the rows, at the clients; pass y=None")
+        return X
     return None
 
 
-def no_targets(y: Labels) -> FloatArray:
+# How targets are made of labels: data and not closures, so that they can travel to where rows are.
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCodes:
+    """Labels as the numbers of their classes, or as -1 and +1.
+
+    Parameters
+    ----------
+    classes : array or tuple of str
+        All of them, in order.
+    numbers : bool
+        Numbers from 0 on; otherwise -1 and +1.
+    """
+
+    classes: Labels | tuple[str, ...]
+    numbers: bool
+
+    def __call__(self, y: Labels) -> FloatArray:
+        codes = np.searchsorted(np.asarray(self.classes), y)
+        return np.asarray(codes if self.numbers else 2 * codes - 1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class AsNumbers:
+    """Targets as they are."""
+
+    def __call__(self, y: Labels) -> FloatArray:
+        return np.asarray(y, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class NoTargets:
     """Zeros, where rows alone are asked about."""
-    return np.zeros(len(y))
+
+    def __call__(self, y: Labels) -> FloatArray:
+        return np.zeros(len(y))
 
 
 def smallest_of(y: Labels) -> float | None:
