@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +111,9 @@ class HardThreshold:
     keep: int
     free_from: int
 
+    # Whether `keep` and `free_from` say all there is, so that noise which cannot pass the border may stay undrawn.
+    one_border: ClassVar[bool] = True
+
     def __call__(self, values: FloatArray) -> FloatArray:
         kept = np.zeros_like(values)
         kept[self.free_from :] = values[self.free_from :]
@@ -124,6 +128,60 @@ class HardThreshold:
         """The same of weights that are zero outside of some lines."""
         features = int(np.searchsorted(weights.lines, self.free_from))
         kept = HardThreshold(self.keep, features)(weights.values)
+        return SparseWeights(weights.lines, kept, weights.n_lines).pruned()
+
+
+@dataclass(frozen=True)
+class ThresholdByLayer(HardThreshold):
+    """Keep the largest magnitudes of each layer, its share of `keep` being proportional to its size.
+
+    Parameters
+    ----------
+    keep : int
+        Of all layers together, at least one each.
+    free_from : int
+        Where the layers end; lines from there on are kept whatever they are.
+    layers : tuple of int
+        The lines of each layer, in their order; each at least 1, `free_from` in all.
+    """
+
+    layers: tuple[int, ...]
+
+    one_border: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.layers or min(self.layers) < 1 or sum(self.layers) != self.free_from:
+            raise ValueError(f"layers of {self.layers} lines do not make {self.free_from} lines")
+        if self.keep < len(self.layers):
+            raise ValueError(f"keep={self.keep} is too few for {len(self.layers)} layers; keep at least one of each")
+
+    @cached_property
+    def shares(self) -> tuple[int, ...]:
+        """How many lines each layer keeps."""
+        keep = min(self.keep, self.free_from)
+        shares = [max(1, keep * size // self.free_from) for size in self.layers]
+
+        def missing(layer: int) -> int:
+            """By how much its share falls short of the exact one; in whole numbers, so that all machines agree."""
+            return keep * self.layers[layer] - shares[layer] * self.free_from
+
+        while sum(shares) < keep:
+            shares[max((k for k, size in enumerate(self.layers) if shares[k] < size), key=missing)] += 1
+        while sum(shares) > keep:
+            shares[min((k for k in range(len(shares)) if shares[k] > 1), key=missing)] -= 1
+        return tuple(shares)
+
+    def _by_layer(self, values: FloatArray, ends: npt.NDArray[np.intp]) -> FloatArray:
+        """The largest between each end and the next, and all that comes after the last."""
+        parts = np.split(values, ends)
+        kept = [HardThreshold(share, len(part))(part) for share, part in zip(self.shares, parts)]
+        return np.concatenate([*kept, parts[-1]])
+
+    def __call__(self, values: FloatArray) -> FloatArray:
+        return self._by_layer(values, np.cumsum(self.layers))
+
+    def sparsely(self, weights: SparseWeights) -> SparseWeights:
+        kept = self._by_layer(weights.values, np.searchsorted(weights.lines, np.cumsum(self.layers)))
         return SparseWeights(weights.lines, kept, weights.n_lines).pruned()
 
 
@@ -277,7 +335,7 @@ class Gaussian(_AdditiveNoise):
         self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> Any:
         scale = self._scale(sensitivity.l2)
-        if scale == 0 or then is None or len(exact) <= _LONG:
+        if scale == 0 or then is None or not then.one_border or len(exact) <= _LONG:
             return super().release(exact, sensitivity, generator, then)
         kept = dense_noisy_largest(exact, scale, then.keep, then.free_from, generator)
         return SparseWeights(kept.lines, _rounded(kept.values, scale), kept.n_lines).to_dense()
@@ -352,7 +410,7 @@ class SampledGaussian(Gaussian):
             exact = exact.to_dense() if isinstance(exact, SparseAnswer) else exact
             return super().release(exact, sensitivity, generator, then)
         scale = self._scale(sensitivity.l2)
-        if not self.lazy:
+        if not (self.lazy and then.one_border):
             dense = _AdditiveNoise.release(self, exact.to_dense(), sensitivity, generator, then)
             return SparseWeights.from_dense(dense)
         listed = exact.listed
