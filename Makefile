@@ -13,9 +13,10 @@ demo: .venv/extra-plot
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A real browser, a Dask cluster of a few processes, and every command of the README and the tutorial in a fresh clone.
-test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask
-	$(BIN)/python -m pytest tests/browser tests/cluster tests/clone
+# A real browser, a Dask cluster of a few processes, clients over Flower, networks, and every command of the README and the
+# tutorial in a fresh clone.
+test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-torch
+	$(BIN)/python -m pytest tests/browser tests/cluster tests/federation tests/clone
 
 # Everything that can be checked, in about 40 minutes on two cores. Without TULLE_DATA, tables on real data are left out.
 test-all: lint test test-extras mutants
@@ -32,7 +33,7 @@ local: .venv/extra-plot
 published: .venv/extra-plot
 	$(BIN)/python examples/published_noise.py
 
-mutants: .venv/extra-test .venv/extra-dask
+mutants: .venv/extra-test .venv/extra-dask .venv/extra-federated .venv/extra-torch
 	$(BIN)/python tests/mutants.py
 
 lint: .venv/extra-dev

@@ -1,0 +1,170 @@
+"""Linear and logistic models of a study: the same rows, queries and losses as in a central fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tulle.batch_queries import BatchGradient
+from tulle.bounds import Bounds, first_rows_of_each_person
+from tulle.events import FloatArray
+from tulle.federated.terms import ModelTerms, Task
+from tulle.losses import Loss, resolve_loss
+from tulle.mechanisms import HardThreshold
+from tulle.methods.geometry import intercept_entry
+from tulle.public import PublicFacts
+from tulle.rows import Rows
+from tulle.weights import SparseWeights
+
+Label = str | int | float | bool
+
+_MOST_FEATURES = 2**31
+_MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class LinearTerms(ModelTerms):
+    """A linear model: what is public about it before anybody's rows are seen.
+
+    Parameters
+    ----------
+    n_features : int
+        d, at least 1. All clients have the same columns in the same order.
+    classes : tuple of str or numbers, or None, default=None
+        The class labels, at least two; None for a regression. Rows with another label count as nothing.
+    loss : str, default="logistic"
+        The name of one of `tulle.losses`, for classification or for regression.
+    row_l2, row_linf, label, normalise :
+        As in `tulle.Bounds`. With privacy one of the first two, or `normalise`, must be declared, and for losses whose
+        slopes are not bounded the label's bound: nothing is estimated from rows.
+    fit_intercept : bool, default=True
+    intercept_value : float, default=0.0
+        The entry of the constant column, >= 0, > 0 with an intercept. `linear_terms` chooses it.
+    """
+
+    n_features: int
+    classes: tuple[Label, ...] | None = None
+    loss: str = "logistic"
+    row_l2: float | None = None
+    row_linf: float | None = None
+    label: float | None = None
+    normalise: bool = False
+    fit_intercept: bool = True
+    intercept_value: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (type(self.n_features) is int and 1 <= self.n_features < _MOST_FEATURES):
+            raise ValueError(f"n_features must be an integer >= 1, got {self.n_features!r}")
+        if self.classes is not None:
+            alike = {type(name) if isinstance(name, str) else float for name in self.classes}
+            if not 2 <= len(set(self.classes)) == len(self.classes) <= _MOST_CLASSES or len(alike) > 1:
+                raise ValueError(f"classes must be at least two different words, or numbers, got {self.classes!r}")
+        if not (isinstance(self.normalise, bool) and isinstance(self.fit_intercept, bool)):
+            raise ValueError("normalise and fit_intercept are True or False")
+        if not isinstance(self.loss, str):
+            raise ValueError(f"loss must be the name of a loss, got {self.loss!r}")
+        a = self.intercept_value
+        if not (isinstance(a, float) and 0 <= a < math.inf and (a > 0) == self.fit_intercept):
+            raise ValueError(f"intercept_value must be a finite number, > 0 with an intercept and else 0, got {a!r}")
+        _ = self.bounds, self.resolved_loss  # both check themselves
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(self.row_l2, self.row_linf, self.label, self.normalise)
+
+    @property
+    def resolved_loss(self) -> Loss:
+        if self.classes is None:
+            return resolve_loss(self.loss, "regression")
+        return resolve_loss(self.loss, "classification", len(self.classes))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_features + self.fit_intercept, self.resolved_loss.n_outputs
+
+    def start(self, n_nonzero: int) -> SparseWeights:
+        return SparseWeights.zeros(*self.shape)
+
+    def threshold(self, keep: int) -> HardThreshold:
+        return HardThreshold(min(keep, self.n_features), free_from=self.n_features)
+
+    def public(self, n_rows: int, rows_per_person: int = 1) -> PublicFacts:
+        """The public facts of a client with so many rows."""
+        known = self.bounds.known(self.n_features)
+        return PublicFacts(
+            n_rows=n_rows,
+            n_features=self.n_features,
+            n_nonzero=1,
+            loss=self.resolved_loss,
+            budget=None,
+            row_l2=known.row_l2,
+            row_linf=known.row_linf,
+            label=known.label,
+            fit_intercept=self.fit_intercept,
+            rows_per_unit=rows_per_person,
+            normalised=known.normalise,
+        )
+
+    def check_bounded(self) -> None:
+        """Raise unless noise can be calibrated: every row's part of a gradient has a bound."""
+        if self.bounds.missing(("row_l2",)):
+            raise ValueError("declare row_l2, row_linf or normalise: nothing is estimated from the clients' rows")
+
+    def targets(self, y: Any) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """Targets as the loss wants them, and which rows have one."""
+        if self.classes is None:
+            return np.asarray(y, dtype=np.float64), np.ones(len(y), dtype=bool)
+        # Sorted, as scikit-learn's models have them.
+        classes = np.unique(np.asarray(self.classes))
+        labels = np.asarray(y)
+        if classes.dtype.kind == "U":
+            labels = labels.astype(np.str_)
+        elif labels.dtype.kind not in "biuf":
+            raise ValueError("y holds words, and the classes of the study are numbers")
+        codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        known = classes[codes] == labels
+        values = codes if self.resolved_loss.n_outputs > 1 else 2 * codes - 1
+        return np.where(known, values, values.min(initial=0)).astype(np.float64), known
+
+    def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> LinearTask:
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"the study has {self.n_features:,} features, and these rows have {X.shape[1]:,}")
+        targets, known = self.targets(y)
+        if groups is not None:
+            known &= first_rows_of_each_person(groups, rows_per_person)
+        rows = Rows(X, targets, known)
+        self.bounds.known(self.n_features).clip(rows, self.resolved_loss)
+        return LinearTask(rows, self.public(X.shape[0], rows_per_person), self.intercept_value)
+
+
+def linear_terms(n_features: int, *, step: float, fit_intercept: bool = True, **public: Any) -> LinearTerms:
+    """`LinearTerms` with the constant column that a central fit with such steps would have.
+
+    Parameters
+    ----------
+    n_features : int
+    step : float
+        The η of the study, > 0.
+    fit_intercept : bool, default=True
+    **public :
+        As in `LinearTerms`.
+    """
+    without = LinearTerms(n_features, fit_intercept=False, **public)
+    if not fit_intercept:
+        return without
+    facts = without.public(1)
+    a = intercept_entry(replace(facts, fit_intercept=True), step)
+    return replace(without, fit_intercept=True, intercept_value=float(a))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearTask(Task):
+    """Rows of a linear model. Gradients are those of `tulle.methods.StochasticHardThresholding`."""
+
+    intercept_value: float
+
+    def gradient(self, at: SparseWeights, clip: float) -> BatchGradient:
+        return BatchGradient(at, clip, self.intercept_value)

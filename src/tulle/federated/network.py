@@ -1,0 +1,529 @@
+"""Neural networks of a study: any `torch.nn.Module` whose code is installed at the client; only its name travels.
+
+A row's part of the answer is the gradient of its own loss with respect to all weights together, clipped in ℓ2. The
+clip level is the only thing that the sensitivity relies on, so it holds whatever the network does. Adjacency is
+replace-one.
+
+Floating point needs more care than for linear models. Kernels of a batch round a row's numbers in ways that depend on
+the shape of the batch and on the row's place in it, and at the kink of a relu a change in the last bit turns a whole
+gradient around: if one row's presence moved all others to new places, they could all change. Hence
+
+- everything is computed in float64, in chunks of one public shape, with empty places where there is no row;
+- a row has a place in its chunk that is fixed by its number (`network_rows`). Which other rows there are decides at
+  most in which of the equal chunks it is looked at, never where in it.
+
+No operation mixes rows of a chunk, so what a row adds to the sum is a function of that row, its place and public
+quantities: the same numbers to the last bit in any company. Sums of what rows add are the curator's to allow for
+(`tulle.curator.summation_slack`), and `NetworkGradient` adds a margin of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+try:
+    import torch
+except ImportError as error:  # pragma: no cover
+    raise ImportError('networks need PyTorch; install it with pip install "tulle[torch]"') from error
+
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from tulle.bounds import first_rows_of_each_person
+from tulle.events import FloatArray
+from tulle.federated.terms import ModelTerms, Task
+from tulle.mechanisms import HardThreshold, Sensitivity, ThresholdByLayer
+from tulle.public import PublicFacts
+from tulle.queries import Query, mean_moves
+from tulle.rows import Block, Rows
+from tulle.weights import SparseWeights
+
+# "cpu" or "cuda": where gradients are computed.
+DEVICE_VARIABLE = "TULLE_TORCH_DEVICE"
+
+# Places are numbered below this, a multiple of every chunk's length.
+_PLACES = 2048
+
+# Of the clip level: what the part of any other row is allowed to change by in other company. By construction it does
+# not; in float64 it would be about 2^-50 where no kink is near, also in batches that are far larger than expected.
+_COMPANY = 2.0**-40
+
+
+# --- which networks there are ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """The loss of one row.
+
+    Attributes
+    ----------
+    value : callable
+        value(outputs, target): a scalar tensor, from the network's outputs for the row, of shape (n_classes,), and its
+        target, a scalar.
+    of_labels : bool
+        Whether targets are classes 0 to n_classes - 1, and integers; otherwise they are numbers.
+    """
+
+    value: Callable[[Tensor, Tensor], Tensor]
+    of_labels: bool
+
+
+def _nll(outputs: Tensor, target: Tensor) -> Tensor:
+    return -outputs.gather(0, target[None])[0]
+
+
+def _squared(outputs: Tensor, target: Tensor) -> Tensor:
+    return ((outputs - target) ** 2).sum() / 2
+
+
+# Minus the log-probability of the row's class: for networks that end in a log-softmax.
+NLL = RowLoss(_nll, of_labels=True)
+# Half the squared error, for regressions.
+SQUARED_ERROR = RowLoss(_squared, of_labels=False)
+
+
+@dataclass(frozen=True)
+class Network:
+    """An architecture that terms may name.
+
+    Attributes
+    ----------
+    make : callable
+        Makes the module, with its random start.
+    loss : RowLoss
+    """
+
+    make: Callable[[], nn.Module]
+    loss: RowLoss
+
+
+def mnist_cnn() -> nn.Module:
+    """The paper's network for images of 28 × 28 pixels in rows of 784 numbers: 44,426 weights."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+        nn.LogSoftmax(1),
+    )
+
+
+NETWORKS: dict[str, Network] = {"mnist_cnn": Network(mnist_cnn, NLL)}
+
+
+def register_network(name: str, make: Callable[[], nn.Module], loss: RowLoss = NLL) -> None:
+    """Give an architecture a name. Server and clients register the same code under the same name.
+
+    Parameters
+    ----------
+    name : str
+        Not taken yet.
+    make : callable
+        Makes the module. It takes rows of shape (n, d) and gives outputs of shape (n, n_classes), each from its own
+        row: modules with batch normalisation are refused. It is used as in evaluation, so that dropout does nothing,
+        and all of its parameters are weights of the model. Its constants (buffers) stay as they were made.
+    loss : RowLoss, default=NLL
+
+    Raises
+    ------
+    ValueError
+        Where the name is taken by another architecture or the module is none that a row's gradient is defined for.
+    """
+    new = Network(make, loss)
+    if NETWORKS.get(name, new) != new:
+        raise ValueError(f"{name!r} is the name of another network already")
+    _made(new, name, 0)  # checks it
+    NETWORKS[name] = new
+
+
+def _check(name: str, module: nn.Module) -> None:
+    """Raise where a row's gradient depends on other rows by construction, or there is nothing to fit."""
+    mixing = [type(part).__name__ for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    if mixing:
+        raise ValueError(
+            f"{name!r} has {mixing[0]}: it mixes the rows of a batch, and no row has a gradient of its own to be "
+            "clipped; use GroupNorm or LayerNorm instead"
+        )
+    if not any(True for _ in module.parameters()):
+        raise ValueError(f"{name!r} has no parameters")
+
+
+_making = threading.Lock()
+
+
+@lru_cache(maxsize=16)
+def _made(network: Network, name: str, seed: int) -> nn.Module:
+    """The module as it starts, in float64, in evaluation mode. Not to be changed: `copy.deepcopy` it."""
+    # The lock: torch has one generator for all threads, which is put back as it was.
+    with _making, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module = network.make()
+    _check(name, module)
+    return module.to(torch.float64).eval().requires_grad_(False)
+
+
+# --- what is public --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NetworkTerms(ModelTerms):
+    """A network: what is public about it before anybody's rows are seen.
+
+    Parameters
+    ----------
+    architecture : str
+        A name in `NETWORKS`; see `register_network`.
+    n_classes : int
+        Outputs of the network: at least 2, or at least 1 where targets are numbers. Labels are 0 to n_classes - 1; rows
+        with another one count as nothing.
+    seed : int, default=0
+        In [0, 2^63). Public: the random start.
+    by_layer : bool, default=False
+        Whether each layer (parameter tensor) keeps a share of its weights that is proportional to its size, rather than
+        the largest of all layers together.
+    """
+
+    architecture: str
+    n_classes: int
+    seed: int = 0
+    by_layer: bool = False
+
+    def __post_init__(self) -> None:
+        if self.architecture not in NETWORKS:
+            raise ValueError(
+                f"there is no network {self.architecture!r} here, but {sorted(NETWORKS)}; add it with register_network"
+            )
+        least = 2 if self.network.loss.of_labels else 1
+        if not (type(self.n_classes) is int and self.n_classes >= least):
+            raise ValueError(f"n_classes must be an integer >= {least}, got {self.n_classes!r}")
+        if not (type(self.seed) is int and 0 <= self.seed < 2**63):
+            raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {self.seed!r}")
+        if not isinstance(self.by_layer, bool):
+            raise ValueError(f"by_layer is True or False, not {self.by_layer!r}")
+
+    @property
+    def network(self) -> Network:
+        return NETWORKS[self.architecture]
+
+    @property
+    def module(self) -> nn.Module:
+        """The module as it starts, in float64. Not to be changed."""
+        return _made(self.network, self.architecture, self.seed)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The number of weights of each parameter tensor, in the module's order."""
+        return tuple(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(self.layers), 1
+
+    def start(self, n_nonzero: int) -> SparseWeights:
+        weights = torch.cat([parameter.flatten() for parameter in self.module.parameters()])
+        return self.threshold(n_nonzero).sparsely(SparseWeights.from_dense(weights.numpy()[:, None]))
+
+    def threshold(self, keep: int) -> HardThreshold:
+        total = self.shape[0]
+        if self.by_layer:
+            return ThresholdByLayer(min(keep, total), total, self.layers)
+        return HardThreshold(min(keep, total), total)
+
+    def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> NetworkTask:
+        X, y = np.asarray(X), np.asarray(y)
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise ValueError(f"a network's rows are a dense array of numbers of shape (n, d), got {X.dtype} {X.shape}")
+        if y.shape != X.shape[:1] or y.dtype.kind not in "biuf":
+            raise ValueError(f"{len(X):,} rows need as many numbers as targets, got {y.dtype} {y.shape}")
+        if len(X) < 2:
+            raise ValueError("at least two rows are needed")
+        if not np.isfinite(X).all():
+            raise ValueError("rows must be finite: there is a NaN or an infinity among them")
+        self._try_rows_of(X.shape[1])
+        known = np.isfinite(y)
+        if self.network.loss.of_labels:
+            known &= (y >= 0) & (y < self.n_classes) & (y == np.floor(y))
+        if groups is not None:
+            known &= first_rows_of_each_person(groups, rows_per_person)
+        targets = np.where(known, y, 0).astype(np.float64)
+        public = PublicFacts.without_model(len(X), X.shape[1], rows_per_person)
+        return NetworkTask(network_rows(X, targets, known), public, self)
+
+    def _try_rows_of(self, n_features: int) -> None:
+        """Raise unless the network takes such rows and has gradients of single ones; no private row is looked at."""
+        rows = torch.zeros(2, n_features, dtype=torch.float64)
+        targets = torch.zeros(2, dtype=torch.int64 if self.network.loss.of_labels else torch.float64)
+        try:
+            outputs = copy.deepcopy(self.module)(rows)
+            if outputs.shape == (2, self.n_classes):
+                self._gradients(torch.device("cpu"), self.start(self.shape[0]))(rows, targets)
+        except Exception as error:  # whatever a module says of rows that it does not take
+            raise ValueError(f"{self.architecture!r} does not take rows of {n_features:,} numbers: {error}") from None
+        if outputs.shape != (2, self.n_classes):
+            raise ValueError(
+                f"{self.architecture!r} answers 2 rows with the shape {tuple(outputs.shape)}, not (2, {self.n_classes})"
+            )
+
+    def _gradients(self, device: torch.device, weights: SparseWeights) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function of a chunk of rows and its targets: the gradient of each row's loss, of shape (rows, weights)."""
+        module = copy.deepcopy(self.module).to(device)  # a copy: `functional_call` changes it, and there are threads
+        at = _split(module, torch.from_numpy(weights.to_dense()[:, 0]).to(device))
+        loss = self.network.loss.value
+
+        def one(parameters: dict[str, Tensor], row: Tensor, target: Tensor) -> Tensor:
+            return loss(functional_call(module, parameters, (row[None],))[0], target)
+
+        of_all = vmap(grad(one), in_dims=(None, 0, 0))
+
+        def gradients(rows: Tensor, targets: Tensor) -> Tensor:
+            parts = of_all(at, rows, targets)
+            return torch.cat([parts[name].reshape(len(rows), -1) for name in at], dim=1)
+
+        return gradients
+
+
+def _split(module: nn.Module, weights: Tensor) -> dict[str, Tensor]:
+    """One long vector as the parameters of a module."""
+    parameters = dict(module.named_parameters())
+    parts = torch.split(weights, [parameter.numel() for parameter in parameters.values()])
+    return {name: part.reshape(parameters[name].shape) for name, part in zip(parameters, parts)}
+
+
+# --- private rows ----------------------------------------------------------------------------------------------------
+
+
+def network_rows(X: npt.NDArray[Any], targets: FloatArray, active: npt.NDArray[np.bool_] | None = None) -> Rows:
+    """Rows as `NetworkGradient` wants them: with the place of each, by its number, in a further column.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    targets : array of shape (n,)
+    active : boolean array of shape (n,) or None, default=None
+        Rows that count; None means all.
+    """
+    exact = np.float32 if X.dtype == np.float32 or X.dtype.itemsize == 1 else np.float64
+    return Rows(np.column_stack([X.astype(exact), (np.arange(len(X)) % _PLACES).astype(exact)]), targets, active)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkTask(Task):
+    """Rows of a network's study."""
+
+    terms: NetworkTerms
+
+    def gradient(self, at: SparseWeights, clip: float) -> NetworkGradient:
+        return NetworkGradient(self.terms, at, clip)
+
+
+def device() -> torch.device:
+    """Where gradients are computed: the environment's TULLE_TORCH_DEVICE, the processor by default."""
+    return torch.device(os.environ.get(DEVICE_VARIABLE, "cpu"))
+
+
+def _same_algorithms(where: torch.device) -> AbstractContextManager[None]:
+    """While it lasts, cuDNN takes the algorithm that it would take for any rows, and one that has no races."""
+    if where.type == "cpu":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunks:
+    """Rows in their places.
+
+    Attributes
+    ----------
+    rows : tensor of shape (chunks, length, d)
+    targets, filled : tensors of shape (chunks, length)
+        `filled`: where there is a row.
+    """
+
+    rows: Tensor
+    targets: Tensor
+    filled: Tensor
+
+
+# Of blocks that are asked about again and again (full batches), what is on an accelerator already. The block's own
+# norms go along: a block that was clipped since has others.
+_on_device: weakref.WeakKeyDictionary[Block, tuple[FloatArray, Any, _Chunks]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkGradient(Query):
+    """The mean over rows, all or a batch, of gradients of the loss at public weights, each clipped in ℓ2.
+
+    Parameters
+    ----------
+    terms : NetworkTerms
+    weights : SparseWeights of shape (n_parameters, 1)
+        Where the gradients are taken; already public.
+    clip : float
+        In (0, inf]. Longer gradients (over all parameters together) are scaled down to it. A gradient that is not
+        finite counts as nothing, as do rows without a label of the study.
+    """
+
+    terms: NetworkTerms
+    weights: SparseWeights
+    clip: float
+
+    def __post_init__(self) -> None:
+        if self.weights.shape != self.terms.shape:
+            raise ValueError(f"the network has weights of the shape {self.terms.shape}, not {self.weights.shape}")
+        if not self.clip > 0:
+            raise ValueError(f"clip must be a number > 0, got {self.clip!r}")
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        # Replaced: rows_per_unit parts of norm <= clip become others. All other parts stay as they are (see above);
+        # the factor would allow each of them to move by 2^-40 of the clip level all the same.
+        return Sensitivity(l2=mean_moves(self.clip, public) * (1.0 + _COMPANY * public.n_rows))
+
+    def one_unit(self, public: PublicFacts) -> float:
+        return self.sensitivity(public).l2 / 2
+
+    def size(self, public: PublicFacts) -> float:
+        return self.clip
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        total: FloatArray = rows.reduce(partial(self._contribution, public=public))
+        return total / public.n_rows
+
+    def _contribution(self, block: Block, public: PublicFacts) -> FloatArray:
+        where = device()
+        chunks = self._chunks(block, public, where)
+        total = torch.zeros(self.terms.shape[0], dtype=torch.float64, device=where)
+        gradients = self.terms._gradients(where, self.weights)
+        with _same_algorithms(where):
+            for rows, targets, filled in zip(chunks.rows, chunks.targets, chunks.filled):
+                total += _clipped_sum(gradients(rows, targets), filled, self.clip)
+        return np.asarray(total.cpu().numpy()[:, None], dtype=np.float64)
+
+    def _chunks(self, block: Block, public: PublicFacts, where: torch.device) -> _Chunks:
+        length = _chunk_length(public.n_rows, self.terms.shape[0], where)
+        if where.type == "cpu":
+            return self._placed(block, public, length, where)
+        norms, key = block.norms("l2"), (self.terms, public.n_features, length, where)
+        known = _on_device.get(block)
+        if known is None or known[0] is not norms or known[1] != key:
+            known = _on_device[block] = (norms, key, self._placed(block, public, length, where))
+        return known[2]
+
+    def _placed(self, block: Block, public: PublicFacts, length: int, where: torch.device) -> _Chunks:
+        """The rows that count, each at its place of the first chunk in which that is free."""
+        d, of_labels = public.n_features, self.terms.network.loss.of_labels
+        columns, targets = block.columns(np.arange(d + 1)), block.targets
+        counted = block.active & np.isfinite(targets)
+        if of_labels:  # behind the checks of `task` a row with another label counts as nothing rather than raise
+            counted &= (targets >= 0) & (targets < self.terms.n_classes)
+        numbers = np.flatnonzero(counted)
+        places = columns[numbers, d].astype(np.intp) % length
+        order = np.argsort(places, kind="stable")
+        numbers, places = numbers[order], places[order]
+        chunk = np.arange(len(places)) - np.searchsorted(places, places)
+        shape = (int(chunk.max(initial=-1)) + 1, length)
+        at = tuple(torch.from_numpy(index).to(where) for index in (chunk, places))
+        # Rows travel to an accelerator as they are, without the empty places between them.
+        given = torch.from_numpy(np.ascontiguousarray(columns[numbers, :d])).to(where, torch.float64)
+        own = torch.from_numpy(targets[numbers]).to(where, torch.int64 if of_labels else torch.float64)
+        return _Chunks(*(_put(values, at, shape) for values in (given, own, torch.ones_like(own, dtype=torch.bool))))
+
+
+def _put(values: Tensor, at: tuple[Tensor, ...], shape: tuple[int, int]) -> Tensor:
+    """The values in their places, zeros elsewhere."""
+    return values.new_zeros((*shape, *values.shape[1:])).index_put_(at, values)
+
+
+def _chunk_length(n_rows: int, n_parameters: int, where: torch.device) -> int:
+    """How many places a chunk has: a power of two, from public quantities alone.
+
+    A random batch needs as many chunks as its most wanted place has rows. A processor is quick with few rows at a time,
+    so that most places can be filled; an accelerator wants fewer and longer chunks.
+    """
+    wanted, most_bytes = (n_rows / 16, 2**27) if where.type == "cpu" else (n_rows / 4, 2**31)
+    most = min(_PLACES, max(1, most_bytes // (8 * n_parameters)))
+    if where.type == "cpu":
+        most = min(most, 128)
+    return 1 << int(math.log2(min(most, max(16.0, wanted))))
+
+
+def _clipped_sum(gradients: Tensor, filled: Tensor, clip: float) -> Tensor:
+    """The sum of rows of `gradients`, each scaled down to `clip`; those that are not finite count as nothing."""
+    largest = gradients.abs().amax(dim=1)
+    counted = filled & torch.isfinite(largest)
+    gradients = torch.where(counted[:, None], gradients, 0.0)
+    # In units of the largest entry: squares must not vanish or overflow, so that what is too long never looks short.
+    unit = torch.where(counted & (largest > 0), largest, 1.0)
+    norms = unit * (gradients / unit[:, None]).square().sum(dim=1).sqrt() * (1.0 + 2.0**-52 * gradients.shape[1])
+    return torch.where(norms <= clip, 1.0, clip / norms) @ gradients
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+def network_of(terms: NetworkTerms, weights: SparseWeights) -> nn.Module:
+    """The network with these weights, in float64 and evaluation mode.
+
+    Parameters
+    ----------
+    terms : NetworkTerms
+    weights : SparseWeights of shape `terms.shape`
+    """
+    if weights.shape != terms.shape:
+        raise ValueError(f"the network has weights of the shape {terms.shape}, not {weights.shape}")
+    module = copy.deepcopy(terms.module)
+    module.load_state_dict(_split(module, torch.from_numpy(weights.to_dense()[:, 0])), strict=False)
+    return module
+
+
+def predictions(terms: NetworkTerms, weights: SparseWeights, X: Any) -> FloatArray:
+    """The network's outputs for some rows, of shape (n, n_classes).
+
+    Parameters
+    ----------
+    terms : NetworkTerms
+    weights : SparseWeights of shape `terms.shape`
+    X : array of shape (n, d)
+    """
+    where = device()
+    module = network_of(terms, weights).to(where)
+    with torch.no_grad():
+        parts = [
+            module(torch.from_numpy(np.asarray(X[start : start + 1024], dtype=np.float64)).to(where)).cpu().numpy()
+            for start in range(0, len(X), 1024)
+        ]
+    return np.concatenate([np.zeros((0, terms.n_classes)), *parts])
+
+
+def accuracy(terms: NetworkTerms, weights: SparseWeights, X: Any, y: Any) -> float:
+    """The share of rows whose class has the largest output, in [0, 1].
+
+    Parameters
+    ----------
+    terms : NetworkTerms
+    weights : SparseWeights of shape `terms.shape`
+    X : array of shape (n, d)
+    y : array of int, shape (n,)
+    """
+    return float(np.mean(predictions(terms, weights, X).argmax(axis=1) == np.asarray(y)))

@@ -1,0 +1,588 @@
+"""What a trusted aggregator asks of clients, and what they answer: data, never code.
+
+A question is a method of a query (or of the solver's terms) with its keywords. `ALLOWED` lists every one that a client
+answers, with the shape that its answer has; the method that is run is the one that is installed at the client.
+Classes of their own (losses, queries, mechanisms) cannot travel, and are refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tulle import losses, mechanisms, queries
+from tulle.backends import AsNumbers, ClassCodes, NoTargets
+from tulle.batch_queries import BatchGradient
+from tulle.events import FloatArray, NoisePerSensitivity
+from tulle.federated.messages import Refused, check_name
+from tulle.federated.wire import encode
+from tulle.losses import Loss
+from tulle.minimise import Terms
+from tulle.privacy import Budget, Plan, Release, is_number
+from tulle.public import PublicFacts
+from tulle.sampling import Sampling
+from tulle.walk import Walk
+from tulle.weights import SparseWeights
+
+_MOST_PLANS = 16
+_MOST_CLIPS = 8
+
+# How the sums of blocks, and of clients, are put together.
+COMBINED: dict[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "largest": max}
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The shape of an answer: () for a number; of a matrix of few lines where `sparse`."""
+
+    shape: tuple[int, ...]
+    sparse: bool = False
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value can be such an answer: numbers that are finite, of the shape."""
+        if self.sparse:
+            return isinstance(value, SparseWeights) and value.shape == self.shape and _finite(value.values)
+        if not self.shape:
+            return isinstance(value, float) and math.isfinite(value)
+        return isinstance(value, np.ndarray) and value.shape == self.shape and _finite(value)
+
+
+def _finite(values: npt.NDArray[Any]) -> bool:
+    return values.dtype == np.float64 and bool(np.isfinite(values).all())
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A method that clients answer: its keywords, and the shape of what it makes of one block, or of one part."""
+
+    keywords: tuple[str, ...]
+    expected: Callable[..., Expected]
+
+
+def _like_weights(of: Any, **_: Any) -> Expected:
+    return Expected(of.weights.shape)
+
+
+def _parameters(of: Any, public: PublicFacts, **_: Any) -> Expected:
+    return Expected((public.n_features + bool(of.intercept_value), public.loss.n_outputs))
+
+
+# Every method of a query that is asked of blocks of rows.
+OF_ROWS: dict[tuple[type, str], Allowed] = {
+    (queries.ClippedGradient, "_contribution"): Allowed(("level", "public"), _like_weights),
+    (queries.CoordinateScores, "_contribution"): Allowed(("level", "public"), _parameters),
+    (queries.CoordinateGradient, "_entries"): Allowed(
+        ("level", "public"), lambda of, public, **_: Expected((1, public.loss.n_outputs))
+    ),
+    (queries.QuantileScores, "_counts"): Allowed((), lambda of: Expected(of.grid.shape)),
+    (queries.Curvature, "_contribution"): Allowed(("length", "bound"), lambda of, **_: Expected((1, 1))),
+    (queries.CurvatureAlongGradient, "_largest_target"): Allowed((), lambda of: Expected(())),
+    (queries.SecondMoments, "_contribution"): Allowed(("public",), lambda of, **_: Expected((len(of._triangle()[0]),))),
+    (BatchGradient, "_contribution"): Allowed(("public",), lambda of, **_: Expected(of.weights.shape, sparse=True)),
+}
+
+# What is made of blocks and kept there, for many sums.
+DERIVED: dict[tuple[type, str], Allowed] = {
+    (queries.Minimiser, "_parts"): Allowed(("public",), lambda of, **_: Expected(())),
+}
+
+# What is asked of the parts that were made.
+OF_PARTS: dict[tuple[type, str], Allowed] = {
+    (Terms, "gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
+    (Terms, "hessian"): Allowed(("theta",), lambda of, theta: Expected((*theta.shape, *theta.shape))),
+    (Terms, "hessian_times"): Allowed(("theta", "v"), lambda of, theta, v: Expected(v.shape)),
+    (Terms, "slope_along"): Allowed(("theta", "direction", "step"), lambda of, **_: Expected(())),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Scattered:
+    """A dense matrix, or the present weights of a walk, most lines of which are zero."""
+
+    weights: SparseWeights
+
+
+@dataclass(frozen=True)
+class OfParts:
+    """`tulle.minimise.Terms` on the way: the name stands for something else among the messages."""
+
+    loss: Loss
+    slope_clip: float
+    curvature: float
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A method of an object, with keywords: what is summed over rows or parts."""
+
+    of: Any
+    method: str
+    keywords: tuple[tuple[str, Any], ...]
+
+
+def question_of(function: Callable[..., Any], allowed: Mapping[tuple[type, str], Allowed]) -> tuple[Question, Expected]:
+    """A function of blocks or parts as data, and the shape of its answer.
+
+    Raises
+    ------
+    TypeError
+        Where clients would not answer it. Nothing was sent.
+    """
+    asked = function if isinstance(function, partial) else partial(function)
+    keywords = asked.keywords
+    of, method = getattr(asked.func, "__self__", None), getattr(asked.func, "__name__", "")
+    entry = allowed.get((type(of), method))
+    if entry is None or set(keywords) != set(entry.keywords) or asked.args:
+        raise TypeError(
+            f"clients are sent no code, and have none for {type(of).__name__}.{method}; use one of tulle's own methods"
+        )
+    question = Question(_packed(of), method, tuple(sorted(keywords.items())))
+    check_can_travel(question)
+    return question, entry.expected(of, **keywords)
+
+
+def asked_by(question: Question, allowed: Mapping[tuple[type, str], Allowed]) -> Callable[[Any], Any]:
+    """The function that a question stands for, of those that are installed here.
+
+    Raises
+    ------
+    ValueError
+        Where it is none that is answered.
+    """
+    of = _unpacked(question.of)
+    entry = allowed.get((type(of), question.method))
+    keywords = dict(question.keywords)
+    if entry is None or len(keywords) < len(question.keywords) or set(keywords) != set(entry.keywords):
+        raise ValueError("no such question is answered")
+    return partial(getattr(of, question.method), **keywords)
+
+
+def _packed(of: Any) -> Any:
+    if isinstance(of, Terms):
+        return OfParts(of.loss, of.slope_clip, of.curvature)
+    changed: dict[str, Any] = {}
+    for part in fields(of):
+        value = getattr(of, part.name)
+        if isinstance(value, Walk):
+            changed[part.name] = Scattered(SparseWeights.from_dense(value.weights))
+        elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype == np.float64:
+            changed[part.name] = Scattered(SparseWeights.from_dense(value))
+    return replace(of, **changed) if changed else of
+
+
+def _unpacked(of: Any) -> Any:
+    if isinstance(of, OfParts):
+        return Terms(of.loss, of.slope_clip, of.curvature)
+    if not is_dataclass(of) or isinstance(of, type):
+        return of
+    scattered = {part.name: getattr(of, part.name) for part in fields(of)}
+    dense: dict[str, Any] = {
+        name: value.weights.to_dense() for name, value in scattered.items() if isinstance(value, Scattered)
+    }
+    if "walk" in dense:
+        dense["walk"] = Walk(dense["walk"])  # one that starts where the other stands
+    return replace(of, **dense) if dense else of
+
+
+# --- messages: the server's ------------------------------------------------------------------------------------------
+
+
+def _check_id(fit: Any) -> None:
+    if not (isinstance(fit, str) and re.fullmatch("[0-9a-f]{32}", fit)):
+        raise ValueError("a fit is known by 32 hexadecimal digits")
+
+
+def _check_whole(least: int, *numbers: Any) -> None:
+    if not all(type(number) is int and least <= number < 2**53 for number in numbers):
+        raise ValueError("a whole number is out of its range")
+
+
+def check_plan(plan: Any, rows_per_unit: int) -> None:
+    """Raise unless a plan is one that prices can be worked out for.
+
+    Its classes do not look at all of this: what they are made of in a fit comes from methods, and here from a server.
+    """
+    if not (isinstance(plan, Plan) and isinstance(plan.releases, tuple) and isinstance(plan.preliminary, tuple)):
+        raise ValueError("no plan")
+    for release in plan:
+        if not (
+            isinstance(release, Release) and isinstance(release.name, str) and type(release.mechanism) in MECHANISMS
+        ):
+            raise ValueError("a plan holds releases by tulle's own mechanisms")
+        if not (isinstance(release.name, str) and len(release.name) <= 100):
+            raise ValueError("a release has a short name")
+        _check_whole(0, release.count)
+        mechanism = release.mechanism
+        if not (isinstance(mechanism.noise, NoisePerSensitivity) and is_number(mechanism.noise.value)):
+            raise ValueError("noise is a number")
+        for name in ("k", "columns"):
+            _check_whole(1, getattr(mechanism, name, 1))
+        if not getattr(mechanism, "log_determinant", 0.0) >= 0:
+            raise ValueError("a log-determinant is a number >= 0")
+        sampling = mechanism.sampling
+        if sampling is not None:
+            if not isinstance(sampling, Sampling):
+                raise ValueError("batches are drawn by a Sampling")
+            _check_whole(1, sampling.n_rows, sampling.batch, sampling.rows_per_unit)
+        unit = getattr(mechanism if sampling is None else sampling, "rows_per_unit", rows_per_unit)
+        if unit != rows_per_unit:
+            raise ValueError("a plan for other units than the fit's")
+    if not any(release.count for release in plan):
+        raise ValueError("a plan that releases nothing needs no sums")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A fit: everything that it can release, and about whom.
+
+    Attributes
+    ----------
+    nonce : str
+        Drawn for this fit: the same fit run again is another one.
+    what : str
+        Words for the clients' ledgers.
+    plans : tuple of Plan
+        Those that the answers to preliminary questions can lead to; the dearest is billed.
+    delta : float
+    rows_per_unit : int
+    """
+
+    nonce: str
+    what: str
+    plans: tuple[Plan, ...]
+    delta: float
+    rows_per_unit: int
+
+    def __post_init__(self) -> None:
+        _check_id(self.nonce)
+        if not (isinstance(self.what, str) and self.what.isprintable() and 0 < len(self.what) <= 100):
+            raise ValueError("what is fitted is said in 1 to 100 printable characters")
+        _check_whole(1, self.rows_per_unit)
+        if not (isinstance(self.plans, tuple) and 0 < len(self.plans) <= _MOST_PLANS):
+            raise ValueError(f"a fit has 1 to {_MOST_PLANS} plans")
+        for plan in self.plans:
+            check_plan(plan, self.rows_per_unit)
+        if not (is_number(self.delta) and 0 <= self.delta < 1):
+            raise ValueError("delta lies in [0, 1)")
+
+    @property
+    def fit(self) -> str:
+        """Its name: a digest of all of it, so that one name cannot stand for two plans."""
+        return hashlib.sha256(encode(self)).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class AskShape:
+    """How many rows and features have you?"""
+
+
+@dataclass(frozen=True)
+class AskLabels:
+    """Which class labels have you?"""
+
+
+@dataclass(frozen=True)
+class AskSign:
+    """Is any of your targets below zero?"""
+
+
+@dataclass(frozen=True)
+class AskPrice:
+    """Would you bill this fit?"""
+
+    opening: Opening
+
+
+@dataclass(frozen=True)
+class OpenFit:
+    """Bill this fit, and answer its questions from now on."""
+
+    opening: Opening
+
+
+@dataclass(frozen=True)
+class SettleFit:
+    """This is the plan that the fit settled on in view of its preliminary answers."""
+
+    fit: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class CloseFit:
+    """The fit is over. Answer nothing more of it, ever."""
+
+    fit: str
+
+    def __post_init__(self) -> None:
+        _check_id(self.fit)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One step of making rows obey their bounds: a method of `tulle.rows.Rows`, and what it is called with."""
+
+    how: str
+    bounds: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        count = {"clip_entries": 1, "clip_rows": 3, "clip_targets": 2}.get(self.how)
+        if count != len(self.bounds) or not all(isinstance(bound, (bool, int, float)) for bound in self.bounds):
+            raise ValueError("rows are clipped by tulle's own means only")
+
+
+@dataclass(frozen=True, eq=False)
+class Clipped:
+    """Which rows a question is about: targets by a code, clipped step by step, and of these some or all."""
+
+    code: ClassCodes | AsNumbers | NoTargets
+    clips: tuple[Clip, ...]
+    numbers: npt.NDArray[np.intp] | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.code, (ClassCodes, AsNumbers, NoTargets)):
+            raise ValueError("targets are coded by tulle's own means only")
+        if len(self.clips) > _MOST_CLIPS or not all(isinstance(clip, Clip) for clip in self.clips):
+            raise ValueError("rows are clipped by tulle's own means only")
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A question of a fit. Its number comes back with the answer."""
+
+    fit: str
+    number: int
+    question: Question
+
+    def __post_init__(self) -> None:
+        _check_id(self.fit)
+        _check_whole(0, self.number)
+        if not (isinstance(self.question, Question) and isinstance(self.question.method, str)):
+            raise ValueError("no question")
+
+
+@dataclass(frozen=True, eq=False)
+class AskRows(_Asked):
+    """A sum over rows, or the largest of something."""
+
+    rows: Clipped
+    combined: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.combined not in COMBINED or not isinstance(self.rows, Clipped):
+            raise ValueError("no question about rows")
+
+
+@dataclass(frozen=True, eq=False)
+class MakeParts(_Asked):
+    """Make something of your rows and keep it, under this number, for sums over it."""
+
+    rows: Clipped
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.rows, Clipped):
+            raise ValueError("no question about rows")
+
+
+@dataclass(frozen=True, eq=False)
+class AskParts(_Asked):
+    """A sum over the parts that were made under a number."""
+
+    parts: int
+
+
+# --- messages: the clients' ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Said:
+    """Said by a client."""
+
+    client: str
+
+    def __post_init__(self) -> None:
+        check_name(self.client)
+
+
+@dataclass(frozen=True)
+class Shape(_Said):
+    n_rows: int
+    n_features: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_whole(1, self.n_rows, self.n_features)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels(_Said):
+    """The distinct labels: numbers, or words."""
+
+    labels: npt.NDArray[Any] | tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = isinstance(self.labels, tuple) and all(isinstance(label, str) for label in self.labels)
+        if not words and not (isinstance(self.labels, np.ndarray) and self.labels.ndim == 1):
+            raise ValueError("labels are numbers or words")
+        if not len(self.labels):
+            raise ValueError("there are no labels")
+
+
+@dataclass(frozen=True)
+class Sign(_Said):
+    """Whether any target is below zero; None where targets are words."""
+
+    negative: bool | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.negative is None or isinstance(self.negative, bool)):
+            raise ValueError("a sign is true or false")
+
+
+@dataclass(frozen=True)
+class Done(_Said):
+    """Yes: the fit is accepted, billed, settled or closed."""
+
+    fit: str
+
+
+@dataclass(frozen=True, eq=False)
+class Summed(_Said):
+    """The answer to the question of this number; None where something was made and kept."""
+
+    fit: str
+    number: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class NotOpen(_Said):
+    """No such fit is open here: it was never opened, or the client was started again."""
+
+    fit: str
+
+
+@dataclass(frozen=True)
+class Forgotten(_Said):
+    """The parts of this number are not held here any more."""
+
+    fit: str
+    parts: int
+
+
+# --- what may be in messages -----------------------------------------------------------------------------------------
+
+MECHANISMS: tuple[type, ...] = (
+    mechanisms.Gaussian,
+    mechanisms.SampledGaussian,
+    mechanisms.Laplace,
+    mechanisms.TopK,
+    mechanisms.GumbelMax,
+    mechanisms.LaplaceMax,
+    mechanisms.PermuteAndFlip,
+    mechanisms.ObjectivePerturbation,
+    mechanisms.Exact,
+    mechanisms.NoiseWithoutProof,
+)
+LOSSES: tuple[type, ...] = (*losses.LOSSES.values(), losses.Softmax, losses.OneVsRest)
+
+# What a client understands.
+MESSAGES: tuple[type, ...] = (
+    AskShape,
+    AskLabels,
+    AskSign,
+    AskPrice,
+    OpenFit,
+    SettleFit,
+    CloseFit,
+    AskRows,
+    MakeParts,
+    AskParts,
+)
+# What a client says.
+REPLIES: tuple[type, ...] = (Shape, Labels, Sign, Done, Summed, NotOpen, Forgotten, Refused)
+
+_ASKED = {cls for cls, _ in (*OF_ROWS, *DERIVED) if cls is not Terms}
+_PARTS: tuple[type, ...] = (
+    Opening,
+    Plan,
+    Release,
+    NoisePerSensitivity,
+    Sampling,
+    Budget,
+    PublicFacts,
+    SparseWeights,
+    *MECHANISMS,
+    *LOSSES,
+)
+_CODES: tuple[type, ...] = (ClassCodes, AsNumbers, NoTargets, Clip, Clipped, Question, Scattered, OfParts)
+
+# What may be in a message to a client, and in its reply.
+CLASSES: tuple[type, ...] = (
+    *MESSAGES,
+    *_PARTS,
+    *MECHANISMS,
+    *LOSSES,
+    *_CODES,
+    *sorted(_ASKED, key=lambda cls: cls.__name__),
+)
+REPLY_CLASSES: tuple[type, ...] = (*REPLIES, SparseWeights)
+
+
+def check_can_travel(value: Any) -> None:
+    """Raise unless everything in a message is of a class that clients know; nothing has been sent then.
+
+    By class, not by name: a class of somebody's own can have a name that clients know.
+    """
+    if isinstance(value, tuple):
+        for item in value:
+            check_can_travel(item)
+    elif isinstance(value, Loss) and type(value) not in LOSSES:
+        raise TypeError(
+            f"the loss {value!r} is not one of tulle's own, and clients run no code but what is installed there; use "
+            f"one of {sorted(losses.LOSSES)}"
+        )
+    elif is_dataclass(value):
+        if type(value) not in CLASSES:
+            raise TypeError(
+                f"{type(value).__name__} is not one of tulle's own classes that clients know, and they run no code but "
+                "what is installed there"
+            )
+        for part in fields(value):
+            check_can_travel(getattr(value, part.name))
+    elif value is not None and not isinstance(value, (bool, int, float, str, np.generic, np.ndarray)):
+        raise TypeError(f"{value!r} cannot be sent to clients, which run no code but what is installed there")
+
+
+def portable(code: Callable[[npt.NDArray[Any]], FloatArray] | None) -> ClassCodes | AsNumbers | NoTargets:
+    """How targets are coded, as data.
+
+    Raises
+    ------
+    TypeError
+        Where it is code.
+    """
+    if code is None:
+        return AsNumbers()
+    if isinstance(code, ClassCodes):
+        classes = np.asarray(code.classes)
+        return code if classes.dtype.kind in "biuf" else ClassCodes(tuple(map(str, classes.tolist())), code.numbers)
+    if isinstance(code, (AsNumbers, NoTargets)):
+        return code
+    raise TypeError(f"clients are sent no code, and {code!r} is code")

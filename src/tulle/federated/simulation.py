@@ -1,0 +1,75 @@
+"""A study with all its clients in one process: the same code and the same bytes, no network."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tulle.federated.client import Client
+from tulle.federated.link import DirectLink
+from tulle.federated.server import FederatedFit, RoundRecord, Server, Weighting
+from tulle.federated.terms import Terms
+from tulle.ledger_file import FileLedger
+from tulle.privacy import Budget
+from tulle.weights import SparseWeights
+
+
+def simulate(
+    terms: Terms,
+    parts: Mapping[str, tuple[Any, Any]],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+    weighting: Weighting = "rows",
+    average: float = 0.0,
+    progress: Callable[[RoundRecord, SparseWeights], None] | None = None,
+) -> FederatedFit:
+    """Run a study with clients in this process.
+
+    Parameters
+    ----------
+    terms : Terms
+    parts : mapping of str to (X, y)
+        The rows of each client, by its name.
+    folder : path or None, default=None
+        Where the clients keep their ledgers (each with the study's budget as its cap) and states; None: a folder that
+        is deleted at the end.
+    seed : int or None, default=None
+        Reproducible batches and noise; other ones at every client.
+    weighting, average, progress :
+        As in `Server`.
+
+    Returns
+    -------
+    FederatedFit
+    """
+    with tempfile.TemporaryDirectory() as kept:
+        place = Path(kept if folder is None else folder)
+        seeds = _seeds(seed, len(parts))
+        clients = {name: _client(name, X, y, terms, place, own) for (name, (X, y)), own in zip(parts.items(), seeds)}
+        link = DirectLink({name: client.answer for name, client in clients.items()})
+        server = Server(terms, weighting=weighting, average=average, progress=progress, patience=1.0)
+        return server.run(link)
+
+
+def _seeds(seed: int | None, count: int) -> list[int | None]:
+    """A seed for each client; the first has the one that was given."""
+    if seed is None:
+        return [None] * count
+    spawned = np.random.SeedSequence(seed).spawn(count)
+    return [seed, *(int(child.generate_state(1, np.uint64)[0]) for child in spawned[1:])]
+
+
+def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None) -> Client:
+    ledger = None if terms.budget is None else _ledger(place / f"{name}.json", name, terms.budget)
+    return Client(name, X, y, ledger=ledger, state=place / name, without_privacy=ledger is None, seed=seed)
+
+
+def _ledger(path: Path, name: str, cap: Budget) -> FileLedger:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLedger(path, name) if path.exists() else FileLedger.create(path, name, cap)

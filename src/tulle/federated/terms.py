@@ -1,0 +1,181 @@
+"""What a study asks of its clients: chosen by the server, public, and fixed when a client enrols.
+
+Paper: Liang, Tong, Ding, Pan, Bi, "Stochastic privacy-preserving methods for nonconvex sparse learning" (2023),
+section 6. In every round each client starts from the server's model and takes K steps on its own rows,
+
+    x <- H_tau( x - eta ( gradient on a batch + noise ) ),
+
+and the server averages what comes back and thresholds it. Batches: DP-FedSGD-HT. All rows of the client in every step:
+DP-FedGD-HT. No noise: FedSGD-HT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from tulle.federated.wire import encode
+from tulle.mechanisms import HardThreshold
+from tulle.privacy import Budget, is_number
+from tulle.public import PublicFacts
+from tulle.queries import Query
+from tulle.rows import Rows
+from tulle.weights import SparseWeights
+
+# Nobody plans more rounds or steps; whoever asks for more wants to keep a machine busy.
+_MOST = 10**7
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Task(ABC):
+    """A client's rows, ready to be asked about. Trusted, as rows are.
+
+    Attributes
+    ----------
+    rows : Rows
+        Checked, coded and clipped.
+    public : PublicFacts
+        Of these rows: their number is public.
+    """
+
+    rows: Rows
+    public: PublicFacts
+
+    @abstractmethod
+    def gradient(self, at: SparseWeights, clip: float) -> Query:
+        """The mean gradient at some public weights, each row's part of it clipped: a query with a sensitivity, for
+        batches too."""
+
+
+class ModelTerms(ABC):
+    """What is fitted. Subclasses are frozen dataclasses that check themselves: they are read off the wire."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Lines and outputs of the weights."""
+
+    @abstractmethod
+    def start(self, n_nonzero: int) -> SparseWeights:
+        """Where the first round starts; public."""
+
+    @abstractmethod
+    def threshold(self, keep: int) -> HardThreshold:
+        """What keeps so many weights."""
+
+    @abstractmethod
+    def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> Task:
+        """The rows of a client that takes part; an error where they are none that such a model has."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """One study.
+
+    Parameters
+    ----------
+    study : str
+        Its name, of 1 to 100 printable characters.
+    model : ModelTerms
+        What is fitted: `tulle.federated.LinearTerms`, or `tulle.federated.network.NetworkTerms`.
+    rounds : int
+        R, at least 1: how often each client may be asked.
+    local_steps : int
+        K, at least 1: the steps of a client in a round.
+    n_nonzero : int
+        τ, at least 1: the weights that the model keeps (of each output).
+    step : float
+        η, in (0, inf).
+    clip : float
+        In (0, inf]; inf only without privacy. Linear models: the largest slope kept for a row at its bound. Networks:
+        the largest ℓ2 norm of a row's gradient.
+    batch : int or None
+        Rows of a local step, expected, at least 1; a client with fewer takes all. None: all rows in every step.
+    epsilon, delta : float or None
+        What each client promises its own people for the whole study; epsilon > 0, delta in (0, 1). None and None: no
+        noise, to which no client agrees that was not told to.
+    memory : int or None, default=None
+        How many weights models between rounds and steps remember, at least `n_nonzero`; gradients are taken at the
+        `n_nonzero` largest of them. None: `n_nonzero`, as in the paper.
+    penalty : float, default=0.0
+        ℓ2 penalty, >= 0; outside clipping and noise.
+    """
+
+    study: str
+    model: ModelTerms
+    rounds: int
+    local_steps: int
+    n_nonzero: int
+    step: float
+    clip: float
+    batch: int | None
+    epsilon: float | None
+    delta: float | None
+    memory: int | None = None
+    penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.study, str) and self.study.isprintable() and 0 < len(self.study) <= _LONGEST_NAME):
+            raise ValueError(f"a study's name must have 1 to {_LONGEST_NAME} printable characters, got {self.study!r}")
+        if not isinstance(self.model, ModelTerms):
+            raise ValueError(f"a study fits linear terms or a network's, not {self.model!r}")
+        whole = ("rounds", "local_steps", "n_nonzero", *(name for name in ("batch", "memory") if self._has(name)))
+        for name in whole:
+            value = getattr(self, name)
+            if not (type(value) is int and 1 <= value <= _MOST):
+                raise ValueError(f"{name} must be an integer from 1 to {_MOST:,}, got {value!r}")
+        if self.rounds * self.local_steps > _MOST:
+            raise ValueError(f"rounds * local_steps must be at most {_MOST:,}")
+        if self.memory is not None and self.memory < self.n_nonzero:
+            raise ValueError(f"memory={self.memory} must be at least n_nonzero={self.n_nonzero}")
+        if not (is_number(self.step) and 0 < self.step < math.inf):
+            raise ValueError(f"step must be a finite number > 0, got {self.step!r}")
+        if not (is_number(self.penalty) and 0 <= self.penalty < math.inf):
+            raise ValueError(f"penalty must be a finite number >= 0, got {self.penalty!r}")
+        if (self.epsilon is None) != (self.delta is None):
+            raise ValueError("epsilon and delta go together; give both, or neither for a study without privacy")
+        largest = math.inf if self.epsilon is None else math.nextafter(math.inf, 0)
+        if not (is_number(self.clip) and 0 < self.clip <= largest):
+            raise ValueError(f"clip must be a number > 0, and finite where there is noise, got {self.clip!r}")
+        if self.budget is not None and not self.budget.delta > 0:
+            raise ValueError("delta must lie strictly between 0 and 1: Gaussian noise needs one")
+
+    def _has(self, name: str) -> bool:
+        return getattr(self, name) is not None
+
+    @property
+    def budget(self) -> Budget | None:
+        """What each client promises; None for nothing."""
+        return None if self.epsilon is None or self.delta is None else Budget(self.epsilon, self.delta)
+
+    @property
+    def method(self) -> str:
+        """The paper's name of it."""
+        name = "FedGD-HT" if self.batch is None else "FedSGD-HT"
+        return name if self.epsilon is None else f"DP-{name}"
+
+    @property
+    def steps(self) -> int:
+        """How many steps a client takes at most."""
+        return self.rounds * self.local_steps
+
+    @property
+    def remembered(self) -> int:
+        return self.memory or self.n_nonzero
+
+    @property
+    def digest(self) -> str:
+        """The study, as clients know it: other terms are another study."""
+        return hashlib.sha256(encode(self)).hexdigest()[:32]
+
+    def describe(self) -> str:
+        """In words, for reports."""
+        rows = "all rows of a client" if self.batch is None else f"Poisson batches of about {self.batch:,} rows"
+        return (
+            f"{self.method}: {self.rounds:,} rounds of {self.local_steps:,} local steps of size {self.step:.4g} on "
+            f"{rows}; {self.n_nonzero:,} weights kept, {self.remembered:,} remembered, clipped at {self.clip:.4g}"
+        )

@@ -1,0 +1,751 @@
+"""Studies over Flower: the link by itself, and servers and clients in processes of their own over loopback."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tulle
+from tulle import Budget, FileLedger
+from tulle.cli import main
+from tulle.federated import Terms, linear_terms
+from tulle.federated.client import StudyState
+from tulle.federated.flower import FlowerLink, connect, is_this_machine
+from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
+from tulle.federated.wire import decode, encode
+from tulle.weights import SparseWeights
+
+# Loopback answers in milliseconds; this is for a machine that is busy with other things.
+PATIENCE = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def connected(
+    link: FlowerLink, *answers: Callable[[bytes], bytes], **settings: Any
+) -> Iterator[list[threading.Thread]]:
+    """Clients in threads, who are there when the block starts."""
+    before = len(link.connected())
+    threads = [
+        threading.Thread(target=connect, args=(link.address, answer), kwargs=settings, daemon=True)
+        for answer in answers
+    ]
+    for thread in threads:
+        thread.start()
+    assert link.wait_for(before + len(answers), PATIENCE)
+    yield threads
+
+
+def echo(message: bytes) -> bytes:
+    return b"re: " + message
+
+
+# --- the link --------------------------------------------------------------------------------------------------------
+
+
+def test_everyone_is_asked_at_once_and_told_to_go_at_the_end() -> None:
+    """Three who need 0.4 s each answer in well under 1.2 s; when the link closes all three return."""
+
+    def slowly(message: bytes) -> bytes:
+        time.sleep(0.4)
+        return echo(message)
+
+    with FlowerLink() as link:
+        with connected(link, slowly, slowly, slowly) as threads:
+            start = time.monotonic()
+            answers = dict(link.ask(b"hello", link.connected(), PATIENCE))
+            assert time.monotonic() - start < 1.1
+            assert answers == dict.fromkeys(link.connected(), b"re: hello")
+            assert len(answers) == 3
+        start = time.monotonic()
+    assert time.monotonic() - start < 5
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_bytes_travel_as_they_are() -> None:
+    """Nothing, every byte, and 40 MB (gRPC's own limit is 4 MB) come back unchanged."""
+    with FlowerLink() as link, connected(link, lambda message: message):
+        for message in (b"", bytes(range(256)), os.urandom(1 << 20) * 40):
+            ((_, answer),) = link.ask(message, link.connected(), PATIENCE)
+            assert answer == message
+
+
+def test_a_late_answer_is_never_that_to_a_later_question() -> None:
+    """While a client still has a question it gets no other; what it says to the first is heard by nobody."""
+    go = threading.Event()
+
+    def late(message: bytes) -> bytes:
+        if message == b"first":
+            assert go.wait(PATIENCE)
+        return echo(message)
+
+    with FlowerLink() as link, connected(link, late, echo):
+        start = time.monotonic()
+        assert [answer for _, answer in link.ask(b"first", link.connected(), 0.3)] == [b"re: first"]
+        assert 0.3 <= time.monotonic() - start < 5
+        start = time.monotonic()
+        assert [answer for _, answer in link.ask(b"second", link.connected(), PATIENCE)] == [b"re: second"]
+        assert time.monotonic() - start < 5, "a busy client is not waited for"
+        assert len(link.connected()) == 2
+        go.set()
+        end = time.monotonic() + PATIENCE
+        while len(answers := list(link.ask(b"third", link.connected(), PATIENCE))) < 2:
+            assert time.monotonic() < end
+        assert [answer for _, answer in answers] == [b"re: third", b"re: third"]
+
+
+def test_who_is_gone_is_left_out() -> None:
+    """A client that ends while it is asked, and one that was gone before, cost no time and no error."""
+
+    class Enough(Exception):
+        pass
+
+    def ends(message: bytes) -> bytes:
+        raise Enough
+
+    def swallowed(link: FlowerLink) -> None:
+        with pytest.raises(Enough):
+            connect(link.address, ends)
+
+    with FlowerLink() as link, connected(link, echo):
+        thread = threading.Thread(target=swallowed, args=(link,))
+        thread.start()
+        assert link.wait_for(2, PATIENCE)
+        both = link.connected()
+        start = time.monotonic()
+        assert [answer for _, answer in link.ask(b"a", both, PATIENCE)] == [b"re: a"]
+        thread.join(PATIENCE)
+        assert [answer for _, answer in link.ask(b"b", both, PATIENCE)] == [b"re: b"]
+        assert [answer for _, answer in link.ask(b"c", (*both, "nobody"), PATIENCE)] == [b"re: c"]
+        assert time.monotonic() - start < 10
+        assert len(link.connected()) == 1
+
+
+def test_clients_find_a_server_that_was_started_again() -> None:
+    """The first is interrupted and says no goodbye; the second, at the same address, gets answers and says goodbye."""
+    port = free_port()
+    told: list[str] = []
+    settings = {"retry_seconds": PATIENCE, "told": told.append}
+    with (
+        pytest.raises(KeyboardInterrupt),
+        FlowerLink(port=port) as first,
+        connected(first, echo, **settings) as threads,
+    ):
+        raise KeyboardInterrupt
+    with FlowerLink(port=port) as second:
+        assert second.wait_for(1, PATIENCE)
+        assert [answer for _, answer in second.ask(b"x", second.connected(), PATIENCE)] == [b"re: x"]
+    threads[0].join(PATIENCE)
+    address = f"127.0.0.1:{port}"
+    assert told == [
+        f"connected to {address}",
+        f"{address} is gone; looking for it",
+        f"connected to {address}",
+        f"{address} said goodbye",
+    ]
+
+
+def test_looking_for_a_server_leaves_no_threads_behind() -> None:
+    """A client that has lost its server three times has about as many threads as at first."""
+    port = free_port()
+    code = (
+        "import threading\nfrom tulle.federated.flower import connect\n"
+        f"connect('127.0.0.1:{port}', lambda raw: str(threading.active_count()).encode(), retry_seconds={PATIENCE})"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as client:
+        try:
+            counts = []
+            for _ in range(4):
+                link = FlowerLink(port=port)
+                link.__enter__()
+                assert link.wait_for(1, PATIENCE)
+                counts += [int(answer) for _, answer in link.ask(b"", link.connected(), PATIENCE)]
+                link._server.stop(None).wait()
+            assert len(counts) == 4
+            assert counts[-1] <= counts[0] + 1
+        finally:
+            client.kill()
+
+
+def test_only_messages_of_ours_reach_the_rows() -> None:
+    """Everything else that a Flower server can ask is answered with nothing, and `answer` is not called."""
+    from flwr.common import EvaluateIns, FitIns, GetParametersIns, GetPropertiesIns, Parameters
+
+    seen: list[bytes] = []
+
+    def watched(message: bytes) -> bytes:
+        seen.append(message)
+        return b"rows"
+
+    with FlowerLink() as link, connected(link, watched):
+        (proxy,) = link._clients.all().values()
+        ours = Parameters([b"x"], "tulle")
+        for ask, instruction in (
+            (proxy.get_properties, GetPropertiesIns({})),
+            (proxy.get_parameters, GetParametersIns({})),
+            (proxy.evaluate, EvaluateIns(ours, {"question": 1})),
+            (proxy.fit, FitIns(Parameters([b"x"], "numpy.ndarray"), {"question": 1})),
+            (proxy.fit, FitIns(Parameters([b"x", b"y"], "tulle"), {"question": 1})),
+            (proxy.fit, FitIns(Parameters([], "tulle"), {"question": 1})),
+            (proxy.fit, FitIns(ours, {})),
+            (proxy.fit, FitIns(ours, {"question": "os.system"})),
+        ):
+            result = ask(instruction, timeout=PATIENCE, group_id=None)
+            assert b"rows" not in repr(result).encode(), instruction
+        assert seen == []
+        assert [answer for _, answer in link.ask(b"x", link.connected(), PATIENCE)] == [b"rows"]
+        assert seen == [b"x"]
+
+
+def test_what_is_no_answer_is_left_out() -> None:
+    """Answers to other questions, of other types, or several, from a Flower client that is not ours."""
+    from flwr.client import Client, start_client
+    from flwr.common import Code, FitRes, Parameters, Status
+
+    class Stranger(Client):
+        def fit(self, ins: Any) -> Any:
+            number = ins.config["question"]
+            tensors, kind, said = [
+                ([b"an older one"], "tulle", number - 1),
+                ([b"numpy"], "numpy.ndarray", number),
+                ([b"one", b"two"], "tulle", number),
+                ([], "tulle", number),
+                ([b"good"], "tulle", number),
+            ][number - 1]
+            return FitRes(Status(Code.OK, ""), Parameters(tensors, kind), 1, {"question": said})
+
+    with FlowerLink() as link:
+        thread = threading.Thread(
+            target=start_client, kwargs={"server_address": link.address, "client": Stranger()}, daemon=True
+        )
+        thread.start()
+        assert link.wait_for(1, PATIENCE)
+        heard = [[answer for _, answer in link.ask(b"x", link.connected(), PATIENCE)] for _ in range(5)]
+    assert heard == [[], [], [], [], [b"good"]]
+
+
+def test_addresses_that_cannot_be_are_told() -> None:
+    """In use, not this machine's, no address, nobody there, somebody else there: each in words, soon."""
+    with FlowerLink() as link:
+        port = int(link.address.rpartition(":")[2])
+        with pytest.raises(OSError, match=f"127.0.0.1:{port} is in use; choose another port"), FlowerLink(port=port):
+            pass
+    with pytest.raises(OSError, match=r"cannot listen at 192\.0\.2\.1:0: see whether"), FlowerLink("192.0.2.1"):
+        pass
+    with pytest.raises(ValueError, match="from 0 to 65535"):
+        FlowerLink(port=70_000)
+    for wrong in ("localhost", "localhost:", ":80", "http://x:80", "x:0", "x:99999"):
+        with pytest.raises(ValueError, match="an address is HOST:PORT"):
+            connect(wrong, echo)
+    with pytest.raises(ConnectionError, match=r"no server at 127.0.0.1:\d+ within 0.5 seconds; see whether host"):
+        connect(f"127.0.0.1:{free_port()}", echo, retry_seconds=0.5)
+
+
+def test_a_server_of_something_else_is_told_at_once() -> None:
+    """A gRPC server that knows no Flower."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    other = grpc.server(ThreadPoolExecutor(1))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    try:
+        with pytest.raises(ConnectionError, match="is no server of a study"):
+            connect(f"127.0.0.1:{port}", echo, retry_seconds=PATIENCE)
+    finally:
+        other.stop(None)
+
+
+def test_what_leaves_the_machine() -> None:
+    assert all(map(is_this_machine, ("localhost:1", "127.0.0.1:80", "127.8.9.1:80", "[::1]:80")))
+    assert not any(map(is_this_machine, ("10.0.0.1:80", "example.org:80", "0.0.0.0:80", "localhost.example.org:80")))
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An authority, a server's certificate for localhost with its key, and an authority that nobody knows."""
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    folder = tmp_path_factory.mktemp("keys")
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def made(whose: str, issuer: str, key: Any, signer: Any, authority: bool) -> bytes:
+        now = datetime.now(UTC)
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(name(whose))
+            .issuer_name(name(issuer))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        return built.public_bytes(serialization.Encoding.PEM)
+
+    ours, theirs, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    plain = serialization.NoEncryption()
+    pem, kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    files = {
+        "authority": made("ours", "ours", ours, ours, True),
+        "stranger": made("theirs", "theirs", theirs, theirs, True),
+        "certificate": made("server", "ours", server, ours, False),
+        "key": server.private_bytes(pem, kind, plain),
+    }
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+    return {file: folder / file for file in files}
+
+
+def test_tls_lets_in_only_those_who_know_the_server(keys: dict[str, Path]) -> None:
+    """With the authority's certificate there are answers; with another's, or without one, there is no connection."""
+    certificates = (keys["authority"], keys["certificate"], keys["key"])
+    with FlowerLink("localhost", certificates=certificates) as link:
+        with pytest.raises(ConnectionError, match=r"certificate that .*stranger vouches for"):
+            connect(link.address, echo, certificate=keys["stranger"], retry_seconds=1)
+        with pytest.raises(ConnectionError, match="whether it speaks TLS"):
+            connect(link.address, echo, retry_seconds=1)
+        assert link.connected() == ()
+        with connected(link, echo, certificate=keys["authority"]):
+            assert [answer for _, answer in link.ask(b"x", link.connected(), PATIENCE)] == [b"re: x"]
+
+
+def test_certificates_that_are_none_are_told(keys: dict[str, Path], tmp_path: Path) -> None:
+    """Missing files by their names; a key in the place of a certificate before anybody connects."""
+    missing = tmp_path / "missing.pem"
+    with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
+        connect("localhost:80", echo, certificate=missing)
+    with (
+        pytest.raises(FileNotFoundError, match=r"missing\.pem"),
+        FlowerLink(certificates=(keys["authority"], missing, keys["key"])),
+    ):
+        pass
+    with (
+        pytest.raises(OSError, match="whether the certificates are what they should be"),
+        FlowerLink(certificates=(keys["authority"], keys["key"], keys["certificate"])),
+    ):
+        pass
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def test_telemetry_is_off_and_the_process_stays_the_callers() -> None:
+    """Even where the environment says otherwise: no event leaves, no signal handler is replaced, nothing is printed."""
+    code = """
+import logging, signal, threading, urllib.request
+before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+from tulle.federated.flower import FlowerLink, connect
+from flwr.supercore import telemetry
+logging.basicConfig()
+sent = []
+urllib.request.urlopen = lambda *a, **k: sent.append(a)
+with FlowerLink() as link:
+    thread = threading.Thread(target=connect, args=(link.address, bytes.upper))
+    thread.start()
+    assert link.wait_for(1, 30)
+    assert [answer for _, answer in link.ask(b"x", link.connected(), 30)] == [b"X"]
+thread.join(30)
+assert telemetry.FLWR_TELEMETRY_ENABLED == "0"
+assert telemetry.create_event(telemetry.EventType.PING, None) == "disabled" and not sent
+assert before == {number: signal.getsignal(number) for number in before}
+"""
+    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_missing_extra_is_named() -> None:
+    code = "import sys; sys.modules['flwr'] = None; import tulle.federated.flower"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith('ImportError: clients on other machines need Flower: pip install "tulle[federated]"'), last
+
+
+def test_the_core_does_not_import_flower() -> None:
+    code = "import sys, tulle, tulle.federated; print(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import json; {code}"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert {"flwr", "grpc", "torch"}.isdisjoint(json.loads(ran.stdout))
+
+
+# --- studies in processes of their own -------------------------------------------------------------------------------
+
+FEATURES = 20
+
+
+@dataclass
+class Place:
+    """A folder with what a study needs, and the processes that were started in it."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def rows(self, name: str, n: int = 200, d: int = FEATURES) -> str:
+        """A file of rows that three features explain."""
+        generator = np.random.default_rng(zlib.crc32(name.encode()))
+        X = generator.normal(size=(n, d)) / math.sqrt(d)
+        y = np.where(X[:, :3] @ [3.0, -3.0, 2.0] > 0, "ward", "home")
+        lines = [",".join([*(f"{value:.6f}" for value in row), label]) for row, label in zip(X, y)]
+        head = ",".join([*(f"f{j}" for j in range(d)), "outcome"])
+        (self.folder / f"{name}.csv").write_text("\n".join([head, *lines]) + "\n")
+        return f"{name}.csv"
+
+    def start(self, *words: str, log: str) -> subprocess.Popen[bytes]:
+        """A process whose output goes into files."""
+        with (self.folder / f"{log}.out").open("ab") as out, (self.folder / f"{log}.err").open("ab") as err:
+            process = subprocess.Popen([sys.executable, *words], cwd=self.folder, stdout=out, stderr=err)
+        self.running.append(process)
+        return process
+
+    def server_words(self, rounds: int) -> list[str]:
+        study = f"--study trial --features {FEATURES} --classes home,ward --row-l2 2 --delta 1e-6 --n-nonzero 3"
+        run = f"--epsilon 2 --rounds {rounds} --port {self.port} -o model --json"
+        return f"federated server {study} {run}".split()
+
+    def server(self, *words: str, rounds: int) -> subprocess.Popen[bytes]:
+        return self.start("-m", "tulle", *self.server_words(rounds), *words, log="server")
+
+    def client_words(self, name: str, cap: float = 3.0, rows: str | None = None) -> list[str]:
+        """Of a client with a ledger, which is opened where it is not."""
+        ledger = self.folder / f"{name}.json"
+        if not ledger.exists():
+            FileLedger.create(ledger, name, Budget(cap, 1e-5))
+        told = f"--target outcome --name {name} --server 127.0.0.1:{self.port} --retry-seconds {PATIENCE}"
+        books = f"--ledger {name}.json --dataset {name} --state {name}-state"
+        return f"federated client --data {rows or self.rows(name)} {told} {books}".split()
+
+    def client(self, name: str, *words: str, **settings: Any) -> subprocess.Popen[bytes]:
+        return self.start("-m", "tulle", *self.client_words(name, **settings), *words, log=name)
+
+    def strangers(self, *answers: str) -> subprocess.Popen[bytes]:
+        """Clients in one process that say what they like: expressions of `raw`."""
+        listed = ", ".join(f"lambda raw: {answer}" for answer in answers)
+        code = (
+            "import os, threading, time\nfrom tulle.federated.flower import connect\n"
+            f"for answer in ({listed},):\n"
+            f"    threading.Thread(target=connect, args=('127.0.0.1:{self.port}', answer)).start()"
+        )
+        return self.start("-c", code, log="strangers")
+
+    def rounds(self) -> list[dict[str, str]]:
+        """What the server has written of its rounds; whole lines only, as it may be writing."""
+        path = self.folder / "model" / "rounds.csv"
+        text = path.read_text() if path.exists() else ""
+        return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
+
+    def entries(self, name: str) -> int:
+        return len(FileLedger(self.folder / f"{name}.json", name).entries)
+
+    def answered(self, name: str) -> list[int]:
+        """The rounds that a client's own disk says were answered."""
+        (path,) = (self.folder / f"{name}-state").glob("*.study")
+        return list(decode(path.read_bytes(), (StudyState, SparseWeights)).answered)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.err").read_text()
+
+    def until(self, holds: Callable[[], Any], seconds: float = 2 * PATIENCE) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, {path.name: path.read_text()[-600:] for path in self.folder.glob("*.err")}
+            time.sleep(0.005)
+
+    def ended(self, process: subprocess.Popen[bytes], code: int = 0) -> None:
+        """Wait for a process, which must end so."""
+        self.until(lambda: process.poll() is not None)
+        assert process.returncode == code, {
+            path.name: path.read_text()[-600:] for path in self.folder.iterdir() if path.suffix in (".err", ".out")
+        }
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    try:
+        yield place
+    finally:
+        for process in place.running:
+            process.kill()  # stopped ones too
+        for process in place.running:
+            process.wait()
+
+
+def took_part(rounds: list[dict[str, str]], name: str, column: str = "answered") -> list[int]:
+    return [int(line["round"]) for line in rounds if name in line[column].split(";")]
+
+
+def check_books(place: Place, name: str, rounds: int) -> None:
+    """One bill; on disk every round that the server counted, and beyond these only such as the server did not hear."""
+    assert place.entries(name) == 1
+    own, lines = place.answered(name), place.rounds()
+    assert len(own) == len(set(own)) <= rounds
+    assert set(took_part(lines, name)) <= set(own) <= {*took_part(lines, name), *took_part(lines, name, "missing")}
+
+
+def test_a_killed_client_comes_back_and_a_slow_one_is_waited_for_no_longer_than_agreed(place: Place) -> None:
+    """Three clients. One is killed: rounds go on without it. Another is stopped: one is too few, and the study waits.
+    The first is started again with its ledger and state: the study goes on, and in the end the stopped one too."""
+    rounds = 250
+    clients = {name: place.client(name) for name in ("north", "south", "west")}
+    server = place.server("--clients", "north,south,west", "--seconds", "2", rounds=rounds)
+    place.until(lambda: len(place.rounds()) >= 5)
+    clients["north"].kill()
+    place.until(lambda: took_part(place.rounds(), "north", "missing"))
+    clients["west"].send_signal(signal.SIGSTOP)
+    killed_at = len(place.rounds())
+    assert took_part(place.rounds(), "north")
+    assert killed_at < rounds - 50, "the study was over too soon to tell anything"
+    again = place.client("north")
+    place.until(lambda: max(took_part(place.rounds(), "north")) > killed_at)
+    clients["west"].send_signal(signal.SIGCONT)
+    place.ended(server)
+    place.ended(again)
+    for name in ("south", "west"):
+        place.ended(clients[name])
+
+    lines = place.rounds()
+    assert [int(line["round"]) for line in lines] == list(range(1, rounds + 1))
+    for name in clients:
+        check_books(place, name, rounds)
+        assert max(took_part(lines, name)) == rounds, name
+    assert took_part(lines, "west", "missing"), "nothing waits for who was stopped"
+    values = json.loads((place.folder / "server.out").read_text())
+    counts = {client["name"]: client["answered"] for client in values["clients"]}
+    assert counts == {name: len(took_part(lines, name)) for name in clients}
+    model = tulle.load(place.folder / values["model"])
+    assert model.privacy_.asked == (2.0, 1e-6)
+    assert 1.9 < model.privacy_.epsilon <= 2.0
+    assert "curious server" in " ".join(model.privacy_.who_saw_what)
+    assert sorted(path.name for path in (place.folder / "model").iterdir()) == [
+        "model.npz",
+        "privacy.json",
+        "report.html",
+        "rounds.csv",
+        "weights.csv",
+    ]
+    assert "enrolled in 'trial'" in place.log("north")
+    assert "Ledger: north: cap epsilon = 3" in (place.folder / "north.out").read_text()
+
+
+def test_who_may_not_cannot_or_will_not_take_part_does_not_stop_a_study(place: Place) -> None:
+    """Beside two honest clients: one whose cap does not allow it (exit code 3, nothing billed), one with other columns,
+    one that sends garbage, and one that never says anything."""
+    rounds = 20
+    good = [place.client(name) for name in ("north", "south")]
+    capped = place.client("capped", cap=1.0)
+    other = place.client("other", rows=place.rows("other", d=FEATURES - 1))
+    place.strangers("os.urandom(len(raw))", "time.sleep(1000)")
+    server = place.server("--min-clients", "2", "--seconds", "2", rounds=rounds)
+    place.ended(server)
+    for process in good:
+        place.ended(process)
+    place.ended(capped, code=3)
+    place.ended(other)
+
+    lines = place.rounds()
+    for name in ("north", "south"):
+        check_books(place, name, rounds)
+        assert max(took_part(lines, name)) == rounds
+    said = " ".join(line["rejected"] for line in lines)
+    assert "refused: cap" in said
+    assert "refused: terms" in said
+    assert "malformed" in said
+    for name in ("capped", "other"):
+        assert place.entries(name) == 0
+        assert not took_part(lines, name)
+        assert not list((place.folder / f"{name}-state").glob("*.study"))
+    assert "refused (cap)" in place.log("capped")
+    assert "The ledger refused" in (place.folder / "capped.out").read_text()
+    assert "the study has 20 features, and these rows have 19" in place.log("other")
+    values = json.loads((place.folder / "server.out").read_text())
+    assert [client["name"] for client in values["clients"]] == ["north", "south"]
+
+
+def test_a_killed_server_goes_on_from_its_journal(place: Place) -> None:
+    """The clients wait for it; no round is billed or answered twice."""
+    rounds = 150
+    clients = {name: place.client(name) for name in ("north", "south")}
+    words = ("--clients", "north,south", "--journal", "journal")
+    first = place.server(*words, rounds=rounds)
+    place.until(lambda: len(place.rounds()) >= 20)
+    first.kill()
+    first.wait()
+    before = len(place.rounds())
+    assert 20 <= before < rounds - 50
+    second = place.server(*words, rounds=rounds)
+    place.ended(second)
+    for process in clients.values():
+        place.ended(process)
+    numbers = [int(line["round"]) for line in place.rounds()]
+    # A kill between the journal and the table of rounds loses a line of the latter.
+    assert len(numbers) == len(set(numbers)) >= rounds - 1
+    assert numbers == sorted(numbers)
+    for name in clients:
+        assert place.entries(name) == 1
+        assert place.answered(name) == list(range(1, rounds + 1))
+        assert "is gone; looking for it" in place.log(name)
+    # A finished study is there to be read again, and other terms are told.
+    other = place.server(*words, "--replace", "--patience", "1", rounds=rounds + 1)
+    place.ended(other, code=2)
+    assert "the journal of another study, or of other terms" in (place.folder / "server.out").read_text()
+
+
+def test_a_malicious_server_gets_nothing_but_refusals(place: Place) -> None:
+    """It has the client's agreement to five rounds, and asks for whatever else it can think of."""
+    terms = Terms(
+        study="trial",
+        model=linear_terms(FEATURES, step=1.0, classes=("home", "ward"), row_l2=2.0),
+        rounds=5,
+        local_steps=1,
+        n_nonzero=3,
+        step=1.0,
+        clip=0.5,
+        batch=None,
+        epsilon=2.0,
+        delta=1e-6,
+    )
+    kinds = (Enrolled, Update, Refused, SparseWeights)
+    with FlowerLink(port=place.port) as link:
+        client = place.client("north", cap=2.2)
+        assert link.wait_for(1, 2 * PATIENCE)
+
+        def heard(message: Any) -> Any:
+            raw = message if isinstance(message, bytes) else encode(message)
+            ((_, answer),) = link.ask(raw, link.connected(), PATIENCE)
+            return decode(answer, kinds)
+
+        def books() -> tuple[bytes, dict[str, bytes]]:
+            state = place.folder / "north-state"
+            return (place.folder / "north.json").read_bytes(), {
+                path.name: path.read_bytes() for path in state.iterdir() if path.suffix != ".lock"
+            }
+
+        nothing = SparseWeights.zeros(*terms.model.shape)
+        first = Round(terms.digest, 1, nothing)
+        assert isinstance(heard(first), Refused)  # before it has agreed to anything
+        assert isinstance(heard(Enrol(terms)), Enrolled)
+        answer = heard(first)
+        assert isinstance(answer, Update)
+        before = books()
+        assert place.entries("north") == 1
+
+        again = heard(first)
+        assert np.array_equal(again.weights.to_dense(), answer.weights.to_dense())  # the same, and no other
+        one = np.zeros(terms.model.shape)
+        one[0] = 1.0
+        steeper = replace(terms, step=2.0)
+        longer = replace(terms, rounds=6)
+        attacks: list[Any] = [
+            Round(terms.digest, 1, SparseWeights.from_dense(one)),
+            *(Round(terms.digest, number, nothing) for number in (0, -1, 6, 10**9, 2**70)),
+            *(Enrol(other) for other in (steeper, longer, replace(terms, study="another"))),
+            *(Enrol(replace(terms, epsilon=epsilon)) for epsilon in (1.5, 50.0)),
+            Enrol(replace(terms, epsilon=None, delta=None)),
+            Enrol(replace(terms, epsilon=0.1, delta=0.5)),
+            Enrol(replace(terms, model=replace(terms.model, row_l2=None))),
+            *(Round(other.digest, 1, nothing) for other in (steeper, longer)),
+            Round("../../etc/passwd", 2, nothing),
+            Round(terms.digest, 2, SparseWeights.from_dense(np.ones(terms.model.shape))),
+            Round(terms.digest, 2, SparseWeights.from_dense(np.inf * one)),
+            Round(terms.digest, 2, SparseWeights.zeros(3, 1)),
+            b"",
+            b"\0" * 1000,
+            os.urandom(10_000),
+            pickle.dumps(print),
+            encode(first)[:-1],
+            encode(first) + b"x",
+            encode(first).replace(b'"Round"', b'"Popen"'),
+            encode(answer),
+        ]
+        for attack in attacks:
+            assert isinstance(heard(attack), Refused), attack
+            assert books() == before, attack
+        for number in range(2, 6):
+            assert isinstance(heard(Round(terms.digest, number, nothing)), Update)
+        before = books()
+        for attack in (first, Round(terms.digest, 5, SparseWeights.from_dense(one)), Round(terms.digest, 6, nothing)):
+            assert isinstance(heard(attack), Refused)
+        assert books() == before
+        assert place.answered("north") == [1, 2, 3, 4, 5]
+        assert place.entries("north") == 1
+    place.ended(client, code=3)
+    refused = place.log("north").count("refused (")
+    assert refused == len(attacks) + 4
+
+
+def test_wrong_addresses_are_told_by_the_commands(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port that is taken, and a server that is not there: one line, exit code 2, no folder left behind."""
+    monkeypatch.chdir(place.folder)
+    with FlowerLink(port=place.port):
+        assert main(place.server_words(rounds=5)) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert f"127.0.0.1:{place.port} is in use" in told["error"]["message"]
+    assert not (place.folder / "model").exists()
+    assert main([*place.client_words("north"), "--retry-seconds", "0.5", "--quiet"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"tulle federated: no server at 127.0.0.1:{place.port} within 0.5 seconds")
+    assert "(north: cap epsilon = 3" in line
+    assert place.entries("north") == 0
+
+
+def test_a_trusted_aggregator_fits_over_flower(place: Path) -> None:
+    """A central method on sums from two processes, which have agreed to it and bill it."""
+    trusting = [place.client(name, "--trust-aggregator") for name in ("north", "south")]
+    words = "--study trial --trust aggregator --classes home,ward --row-l2 2 --epsilon 2 --delta 1e-6 --n-nonzero 3"
+    run = f"--method hard_thresholding --port {place.port} --clients north,south -o model --json"
+    server = place.start("-m", "tulle", "federated", "server", *f"{words} {run}".split(), log="server")
+    place.ended(server)
+    for process in trusting:
+        place.ended(process)
+    values = json.loads((place.folder / "server.out").read_text())
+    assert (values["n_rows"], values["n_features"], values["n_nonzero"]) == (400, FEATURES, 3)
+    model = tulle.load(place.folder / values["model"])
+    assert list(model.classes_) == ["home", "ward"]
+    assert "Trusted aggregator" in " ".join(model.privacy_.who_saw_what)
+    assert [place.entries(name) for name in ("north", "south")] == [1, 1]
