@@ -122,8 +122,9 @@ def one_line(ran: Ran, command: str, code: int = 2) -> str:
 # --- what all commands share -----------------------------------------------------------------------------------------
 
 LEAVES = (
-    [[name] for name in COMMANDS if name not in ("account", "ledger")]
+    [[name] for name in COMMANDS if name not in ("account", "federated", "ledger")]
     + [["account", name] for name in ("cost", "noise", "plan", "published")]
+    + [["federated", name] for name in ("server", "client", "simulate")]
     + [["ledger", name] for name in ("open", "show")]
 )
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "compare": "compare methods and budgets on one data set (for your eyes, not for release)",
     "account": "what a plan costs, what noise a budget needs, what published noise really proves",
     "audit": "attack a method, or your own function, and say what it gives away at least",
+    "federated": "fit a model to rows that stay with those who hold them: server, clients, simulation",
     "ledger": "open and read ledgers: what was spent on a data set, and its cap",
     "report": "write the HTML report of a saved model or of a comparison",
     "reproduce": "run a table or figure of a paper beside the sound version",

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 Task = Literal["classification", "regression"]
 
 
-def add_data_arguments(parser: argparse.ArgumentParser, *, target: bool = True, blocks: bool = False) -> None:
-    """Which file, and how to read it; `blocks` as in `read_data`."""
+def add_data_arguments(
+    parser: argparse.ArgumentParser, *, target: bool = True, blocks: bool = False, option: bool = False
+) -> None:
+    """Which file, and how to read it; `blocks` as in `read_data`. The file is an option, or stands by itself."""
     or_blocks = ", or a folder that tulle convert made" if blocks else ""
-    parser.add_argument(
-        "data", metavar="DATA", help=f"a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz{or_blocks}"
-    )
+    words = f"a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz{or_blocks}"
+    if option:
+        parser.add_argument("--data", required=True, metavar="FILE", help=words)
+    else:
+        parser.add_argument("data", metavar="DATA", help=words)
     group = parser.add_argument_group("reading the file")
     if target:
         group.add_argument("--target", metavar="COLUMN", help="the column to predict (svmlight and npz know theirs)")
@@ -121,14 +125,7 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """What is known of the rows beforehand, and what model is wanted; budget and method apart."""
-    group = parser.add_argument_group("what you know without looking at the rows")
-    group.add_argument("--row-l2", type=float, metavar="R", help="no row is longer than this; longer ones are cut")
-    group.add_argument("--row-linf", type=float, metavar="R", help="no entry is larger than this; larger ones are cut")
-    group.add_argument("--label-bound", type=float, metavar="B", help="regression: no target is larger than this")
-    group.add_argument("--normalise", action="store_true", help="scale every row to length --row-l2 (1 without it)")
-    group.add_argument(
-        "--rows-per-person", type=int, default=1, metavar="K", help="protect people with up to K rows (default 1)"
-    )
+    add_people_argument(add_bound_arguments(parser))
     group = parser.add_argument_group("the model")
     group.add_argument(
         "--task",
@@ -136,6 +133,28 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: classification where the target holds words or two values, else you must say",
     )
     group.add_argument("--n-nonzero", type=int, metavar="S", help="how many weights to keep (default: by n and d)")
+    add_loss_arguments(group)
+
+
+def add_bound_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """What bounds rows and targets, and the group that it is in."""
+    group = parser.add_argument_group("what you know without looking at the rows")
+    group.add_argument("--row-l2", type=float, metavar="R", help="no row is longer than this; longer ones are cut")
+    group.add_argument("--row-linf", type=float, metavar="R", help="no entry is larger than this; larger ones are cut")
+    group.add_argument("--label-bound", type=float, metavar="B", help="regression: no target is larger than this")
+    group.add_argument("--normalise", action="store_true", help="scale every row to length --row-l2 (1 without it)")
+    return group
+
+
+def add_people_argument(group: argparse._ArgumentGroup) -> None:
+    """Whom a promise covers."""
+    group.add_argument(
+        "--rows-per-person", type=int, default=1, metavar="K", help="protect people with up to K rows (default 1)"
+    )
+
+
+def add_loss_arguments(group: argparse._ArgumentGroup) -> None:
+    """What is minimised."""
     group.add_argument("--loss", metavar="NAME", help="logistic, squared_hinge; squared, huber, poisson")
     group.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="no constant column")
 

@@ -12,15 +12,12 @@ refused (exit code 3) if it would pass the cap.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tulle.cli.data import (
     add_data_arguments,
@@ -30,18 +27,8 @@ from tulle.cli.data import (
     read_data,
     task_of,
 )
-from tulle.cli.outcome import Outcome, UserError, output_file
-
-if TYPE_CHECKING:
-    from tulle.report import About
-
-MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
-
-
-def internal_report(folder: Path) -> Path:
-    """Where tulle report --internal writes: beside the folder, all of whose files are for release."""
-    place = folder.resolve()
-    return place.with_name(f"{place.name}-internal.html")
+from tulle.cli.model_folder import MODEL, check_words, fit_outcome, made, output_folder, write_beside
+from tulle.cli.outcome import Outcome, UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,31 +70,17 @@ def epsilon_or_none(text: str) -> float | None:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.blocks import is_block_folder
     from tulle.report import About
     from tulle.saving import save
 
     if (arguments.ledger is None) != (arguments.dataset is None):
         raise UserError("--ledger FILE and --dataset NAME go together: one file holds the ledgers of several data sets")
-    if not arguments.output:
-        raise UserError("-o names no folder; is a variable unset?")
-    folder = Path(arguments.output)
-    if (folder / "comparison.json").exists() or (folder / "settings.json").exists():
-        raise UserError(f"{folder} holds a comparison, which is not for release; name another folder with -o")
-    if is_block_folder(folder):
-        raise UserError(f"{folder} holds private rows, which are not for release; name another folder with -o")
-    written = [folder / MODEL, folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)]
-    for place in written:
-        if place.exists() and not arguments.replace:
-            raise UserError(f"{place} exists; name another folder with -o, or pass --replace")
-        if place.exists():
-            output_file(place, arguments.data, arguments.ledger)
+    folder = output_folder(arguments.output, arguments.replace, arguments.data, arguments.ledger)
     title = arguments.title or folder.resolve().name
     name = os.path.basename(os.path.normpath(arguments.data))
-    said = {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name}
-    for what, text in said.items():
-        if not text.isprintable():  # it goes into the ledger and the report, where a line must be one line
-            raise UserError(f"{what} must be printable text on one line, got {text!r}")
+    check_words(
+        {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
+    )
     table = read_data(arguments, blocks=True)
     task = task_of(arguments, table)
     model = estimator_class(task)(
@@ -136,7 +109,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         data=arguments.dataset or name,
     )
-    with _made(folder), ledger or nullcontext(), _bill_told(ledger):
+    with made(folder), ledger or nullcontext(), _bill_told(ledger):
         model.fit(table.X, table.y, groups=table.groups)
         model.verbose = 0
         if table.feature_names is not None:
@@ -146,31 +119,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
         # First of all, as the noise is drawn and the budget gone. The model is for release; what a ledger says is not.
         save(model, folder / MODEL, about)
     about = about if ledger is None else replace(about, ledger=ledger.summary())
-    try:
-        for old in written[1:]:
-            old.unlink(missing_ok=True)  # never the report of one model beside another
-        _write_rest(folder, model, about)
-    except BaseException as error:
-        error.add_note(f"The model itself is safe in {folder / MODEL}.")
-        raise
-    return _outcome(folder, model, about, table.X.shape)
-
-
-@contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """Make a folder and see that it can be written to, before anything is spent; take it away where nothing comes."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        trial = folder / f".write-{os.getpid()}"
-        trial.write_bytes(b"")
-        trial.unlink()
-        yield
-    except BaseException:
-        for place in new:
-            with suppress(OSError):
-                place.rmdir()
-        raise
+    write_beside(folder, model, about)
+    return fit_outcome(folder, model, about, table.X.shape)
 
 
 @contextmanager
@@ -183,59 +133,3 @@ def _bill_told(ledger: Any) -> Iterator[None]:
         if ledger is not None and len(ledger.entries) > before:
             error.add_note("The fit had been billed, and it stays on the ledger: its noise may have been drawn.")
         raise
-
-
-def _write_rest(folder: Path, model: Any, about: About) -> None:
-    from tulle.durable import write_durably
-    from tulle.pages import fit_page
-
-    write_durably(folder / REPORT, fit_page(model, about).encode())
-    write_durably(folder / PRIVACY, model.privacy_.to_json().encode())
-    lines = io.StringIO(newline="")
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(("class", "feature", "weight"))
-    for name, feature, weight in _weights(model):
-        writer.writerow((name, feature, repr(weight)))
-    write_durably(folder / WEIGHTS, lines.getvalue().encode())
-
-
-def _weights(model: Any) -> list[tuple[str, str, float]]:
-    """Class ("" where there is one output), feature and weight, by falling magnitude."""
-    classes = getattr(model, "classes_", ())
-    if len(classes) > 2:
-        named = [(str(of), feature, weight) for of in classes for feature, weight in model.named_weights(of=of)]
-        return sorted(named, key=lambda line: -abs(line[2]))
-    return [("", feature, weight) for feature, weight in model.named_weights()]
-
-
-def _outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> Outcome:
-    from tulle.pages.weights import NUMBERED
-    from tulle.report import rounded_up
-
-    report, weights = model.privacy_, _weights(model)
-    shown = [f"  {weight:+.4g}  {name + ': ' if name else ''}{feature}" for name, feature, weight in weights[:10]]
-    more = f"  ... and {len(weights) - 10:,} more in {WEIGHTS}" if len(weights) > 10 else ""
-    lines = [
-        f"Fitted {shape[0]:,} rows of {shape[1]:,} features: {len(model.support_):,} features have a weight.",
-        "No privacy: this fit used no noise."
-        if report.asked is None
-        else f"Proved: ε = {rounded_up(report.epsilon)} at δ = {rounded_up(report.delta)} (asked: {report.asked[0]:g}, "
-        f"{report.asked[1]:g}).",
-        *([f"Ledger: {about.ledger}"] if about.ledger else []),
-        "Largest weights:",
-        *shown,
-        *([more] if more else []),
-        *([] if hasattr(model, "feature_names_in_") else [NUMBERED]),
-        f"Written: {folder / MODEL}, {REPORT}, {PRIVACY}, {WEIGHTS}",
-    ]
-    values = {
-        "model": str(folder / MODEL),
-        "report": str(folder / REPORT),
-        "n_rows": shape[0],
-        "n_features": shape[1],
-        "n_nonzero": len(model.support_),
-        "privacy": report.to_dict(),
-        "ledger": about.ledger,
-        "weights": [{"class": name, "feature": feature, "weight": weight} for name, feature, weight in weights],
-    }
-    return Outcome("\n".join(lines), values)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_data_arguments, read_data
-from tulle.cli.fit import MODEL
+from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
 
 if TYPE_CHECKING:

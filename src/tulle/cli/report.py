@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tulle.cli.fit import REPORT, internal_report
+from tulle.cli.model_folder import REPORT, internal_report
 from tulle.cli.outcome import Outcome, UserError, output_file
 from tulle.cli.predict import model_path
 
