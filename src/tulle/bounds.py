@@ -27,6 +27,11 @@ from tulle.rows import Rows
 GRID = 2.0 ** (np.arange(-20, 41) / 2)
 
 
+# Of bounds that are declared. Beyond, products of rows and slopes leave the range of floats, and a sum that overflows
+# tells more than a noisy one.
+SMALLEST_BOUND, LARGEST_BOUND = 1e-50, 1e50
+
+
 @dataclass(frozen=True)
 class KnownBounds:
     """The bounds of one fit, declared, implied or estimated; inf where there is none (without privacy only)."""
@@ -54,11 +59,11 @@ class Bounds:
     Parameters
     ----------
     row_l2 : float or None, default=None
-        Bound on the Euclidean norm of a row's features, in (0, inf). Longer rows are scaled down to it.
+        Bound on the Euclidean norm of a row's features, in [1e-50, 1e50]. Longer rows are scaled down to it.
     row_linf : float or None, default=None
-        Bound on the magnitude of a single feature, in (0, inf). Entries beyond it are clipped.
+        Bound on the magnitude of a single feature, in [1e-50, 1e50]. Entries beyond it are clipped.
     label : float or None, default=None
-        Bound on the magnitude of a regression target, in (0, inf). Targets beyond it are clipped.
+        Bound on the magnitude of a regression target, in [1e-50, 1e50]. Targets beyond it are clipped.
     normalise : bool, default=False
         Scale every row to norm `row_l2` (1 if that is None) instead of only the longer ones; a row whose largest entry
         would pass a declared `row_linf` is scaled until it reaches that. Costs no privacy: what happens to a row
@@ -91,6 +96,10 @@ class Bounds:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"Bounds({name}=...) must be a finite number > 0, got {value!r}")
+            if value is not None and not SMALLEST_BOUND <= value <= LARGEST_BOUND:
+                raise ValueError(
+                    f"Bounds({name}=...) must lie in [{SMALLEST_BOUND:g}, {LARGEST_BOUND:g}], got {value!r}"
+                )
         for name in ("estimate_share", "quantile"):
             value = getattr(self, name)
             if not (is_number(value) and 0 < value < 1):

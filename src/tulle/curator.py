@@ -6,6 +6,7 @@ charged before its noise is drawn, and comes back noisy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -25,6 +26,9 @@ class Ask(Protocol):
 
     def __call__(self, name: str, query: Query, then: HardThreshold | None = None) -> Any: ...
 
+
+# No private answer is about sums that could become larger: products with the shortest rows stay numbers too.
+_LARGEST_SUM = 1e150
 
 Witness = Callable[[str, Any], None]
 
@@ -83,12 +87,16 @@ class Curator:
                 sensitivity = Sensitivity(l2=max(sensitivity.l2, 2.0 * query.one_unit(public)))
             # Sums are over as many rows as there are in all, at most.
             sensitivity = sensitivity.times(summation_slack(self._public.n_rows))
+            size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
+            largest = fullest * size(public)
+            if release.mechanism.noise.value and _LARGEST_SUM / self._public.n_rows < largest < math.inf:
+                # Behind this a sum that is not finite would count as nothing, and say by that how large it was.
+                raise ValueError("the bounds, the clip or the weights are so large that sums over rows could overflow")
             exact = query.evaluate(rows, public)
             if isinstance(exact, np.ndarray):  # objectives, scores on demand and sparse answers guard themselves
                 exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             answer = release.mechanism.release(exact, sensitivity, self._generator, then)
-        size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
-        self.rounding += release.mechanism.rounding(exact.shape, fullest * size(public), sensitivity, then)
+        self.rounding += release.mechanism.rounding(exact.shape, largest, sensitivity, then)
         if self._witness is not None:
             self._witness(name, answer)
         return answer

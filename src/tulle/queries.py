@@ -43,6 +43,9 @@ _LEAST_BOUND = 1e-140
 # walk, or loading them, takes about as long.
 _WORTH_FOLLOWING = 2e9
 
+# A row whose contribution must be scaled down by more than this counts as nothing.
+LEAST_FACTOR = 1e-290
+
 # Below every score, and finite: sums with noise stay numbers.
 _PASSED_OVER = -1e200
 
@@ -113,7 +116,8 @@ def clipped(slopes: FloatArray, norms: FloatArray, level: float) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         # Written so that a norm which is not a number counts as nothing, never as unclipped.
         factor = np.where(norms <= level, 1.0, np.where(norms < np.inf, level / norms, 0.0))
-    return slopes * factor[:, None]
+    # Factors below all normal numbers have few digits, and may be rounded up to twice what they should be.
+    return slopes * np.where(factor < LEAST_FACTOR, 0.0, factor)[:, None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,9 +162,10 @@ class Block(ABC):
         # Squares of entries outside of these limits over- or underflow: beyond the upper one a record counts as
         # nothing, below the lower one it is shorter than any bound and stays as it is.
         self._scale = np.where(norms > _SHORTEST, scale, 1.0)
-        too_long = ~(norms < _LONGEST)
-        self._scale[too_long] = 0.0
-        self.active = self.active & ~too_long
+        # Nor does a record count that would have to be stretched beyond all numbers.
+        out_of_range = ~(norms < _LONGEST) | ~np.isfinite(self._scale)
+        self._scale[out_of_range] = 0.0
+        self.active = self.active & ~out_of_range
         self._forget()
 
     def norms(self, norm: Norm) -> FloatArray:

@@ -28,6 +28,12 @@ class SparseWeights:
     n_lines: int
 
     def __post_init__(self) -> None:
+        if (
+            not isinstance(self.n_lines, (int, np.integer))
+            or self.lines.dtype.kind != "i"
+            or self.values.dtype != np.float64
+        ):
+            raise ValueError("lines are integers, values float64, and their number is an int")
         if self.values.ndim != 2 or self.lines.shape != self.values.shape[:1]:
             raise ValueError(f"{self.lines.shape} lines do not go with values of the shape {self.values.shape}")
         if not np.all(self.lines[1:] > self.lines[:-1]):

@@ -9,7 +9,7 @@
 
 The server is not trusted: each client draws its own noise, bills the whole study to its own ledger before it answers
 anything, and refuses what passes its cap or what was not agreed on. Rows never leave it, and no code comes to it. With
---trust aggregator, to which clients must agree by --trust-aggregator, they send exact sums over clipped rows, and the
+--trust aggregator, to which clients must agree by --trust-aggregator, they send exact sums over their rows, and the
 server adds the noise once: any method of tulle fit, at its accuracy.
 
 The server's folder gets what tulle fit writes, and rounds.csv: who answered when. Needs the extra federated, but for

@@ -385,8 +385,8 @@ class _Fit:
             )
         lines = [
             f"Trusted aggregator: {len(self.clients.shapes)} clients kept their rows and sent exact sums over them, "
-            "row by row clipped, to the process that ran fit. It is trusted with these exact sums; it alone drew the "
-            "noise, once, and nothing but the answers on the bill left the part of the code that saw them.",
+            "clipped row by row as it asked, to the process that ran fit. It is trusted with these exact sums; it alone "
+            "drew the noise, once, and nothing but the answers on the bill left the part of the code that saw them.",
             "Every client worked out the price of the fit itself and billed it to its own ledger, if it keeps one, "
             "before its first sum.",
             told,

@@ -33,6 +33,7 @@ from tulle.federated.messages import (
     RefusedError,
     Round,
     Update,
+    check_delta,
     check_name,
     model_terms,
 )
@@ -41,7 +42,7 @@ from tulle.federated.summing import Summing
 from tulle.federated.terms import Task, Terms
 from tulle.federated.wire import WireError, decode, encode
 from tulle.ledger_file import FileLedger
-from tulle.mechanisms import SampledGaussian, Sensitivity
+from tulle.mechanisms import SampledGaussian, Sensitivity, rounding_grid
 from tulle.privacy import BudgetExceededError, Plan, PrivacyReport, Release, bill_lines, calibrate, proof
 from tulle.randomness import keyed_generator
 from tulle.report import rounded_up
@@ -49,6 +50,18 @@ from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
 
 STEP = "local step"
+
+# By how much finite precision may add to delta, in units of delta. The bounds are far from tight (all weights and all
+# steps count), and a server must not choose so many steps that they say nothing.
+_MOST_SLACK = 100.0
+
+# As in the curator.
+_LARGEST_SUM = 1e150
+# Minus the log of the chance of a batch that is larger than is counted on: 1e-15.
+_LOG_RARE = 34.6
+
+_LONGEST_LINE = 1000
+LARGEST_WEIGHT = 1e100
 
 # Steps of one round take seconds to minutes; whoever holds the lock for longer hangs.
 _PATIENCE = 600.0
@@ -64,6 +77,10 @@ class StudyState:
         The digest of its terms.
     n_rows : int
         How many rows it was enrolled with.
+    rows_per_person : int
+        The unit that it promised.
+    noise : float
+        What it calibrated, per sensitivity of a step.
     answered : tuple of int
         The rounds whose answers were written down, rising. No other answer ever left.
     question : str
@@ -74,9 +91,15 @@ class StudyState:
 
     study: str
     n_rows: int
+    rows_per_person: int
+    noise: float
     answered: tuple[int, ...] = ()
     question: str = ""
     weights: SparseWeights | None = None
+
+    def kept(self) -> tuple[str, int, int, float]:
+        """What must not change while a study lasts."""
+        return self.study, self.n_rows, self.rows_per_person, self.noise
 
 
 @dataclass(eq=False)
@@ -87,9 +110,10 @@ class _Study:
     task: Task
     plan: Plan
     enrolled: Enrolled
-    number: int
+    stream: tuple[int, ...]
+    answered: set[int] = field(default_factory=set)
     curator: Curator | None = None
-    coins: np.random.Generator = field(default_factory=np.random.default_rng)  # for ties: they need not be secret
+    coins: np.random.Generator = field(default_factory=np.random.default_rng)  # for ties
 
 
 class Client:
@@ -108,8 +132,8 @@ class Client:
         The ledger of these rows, which every study is billed to before anything of it is answered; None only with
         `without_privacy`.
     state : path
-        A folder for what must outlive the process, one for each ledger account. Whoever deletes it makes the client
-        bill again what it has billed, and forget rounds that it might have sent again.
+        A folder for what must outlive the process. Whoever deletes it makes the client bill its studies again. An old
+        copy must never be put back: rounds that were answered since would be answered again, unbilled.
     groups : array of shape (n,) or None, default=None
         Person ids; a person's rows beyond `rows_per_person` are left out.
     rows_per_person : int, default=1
@@ -121,7 +145,8 @@ class Client:
     trusts_aggregator : bool, default=False
         Send exact sums over rows to a server that is trusted to add the noise (`tulle.federated.aggregator`).
     seed : int or None, default=None
-        Reproducible batches and noise: voids the promise towards whoever knows the seed.
+        Reproducible noise: voids the promise towards whoever knows the seed. Other studies and other ledgers have other
+        noise under one seed.
     tell : callable or None, default=None
         Called with a line of text about everything that is answered or refused: for the client's own people.
     """
@@ -213,8 +238,8 @@ class Client:
             return encode(reply)
 
     def _refusal(self, why: Reason, text: str, told: str = "") -> Refused:
-        self._tell(f"refused ({why}): {told or text}")
-        return Refused(self.name, why, text[:1000])
+        self._tell(f"refused ({why}): {(told or text)[:_LONGEST_LINE]}")
+        return Refused(self.name, why, text[:_LONGEST_LINE])
 
     def _reply(self, raw: bytes) -> Any:
         message = decode(raw, {Enrol, Round, Terms, SparseWeights, *model_terms(raw), *CLASSES})
@@ -238,7 +263,10 @@ class Client:
     def _promise(self, enrolled: Enrolled) -> str:
         if enrolled.epsilon is None or enrolled.delta is None:
             return "no privacy"
-        return f"epsilon = {rounded_up(enrolled.epsilon)}, delta = {rounded_up(enrolled.delta)} for all of it"
+        return (
+            f"epsilon = {rounded_up(enrolled.epsilon)}, delta = {rounded_up(enrolled.delta)} for all of it (finite "
+            f"precision may add {rounded_up(enrolled.slack, 2)} to delta)"
+        )
 
     def _open(self, terms: Terms) -> _Study:
         self._check(terms)
@@ -252,24 +280,37 @@ class Client:
         planned = (Release(STEP, SampledGaussian(NoisePerSensitivity(1.0), batches), terms.steps),)
         budget = terms.budget
         plan = Plan((planned[0].scaled(0.0),) if budget is None else calibrate(planned, budget))
+        enrolled = self._words(terms, task, plan, batches)
+        (
+            terms.model.threshold(terms.remembered),
+            terms.model.threshold(terms.n_nonzero),
+        )  # an error comes before the bill
+        new = StudyState(terms.digest, n, self._rows_per_person, enrolled.noise)
         with locked(self._place(terms.digest, "lock"), _PATIENCE):
             state = self._read(terms.digest)
-            if state is not None and state.n_rows != n:
-                raise RefusedError("terms", "the rows here are others than those that were enrolled")
-            number = 0
-            if self.ledger is not None and budget is not None:
-                number = len(self.ledger.refresh().entries)
-                if state is None:
-                    # A crash right after this bills the study a second time: never too little.
-                    what = f"federated study {terms.study!r} ({terms.method}, {terms.digest[:8]})"
-                    promise = (proof(plan, budget.delta)[0], budget.delta)
-                    number = self.ledger.bill(what, [plan], promise, self._rows_per_person)
+            if state is not None and state.kept() != new.kept():
+                raise RefusedError(
+                    "terms", "the rows, their unit or the noise are others than when this client enrolled"
+                )
+            stream = self._billed(terms, plan, enrolled, again=state is None)
             if state is None:
-                self._write(StudyState(terms.digest, n))
-        return _Study(terms, task, plan, self._words(terms, task, plan, batches), number, coins=self._coins())
+                self._write(new)
+        return _Study(terms, task, plan, enrolled, stream)
 
-    def _coins(self) -> np.random.Generator:
-        return np.random.default_rng(self._seed)
+    def _billed(self, terms: Terms, plan: Plan, enrolled: Enrolled, *, again: bool) -> tuple[int, ...]:
+        """Bill the study, unless the ledger has it already; what tells its noise from that of all others.
+
+        A study whose state is gone is billed again: nobody knows any more which of its rounds were answered. So is one
+        that this ledger does not know, whatever the state says; and one, should the process end right after this.
+        """
+        if self.ledger is None or enrolled.epsilon is None or enrolled.delta is None:
+            return ()
+        known = [k for k, entry in enumerate(self.ledger.refresh().entries) if terms.digest in entry.what]
+        if again or not known:
+            what = f"federated study {terms.study!r} ({terms.method}) {terms.digest}"
+            known = [self.ledger.bill(what, [plan], (enrolled.epsilon, enrolled.delta), self._rows_per_person)]
+        words = [int(terms.digest[k : k + 8], 16) for k in range(0, 32, 8)]
+        return (*self.ledger.stream(known[-1]), *words)
 
     def _check(self, terms: Terms) -> None:
         """Raise unless the terms are such as this client accepts. Looks at no row but their number."""
@@ -286,8 +327,7 @@ class Client:
             raise RefusedError(
                 "terms", f"epsilon = {budget.epsilon:g}; this client allows {self._max_epsilon:g} a study"
             )
-        if budget.delta >= 1 / self.n_rows:
-            raise RefusedError("terms", f"delta = {budget.delta:g} is not below 1 / (number of rows)")
+        check_delta(budget.delta, self.n_rows, self.ledger)
         check = getattr(terms.model, "check_bounded", None)
         try:
             if check is not None:
@@ -296,11 +336,19 @@ class Client:
             raise RefusedError("terms", str(error)) from None
 
     def _words(self, terms: Terms, task: Task, plan: Plan, batches: Sampling) -> Enrolled:
-        budget, release = terms.budget, plan.releases[0]
-        k = self._rows_per_person
-        rounding = step_rounding(terms, task, release)
-        promised = None if budget is None else proof(plan, budget.delta)[0]
-        slack = 0.0 if promised is None else min(1.0, (1.0 + math.exp(min(promised, 700.0))) * terms.steps * rounding)
+        """What this client promises; raises where finite precision would make too much of it doubtful."""
+        budget = terms.budget
+        promised, slack = None, 0.0
+        if budget is not None:
+            promised = proof(plan, budget.delta)[0]
+            rounding = terms.steps * step_rounding(terms, task, plan.releases[0])
+            slack = (1.0 + math.exp(min(promised, 700.0))) * rounding  # lemma 3 of docs/proofs/floating_point.md
+            if slack > _MOST_SLACK * budget.delta:
+                raise RefusedError(
+                    "terms",
+                    f"finite precision could add {slack:.2g} to delta = {budget.delta:g}; ask for fewer steps or a "
+                    "smaller epsilon",
+                )
         return Enrolled(
             study=terms.digest,
             client=self.name,
@@ -308,9 +356,9 @@ class Client:
             batch=batches.batch,
             epsilon=promised,
             delta=None if budget is None else budget.delta,
-            noise=release.mechanism.noise.value,
+            noise=plan.releases[0].mechanism.noise.value,
             slack=slack,
-            unit="one row" if k == 1 else f"one person with at most {k} rows (how many is not protected)",
+            rows_per_person=self._rows_per_person,
             seeded=self._seed is not None,
         )
 
@@ -324,6 +372,8 @@ class Client:
             state = self._read(asked.study)
             if state is None:
                 raise RefusedError("not enrolled", "what this client knew of the study is gone")
+            if not study.answered <= set(state.answered):
+                raise RefusedError("failed", "what this client knew of the study is older than what it did")
             if asked.number in state.answered:
                 if digest == state.question and state.weights is not None:
                     self._tell(f"{study.terms.study!r}: sent round {asked.number} again")
@@ -332,9 +382,14 @@ class Client:
             if not max(state.answered, default=0) < asked.number <= study.terms.rounds:
                 raise RefusedError("out of turn", f"the study has {study.terms.rounds} rounds, one after another")
             self._check_weights(study, asked.weights)
-            weights = self._steps(study, asked.weights, len(state.answered))
-            # Written down before it is sent: what left is what is written, and a round is answered once.
-            self._write(replace(state, answered=(*state.answered, asked.number), question=digest, weights=weights))
+            try:
+                weights = self._steps(study, asked.weights, len(state.answered))
+                # Written down before it is sent: what left is what is written, and a round is answered once.
+                self._write(replace(state, answered=(*state.answered, asked.number), question=digest, weights=weights))
+            except BaseException:
+                study.curator = None  # nothing was sent: another one counts from what is written down
+                raise
+            study.answered.add(asked.number)
         self._tell(f"{study.terms.study!r}: answered round {asked.number} of {study.terms.rounds}")
         return Update(asked.study, asked.number, self.name, weights)
 
@@ -342,8 +397,11 @@ class Client:
         """Raise unless a step may start from these weights."""
         terms = study.terms
         free = terms.model.threshold(terms.remembered).free_from
-        if weights.shape != terms.model.shape or not np.isfinite(weights.values).all():
-            raise RefusedError("weights", f"weights must be finite and of the shape {terms.model.shape}")
+        if weights.shape != terms.model.shape or not np.all(np.abs(weights.values) <= LARGEST_WEIGHT):
+            raise RefusedError(
+                "weights",
+                f"weights must be at most {LARGEST_WEIGHT:g} in magnitude and of the shape {terms.model.shape}",
+            )
         if np.count_nonzero(weights.values[weights.lines < free], axis=0).max(initial=0) > terms.remembered:
             raise RefusedError("weights", f"at most {terms.remembered} weights may differ from zero")
 
@@ -352,8 +410,9 @@ class Client:
         terms = study.terms
         if study.curator is None:
             left = terms.local_steps * (terms.rounds - answered)
-            # The first study under a seed draws what a central fit under that seed draws.
-            stream = (study.number, answered) if study.number or answered else ()
+            # Without noise, which needs no other words, a study draws the batches of a central fit under the same seed.
+            stream = (*study.stream, answered) if study.stream or answered else ()
+            study.coins = keyed_generator(self._seed, (*stream, 1))
             study.curator = Curator(
                 study.task.rows,
                 study.task.public,
@@ -382,13 +441,14 @@ class Client:
         if terms.budget is not None:
             # On a grid many are equal: which of them pass the threshold is for chance to say, not for their order.
             moved *= 1.0 + 1e-9 * study.coins.random(moved.shape)
-        moved = np.nan_to_num(moved, nan=0.0, posinf=0.0, neginf=0.0)  # weights of a server's choice may overflow
+        # What the server's weights make too large for another step is cut: post-processing, as all of this.
+        moved = np.clip(np.nan_to_num(moved, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)
         return SparseWeights.from_dense(keep(moved))
 
     # --- what outlives the process ---
 
     def _place(self, study: str, suffix: str) -> Path:
-        assert re.fullmatch("[0-9a-f]{32}", study), "a study is known by the digest of its terms"
+        assert re.fullmatch("[0-9a-f]{64}", study), "a study is known by the digest of its terms"
         return self._state / f"{study}.{suffix}"
 
     def _read(self, study: str) -> StudyState | None:
@@ -428,16 +488,22 @@ class Client:
 def step_rounding(terms: Terms, task: Task, release: Release) -> float:
     """The total variation distance between a step as it is computed and the ideal one, whatever weights it is taken at.
 
-    As the curator counts it, for a gradient of the largest size that clipping leaves.
+    As the curator counts it for one answer, with a gradient as long as clipping leaves it and the finest grid that can
+    go with its noise; gradients shrink with their noise at weights where slopes are small. A batch has far more rows
+    than expected with a probability that is counted too (Bernstein's inequality).
     """
-    sampling = release.mechanism.sampling
+    mechanism, sampling = release.mechanism, release.mechanism.sampling
     assert sampling is not None
-    public = replace(task.public, n_rows=sampling.batch)
-    query = task.gradient(SparseWeights.zeros(*terms.model.shape), terms.clip)
-    moves = 2.0 * query.one_unit(public)
-    size = task.public.n_rows / sampling.batch * query.size(public)
-    # Noise and gradient shrink together at weights where slopes are small; the grid does so in powers of two.
-    return 2.0 * release.mechanism.rounding(terms.model.shape, size, Sensitivity(l2=moves), None)
+    n, b = task.public.n_rows, sampling.batch
+    level = task.level(terms.clip)
+    if not n * level < _LARGEST_SUM:
+        raise RefusedError("terms", "the clip and the bounds are so large that sums over rows could overflow")
+    few = 1.0 + math.sqrt(2.0 * _LOG_RARE / b) + 2.0 * _LOG_RARE / (3.0 * b)
+    fullest, rare = (few, math.exp(-_LOG_RARE)) if few < n / b else (n / b, 0.0)
+    moves = Sensitivity(l2=2.0 * level * task.public.rows_per_unit / b)
+    scale = mechanism.noise.value * moves.l2
+    finest = 8.0 * rounding_grid(scale) / scale
+    return finest * mechanism.rounding(terms.model.shape, fullest * level, moves, None) + rare
 
 
 def client_report(terms: Terms, enrolled: Enrolled, plan: Plan) -> PrivacyReport:

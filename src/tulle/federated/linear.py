@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tulle.batch_queries import BatchGradient
-from tulle.bounds import Bounds, first_rows_of_each_person
+from tulle.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds, first_rows_of_each_person
 from tulle.events import FloatArray
 from tulle.federated.terms import ModelTerms, Task
 from tulle.losses import Loss, resolve_loss
@@ -22,7 +22,7 @@ from tulle.weights import SparseWeights
 Label = str | int | float | bool
 
 _MOST_FEATURES = 2**31
-_MOST_CLASSES = 10_000
+_MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class LinearTerms(ModelTerms):
     loss : str, default="logistic"
         The name of one of `tulle.losses`, for classification or for regression.
     row_l2, row_linf, label, normalise :
-        As in `tulle.Bounds`. With privacy one of the first two, or `normalise`, must be declared, and for losses whose
-        slopes are not bounded the label's bound: nothing is estimated from rows.
+        As in `tulle.Bounds`. With privacy one of the first two, or `normalise`, must be declared: nothing is estimated
+        from rows. Slopes are clipped in any case.
     fit_intercept : bool, default=True
     intercept_value : float, default=0.0
-        The entry of the constant column, >= 0, > 0 with an intercept. `linear_terms` chooses it.
+        The entry of the constant column: in [1e-50, 1e50] with an intercept, else 0. `linear_terms` chooses it.
     """
 
     n_features: int
@@ -67,8 +67,11 @@ class LinearTerms(ModelTerms):
         if not isinstance(self.loss, str):
             raise ValueError(f"loss must be the name of a loss, got {self.loss!r}")
         a = self.intercept_value
-        if not (isinstance(a, float) and 0 <= a < math.inf and (a > 0) == self.fit_intercept):
-            raise ValueError(f"intercept_value must be a finite number, > 0 with an intercept and else 0, got {a!r}")
+        if not (isinstance(a, float) and (SMALLEST_BOUND <= a <= LARGEST_BOUND if self.fit_intercept else a == 0)):
+            raise ValueError(
+                f"intercept_value must lie in [{SMALLEST_BOUND:g}, {LARGEST_BOUND:g}] with an intercept, and be 0 "
+                f"without one, got {a!r}"
+            )
         _ = self.bounds, self.resolved_loss  # both check themselves
 
     @property
@@ -116,14 +119,11 @@ class LinearTerms(ModelTerms):
     def targets(self, y: Any) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Targets as the loss wants them, and which rows have one."""
         if self.classes is None:
-            return np.asarray(y, dtype=np.float64), np.ones(len(y), dtype=bool)
+            numbers = _numbers(y)
+            return np.nan_to_num(numbers), np.isfinite(numbers)
         # Sorted, as scikit-learn's models have them.
         classes = np.unique(np.asarray(self.classes))
-        labels = np.asarray(y)
-        if classes.dtype.kind == "U":
-            labels = labels.astype(np.str_)
-        elif labels.dtype.kind not in "biuf":
-            raise ValueError("y holds words, and the classes of the study are numbers")
+        labels = np.asarray(y).astype(np.str_) if classes.dtype.kind == "U" else _numbers(y)
         codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
         known = classes[codes] == labels
         values = codes if self.resolved_loss.n_outputs > 1 else 2 * codes - 1
@@ -160,6 +160,21 @@ def linear_terms(n_features: int, *, step: float, fit_intercept: bool = True, **
     return replace(without, fit_intercept=True, intercept_value=float(a))
 
 
+def _numbers(y: Any) -> FloatArray:
+    """Each label as a number by itself; nan where it is none."""
+    labels = np.asarray(y)
+    if labels.dtype.kind in "biuf":
+        return labels.astype(np.float64)
+    return np.array([_number(label) for label in labels.tolist()], dtype=np.float64)
+
+
+def _number(label: Any) -> float:
+    try:
+        return float(label)
+    except (TypeError, ValueError):
+        return math.nan
+
+
 @dataclass(frozen=True, eq=False)
 class LinearTask(Task):
     """Rows of a linear model. Gradients are those of `tulle.methods.StochasticHardThresholding`."""
@@ -168,3 +183,6 @@ class LinearTask(Task):
 
     def gradient(self, at: SparseWeights, clip: float) -> BatchGradient:
         return BatchGradient(at, clip, self.intercept_value)
+
+    def level(self, clip: float) -> float:
+        return clip * self.public.row_bound(self.intercept_value)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tulle.federated.linear import LinearTerms
 from tulle.federated.terms import ModelTerms, Terms
+from tulle.ledger_file import FileLedger
+from tulle.privacy import is_number
 from tulle.weights import SparseWeights
 
 Reason = Literal["malformed", "cap", "terms", "not enrolled", "answered", "out of turn", "weights", "trust", "failed"]
@@ -55,9 +58,10 @@ class Enrolled:
         Per sensitivity of one step.
     slack : float
         What finite precision can add to delta.
-    unit : str
-        Whom its promise covers.
+    rows_per_person : int
+        Its promise covers one person with at most so many rows.
     seeded : bool
+        Whether its noise came from a seed.
     """
 
     study: str
@@ -68,19 +72,27 @@ class Enrolled:
     delta: float | None
     noise: float
     slack: float
-    unit: str
+    rows_per_person: int
     seeded: bool
 
     def __post_init__(self) -> None:
         check_name(self.client)
-        private = (self.epsilon is None) == (self.delta is None) and (
-            self.epsilon is None or (self.epsilon > 0 and 0 < (self.delta or 0) < 1)
-        )
-        whole = all(type(number) is int for number in (self.n_rows, self.batch))
-        if not (private and whole and 1 <= self.batch <= self.n_rows and self.noise >= 0 and self.slack >= 0):
+        whole = all(type(number) is int for number in (self.n_rows, self.batch, self.rows_per_person))
+        if not (whole and 1 <= self.batch <= self.n_rows < 2**53 and self.rows_per_person >= 1):
+            raise ValueError("its numbers of rows are none that a client can have")
+        figures = [self.noise, self.slack]
+        if self.epsilon is not None or self.delta is not None:
+            figures += [self.epsilon, self.delta]  # type: ignore[list-item]
+        if not all(is_number(figure) and 0 <= figure < math.inf for figure in figures):
             raise ValueError("its figures are none that a client can have")
-        if not (isinstance(self.unit, str) and len(self.unit) <= _LONGEST_TEXT and isinstance(self.seeded, bool)):
+        if not (isinstance(self.study, str) and isinstance(self.seeded, bool)):
             raise ValueError("its words are none that a client can have")
+
+    @property
+    def unit(self) -> str:
+        """Whom its promise covers."""
+        k = self.rows_per_person
+        return "one row" if k == 1 else f"one person with at most {k} rows (how many is not protected)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +135,14 @@ class Refused:
         check_name(self.client)
         if self.why not in _REASONS or not isinstance(self.text, str) or len(self.text) > _LONGEST_TEXT:
             raise ValueError("a refusal has one of the known reasons")
+
+
+def check_delta(delta: float, n_rows: int, ledger: FileLedger) -> None:
+    """Raise unless a promise with this delta says something about each of n rows, and fits under the ledger's cap."""
+    if not delta < 1 / n_rows:
+        raise RefusedError("terms", f"delta = {delta:g} is not below 1 / (number of rows)")
+    if delta > ledger.cap.delta:
+        raise RefusedError("terms", f"delta = {delta:g} is above what the ledger of this client allows")
 
 
 def model_terms(raw: bytes) -> tuple[type[ModelTerms], ...]:

@@ -46,7 +46,7 @@ from tulle.events import FloatArray
 from tulle.federated.terms import ModelTerms, Task
 from tulle.mechanisms import HardThreshold, Sensitivity, ThresholdByLayer
 from tulle.public import PublicFacts
-from tulle.queries import Query, mean_moves
+from tulle.queries import LEAST_FACTOR, Query, mean_moves
 from tulle.rows import Block, Rows
 from tulle.weights import SparseWeights
 
@@ -337,6 +337,9 @@ class NetworkTask(Task):
     def gradient(self, at: SparseWeights, clip: float) -> NetworkGradient:
         return NetworkGradient(self.terms, at, clip)
 
+    def level(self, clip: float) -> float:
+        return clip
+
 
 def device() -> torch.device:
     """Where gradients are computed: the environment's TULLE_TORCH_DEVICE, the processor by default."""
@@ -476,7 +479,8 @@ def _clipped_sum(gradients: Tensor, filled: Tensor, clip: float) -> Tensor:
     # In units of the largest entry: squares must not vanish or overflow, so that what is too long never looks short.
     unit = torch.where(counted & (largest > 0), largest, 1.0)
     norms = unit * (gradients / unit[:, None]).square().sum(dim=1).sqrt() * (1.0 + 2.0**-52 * gradients.shape[1])
-    return torch.where(norms <= clip, 1.0, clip / norms) @ gradients
+    factors = torch.where(norms <= clip, 1.0, clip / norms)
+    return torch.where(factors < LEAST_FACTOR, 0.0, factors) @ gradients
 
 
 # --- what comes out --------------------------------------------------------------------------------------------------

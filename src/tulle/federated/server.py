@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tulle.durable import write_durably
-from tulle.federated.client import assumptions, seen_by_curious_server
+from tulle.federated.client import LARGEST_WEIGHT, assumptions, seen_by_curious_server
 from tulle.federated.linear import LinearTerms
 from tulle.federated.link import Link
 from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update, check_name
@@ -298,14 +298,17 @@ class Server:
             else:
                 # A client that came back has another connection; the old one no longer speaks for it.
                 self._enrolled = {other: told for other, told in self._enrolled.items() if told.client != about.client}
-                self._enrolled[at] = self._known[about.client] = about
+                self._enrolled[at] = about
+                self._known[about.client] = _worse(self._known.get(about.client, about), about)
 
     def _keeps_terms(self, about: Enrolled) -> bool:
         """Whether a client promises its people what the study says."""
         budget = self.terms.budget
         if budget is None or about.epsilon is None:
             return budget is None and about.epsilon is None
-        return about.epsilon <= budget.epsilon * (1 + 1e-9) and about.delta == budget.delta
+        before = self._known.get(about.client)
+        same = before is None or (before.n_rows, before.rows_per_person) == (about.n_rows, about.rows_per_person)
+        return same and about.epsilon <= budget.epsilon * (1 + 1e-9) and about.delta == budget.delta
 
     def _received(self, at: str, raw: bytes, number: int) -> Update | None:
         """The update in some bytes, if it counts."""
@@ -327,7 +330,8 @@ class Server:
         """Whether a client that keeps to the terms can have such a model."""
         keep = self.terms.model.threshold(self.terms.remembered)
         features = weights.values[weights.lines < keep.free_from]
-        finite = weights.shape == self.terms.model.shape and bool(np.isfinite(weights.values).all())
+        # As a client accepts them of a server: one client's numbers must not make all others refuse.
+        finite = weights.shape == self.terms.model.shape and bool(np.all(np.abs(weights.values) <= LARGEST_WEIGHT))
         return finite and int(np.count_nonzero(features, axis=0).max(initial=0)) <= keep.keep
 
     def _message(self, raw: bytes, kind: type[Any]) -> Any:
@@ -400,6 +404,17 @@ def study_report(terms: Terms, clients: Sequence[Enrolled]) -> PrivacyReport:
         who_saw_what=seen_by_curious_server(terms),
         seeded=seeded,
         floating_point_slack=slack,
+    )
+
+
+def _worse(before: Enrolled, now: Enrolled) -> Enrolled:
+    """What a client that enrolled twice has promised for all of its rounds."""
+    return replace(
+        now,
+        epsilon=None if before.epsilon is None or now.epsilon is None else max(before.epsilon, now.epsilon),
+        noise=min(before.noise, now.noise),
+        slack=max(before.slack, now.slack),
+        seeded=before.seeded or now.seeded,
     )
 
 

@@ -1,7 +1,8 @@
-"""A client's side of the trusted aggregator: exact sums over clipped rows, for fits that it has billed itself.
+"""A client's side of the trusted aggregator: exact sums over rows, for fits that it has billed itself.
 
-What the trust is: the aggregator gets exact sums over this client's rows, as many of a fit as its solver takes, and is
-trusted to release nothing of them but the noisy answers on the plan. A client cannot see whether it does. What a client
+What the trust is: the aggregator gets exact sums over this client's rows, as many of a fit as its solver takes, clipped
+as it says, and is trusted to release nothing of them but the noisy answers on the plan. A client cannot see whether it
+does, and whoever gets so many exact sums can work out any row. What a client
 sees to by itself: it works out the price of the plan with its own accountants, bills it to its own ledger, on disk,
 before the first sum, and refuses past its cap; it answers questions of tulle's own about fits that are open, runs no
 code but its own, and answers nothing more of a fit that was closed.
@@ -25,7 +26,7 @@ import numpy as np
 
 from tulle.bounds import first_rows_of_each_person
 from tulle.durable import locked, write_durably
-from tulle.federated.messages import RefusedError
+from tulle.federated.messages import RefusedError, check_delta
 from tulle.federated.questions import (
     COMBINED,
     DERIVED,
@@ -191,6 +192,7 @@ class Summing:
             return promise
         if not private:
             raise RefusedError("terms", "nothing is proved for this fit; this client answers private ones only")
+        check_delta(opening.delta, self._X.shape[0], self._ledger)
         if self._max_epsilon is not None and promise[0] > self._max_epsilon * (1 + 1e-9):
             raise RefusedError("terms", f"epsilon = {promise[0]:.4g}; this client allows {self._max_epsilon:g} a fit")
         if self._entry_of(opening) is None:
@@ -261,14 +263,14 @@ class Summing:
         if asked.fit not in self._fits:
             return NotOpen(self._name, asked.fit)
         contribution = _known(asked, OF_ROWS)
-        total = self._rows(asked.rows).reduce(contribution, COMBINED[asked.combined])
+        total = self._rows(asked.rows, self._fits[asked.fit]).reduce(contribution, COMBINED[asked.combined])
         return Summed(self._name, asked.fit, asked.number, _plain(total))
 
     def _make(self, asked: MakeParts) -> Summed | NotOpen:
         fit = self._fits.get(asked.fit)
         if fit is None:
             return NotOpen(self._name, asked.fit)
-        made = self._rows(asked.rows).derive(_known(asked, DERIVED))
+        made = self._rows(asked.rows, fit).derive(_known(asked, DERIVED))
         assert isinstance(made, HeldPieces)
         fit.parts[asked.number] = made
         for old in list(fit.parts)[:-_HELD_PARTS]:
@@ -285,7 +287,7 @@ class Summing:
             return Forgotten(self._name, asked.fit, asked.parts)
         return Summed(self._name, asked.fit, asked.number, _plain(summed(map(function, held.items))))
 
-    def _rows(self, wanted: Clipped) -> Rows:
+    def _rows(self, wanted: Clipped, fit: _Fit) -> Rows:
         """The rows with targets by the code, clipped, and of these the batch."""
         key = encode(wanted.code)
         known = self._prepared
@@ -299,6 +301,8 @@ class Summing:
         numbers = wanted.numbers
         if numbers is None:
             return rows
+        if not any(release.mechanism.sampling for plan in fit.opening.plans for release in plan):
+            raise RefusedError("malformed", "the fit has no batches in its plan")
         n = self._X.shape[0]
         rising = numbers.ndim == 1 and numbers.dtype.kind == "i" and bool(np.all(np.diff(numbers) > 0))
         if not rising or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n):

@@ -25,8 +25,11 @@ from tulle.queries import Query
 from tulle.rows import Rows
 from tulle.weights import SparseWeights
 
-# Nobody plans more rounds or steps; whoever asks for more wants to keep a machine busy.
+# Nobody plans more steps, or more in one round; whoever asks for more wants to keep a machine busy.
 _MOST = 10**7
+_MOST_LOCAL_STEPS = 10_000
+# Numbers of the server's choice: products of any of them with rows stay within what floats can hold.
+_SMALLEST, _LARGEST = 1e-50, 1e50
 _LONGEST_NAME = 100
 
 
@@ -50,6 +53,10 @@ class Task(ABC):
         """The mean gradient at some public weights, each row's part of it clipped: a query with a sensitivity, for
         batches too."""
 
+    @abstractmethod
+    def level(self, clip: float) -> float:
+        """The most that one row adds to a gradient, wherever it is taken."""
+
 
 class ModelTerms(ABC):
     """What is fitted. Subclasses are frozen dataclasses that check themselves: they are read off the wire."""
@@ -69,7 +76,8 @@ class ModelTerms(ABC):
 
     @abstractmethod
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> Task:
-        """The rows of a client that takes part; an error where they are none that such a model has."""
+        """The rows of a client that takes part. An error says that the columns are none that such a model has; what is
+        in them, or what labels there are, never makes one: the server would learn it."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +93,14 @@ class Terms:
     rounds : int
         R, at least 1: how often each client may be asked.
     local_steps : int
-        K, at least 1: the steps of a client in a round.
+        K, from 1 to 10,000: the steps of a client in a round.
     n_nonzero : int
         τ, at least 1: the weights that the model keeps (of each output).
     step : float
-        η, in (0, inf).
+        η, in [1e-50, 1e50].
     clip : float
-        In (0, inf]; inf only without privacy. Linear models: the largest slope kept for a row at its bound. Networks:
-        the largest ℓ2 norm of a row's gradient.
+        In [1e-50, 1e50], or inf without privacy. Linear models: the largest slope kept for a row at its bound.
+        Networks: the largest ℓ2 norm of a row's gradient.
     batch : int or None
         Rows of a local step, expected, at least 1; a client with fewer takes all. None: all rows in every step.
     epsilon, delta : float or None
@@ -102,7 +110,7 @@ class Terms:
         How many weights models between rounds and steps remember, at least `n_nonzero`; gradients are taken at the
         `n_nonzero` largest of them. None: `n_nonzero`, as in the paper.
     penalty : float, default=0.0
-        ℓ2 penalty, >= 0; outside clipping and noise.
+        ℓ2 penalty, in [0, 1e50]; outside clipping and noise.
     """
 
     study: str
@@ -128,19 +136,21 @@ class Terms:
             value = getattr(self, name)
             if not (type(value) is int and 1 <= value <= _MOST):
                 raise ValueError(f"{name} must be an integer from 1 to {_MOST:,}, got {value!r}")
-        if self.rounds * self.local_steps > _MOST:
-            raise ValueError(f"rounds * local_steps must be at most {_MOST:,}")
+        if self.local_steps > _MOST_LOCAL_STEPS or self.rounds * self.local_steps > _MOST:
+            raise ValueError(f"local_steps must be at most {_MOST_LOCAL_STEPS:,}, and rounds * local_steps {_MOST:,}")
         if self.memory is not None and self.memory < self.n_nonzero:
             raise ValueError(f"memory={self.memory} must be at least n_nonzero={self.n_nonzero}")
-        if not (is_number(self.step) and 0 < self.step < math.inf):
-            raise ValueError(f"step must be a finite number > 0, got {self.step!r}")
-        if not (is_number(self.penalty) and 0 <= self.penalty < math.inf):
-            raise ValueError(f"penalty must be a finite number >= 0, got {self.penalty!r}")
+        if not (is_number(self.step) and _SMALLEST <= self.step <= _LARGEST):
+            raise ValueError(f"step must lie in [{_SMALLEST:g}, {_LARGEST:g}], got {self.step!r}")
+        if not (is_number(self.penalty) and 0 <= self.penalty <= _LARGEST):
+            raise ValueError(f"penalty must lie in [0, {_LARGEST:g}], got {self.penalty!r}")
         if (self.epsilon is None) != (self.delta is None):
             raise ValueError("epsilon and delta go together; give both, or neither for a study without privacy")
-        largest = math.inf if self.epsilon is None else math.nextafter(math.inf, 0)
-        if not (is_number(self.clip) and 0 < self.clip <= largest):
-            raise ValueError(f"clip must be a number > 0, and finite where there is noise, got {self.clip!r}")
+        unclipped = self.epsilon is None and self.clip == math.inf
+        if not (is_number(self.clip) and (unclipped or _SMALLEST <= self.clip <= _LARGEST)):
+            raise ValueError(
+                f"clip must lie in [{_SMALLEST:g}, {_LARGEST:g}], or be inf where there is no noise, got {self.clip!r}"
+            )
         if self.budget is not None and not self.budget.delta > 0:
             raise ValueError("delta must lie strictly between 0 and 1: Gaussian noise needs one")
 
@@ -170,7 +180,7 @@ class Terms:
     @property
     def digest(self) -> str:
         """The study, as clients know it: other terms are another study."""
-        return hashlib.sha256(encode(self)).hexdigest()[:32]
+        return hashlib.sha256(encode(self)).hexdigest()
 
     def describe(self) -> str:
         """In words, for reports."""

@@ -150,10 +150,11 @@ def decode(raw: bytes, classes: Iterable[type], most_bytes: int = MOST_BYTES) ->
 
 
 def _array(about: Any, raw: bytes, start: int) -> tuple[Array, int]:
-    if not (isinstance(about, list) and len(about) == 2 and about[0] in _KINDS and isinstance(about[1], list)):
+    if not (isinstance(about, list) and len(about) == 2 and isinstance(about[0], str) and about[0] in _KINDS):
         raise WireError("it has an array of no known kind")
     shape = about[1]
-    if len(shape) > 2 or not all(type(length) is int and length >= 0 for length in shape):
+    known = isinstance(shape, list) and len(shape) <= 2
+    if not known or not all(type(length) is int and 0 <= length < 2**40 for length in shape):
         raise WireError("it has an array of no known shape")
     kind = _KINDS[about[0]]
     count = math.prod(shape)
