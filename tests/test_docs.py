@@ -362,6 +362,32 @@ def test_excess_risk_falls_as_the_theorem_says() -> None:
     assert float(least) - 0.1 < min(ratios) <= max(ratios) < float(most) + 0.1
 
 
+def test_table_of_the_federated_papers_noise_is_true() -> None:
+    """Each row of the table in docs/federated.md is what the example computes, to the digits printed."""
+    proved = loaded("examples/federated_noise.py").proved
+    rows = cells("federated.md", "steps")
+    assert len(rows) == 2
+    for steps, noise, asked, tight, poisson, fixed_size in rows:
+        found = proved(int(steps.replace(",", "")), float(asked))
+        assert float(noise) == pytest.approx(found.noise, abs=5.1e-4)
+        assert float(tight) == pytest.approx(found.tight, abs=5.1e-3)
+        assert float(poisson) == pytest.approx(found.poisson, abs=5.1e-3)
+        assert float(fixed_size) == pytest.approx(found.fixed_size, abs=0.051)
+
+
+def test_table_of_trust_models_is_the_measured_one() -> None:
+    """Accuracies in docs/federated.md are the means that docs/pictures/federated_trust.py wrote."""
+    rows = figures("federated_trust")
+    measured = {(float(row["epsilon"]), row["clients"], row["trust"]): float(row["accuracy"]) for row in rows}
+    table = cells("federated.md", "ε | clients")
+    lines = ("curious server, no memory", "curious server", "trusted aggregator")
+    assert len(table) * len(lines) == len(measured) == 18
+    for asked, clients, *printed in table:
+        found = [measured[float(asked), clients, line] for line in lines]
+        assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), (asked, clients)
+        assert found[0] < found[1]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     """Relative links and pictures of every page exist."""
@@ -480,7 +506,15 @@ def test_the_reference_has_every_public_name() -> None:
     page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     text = HOOKS.on_page_markdown(page)
     assert "<!-- api" not in text
-    for module in ("tulle", "tulle.methods", "tulle.losses", "tulle.audit", "tulle.local", "tulle.saving"):
+    for module in (
+        "tulle",
+        "tulle.methods",
+        "tulle.losses",
+        "tulle.audit",
+        "tulle.local",
+        "tulle.federated",
+        "tulle.saving",
+    ):
         names = HOOKS.public_names(importlib.import_module(module))
         assert len(names) >= 4
         for name in names:

@@ -69,6 +69,13 @@ TRUSTED = {
     "backends",
     "disk",
     "dask",
+    # Of federated studies: what holds a client's rows, asks about them, or gets exact sums over them.
+    "client",
+    "linear",
+    "network",
+    "summing",
+    "questions",
+    "aggregator",
 }
 
 
@@ -321,6 +328,7 @@ FORBIDDEN_MODULES = {
     "tulle.estimators",
     "tulle.randomness",
     "tulle.datasets",
+    "tulle.federated",
     "tulle.fitting",
     "tulle.minimise",
     "tulle.following",
@@ -484,6 +492,7 @@ def test_run_calls_it_ask(path: Path) -> None:
         "import tulle.kernels",
         "def run(self, ask, public): go = self._part; return go(ask)\n\ndef _part(self, ask): return ask('a', 1)",
         "from tulle.fitting import run_fit",
+        "from tulle.federated import Client",
         "def run(self, ask, public): return objective.minimise(public)",
         "def run(self, ask, public): return query.evaluate(None, public)",
         "def run(self, ask, public): return getattr(query, 'evaluate')(None, public)",
@@ -528,6 +537,7 @@ def test_the_search_for_evaluations_finds_them() -> None:
     assert {"__init__", "estimators", "report", "hard_thresholding", "screen_refine", "auto", "paths"} <= untrusted
     assert {"frank_wolfe", "coordinate_descent", "geometry", "stochastic_hard_thresholding"} <= untrusted
     assert {"knowledge_transfer", "refinement", "students", "public_features", "synthetic"} <= untrusted
+    assert {"server", "simulation", "flower", "link", "messages", "terms", "federated"} <= untrusted
 
 
 def test_exact_answers_without_a_sensitivity_are_never_sold() -> None:

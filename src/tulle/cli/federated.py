@@ -24,6 +24,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -124,7 +125,7 @@ def _add_terms(parser: argparse.ArgumentParser, *, of_file: bool = False) -> Non
         required=not of_file,
         default="simulation",
         metavar="NAME",
-        help="its name, which clients see and write into their ledgers",
+        help="its name, which clients see and write into their ledgers (a trusted aggregator's fit has none there)",
     )
     if not of_file:
         study.add_argument(
@@ -424,7 +425,9 @@ def _aggregate(
         about = _about(arguments, folder, rows.clients)
         save(model, folder / MODEL, about)
     write_beside(folder, model, about)
-    return fit_outcome(folder, model, about, rows.shape)
+    outcome = fit_outcome(folder, model, about, rows.shape)
+    trust = "Trust model: trusted aggregator. Clients sent exact sums to this process, which drew the noise."
+    return replace(outcome, text=f"{outcome.text}\n{trust}", values={**outcome.values, "trust": "trusted aggregator"})
 
 
 def _in_the_clear(address: str, tls: bool) -> str:

@@ -253,7 +253,10 @@ class AggregatedRows(Rows):
             number = fit.next_number()
             asked = partial(AskRows, fit.opening.fit, number, question, combined=how)
             values = fit.values(self._messages(asked), number, expected)
-        return reduce(combine, values)
+        # What was read off the wire cannot be written to, and a query may go on with its sum in place.
+        return (
+            np.array(values[0]) if len(values) == 1 and isinstance(values[0], np.ndarray) else reduce(combine, values)
+        )
 
     def derive(self, make: Callable[[Block], Sequence[T]]) -> Pieces[T]:
         question, _ = question_of(make, DERIVED)
@@ -385,7 +388,7 @@ class _Fit:
             )
         lines = [
             f"Trusted aggregator: {len(self.clients.shapes)} clients kept their rows and sent exact sums over them, "
-            "clipped row by row as it asked, to the process that ran fit. It is trusted with these exact sums; it alone "
+            "clipped row by row as it asked, to the process that ran fit. It is trusted with these sums; it alone "
             "drew the noise, once, and nothing but the answers on the bill left the part of the code that saw them.",
             "Every client worked out the price of the fit itself and billed it to its own ledger, if it keeps one, "
             "before its first sum.",

@@ -276,6 +276,10 @@ class Client:
             self._tell(f"the rows do not go with {terms.study!r}: {error}")
             raise RefusedError("terms", "the rows here do not go with these terms") from None
         n = self.n_rows
+        if left_out := n - sum(int(block.active.sum()) for block in task.rows.blocks):
+            self._tell(
+                f"{terms.study!r}: {left_out:,} of {n:,} rows count as nothing (no label of the study, or surplus)"
+            )
         batches = Sampling("poisson", n, min(terms.batch or n, n), self._rows_per_person)
         planned = (Release(STEP, SampledGaussian(NoisePerSensitivity(1.0), batches), terms.steps),)
         budget = terms.budget

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,6 +14,7 @@ from tulle.weights import SparseWeights
 Reason = Literal["malformed", "cap", "terms", "not enrolled", "answered", "out of turn", "weights", "trust", "failed"]
 _REASONS = get_args(Reason)
 _LONGEST_TEXT = 1000
+_LARGEST_FIGURE = 1e300
 
 
 class RefusedError(RuntimeError):
@@ -83,7 +83,7 @@ class Enrolled:
         figures = [self.noise, self.slack]
         if self.epsilon is not None or self.delta is not None:
             figures += [self.epsilon, self.delta]  # type: ignore[list-item]
-        if not all(is_number(figure) and 0 <= figure < math.inf for figure in figures):
+        if not all(is_number(figure) and 0 <= figure <= _LARGEST_FIGURE for figure in figures):
             raise ValueError("its figures are none that a client can have")
         if not (isinstance(self.study, str) and isinstance(self.seeded, bool)):
             raise ValueError("its words are none that a client can have")
@@ -104,8 +104,7 @@ class Round:
     weights: SparseWeights
 
     def __post_init__(self) -> None:
-        if type(self.number) is not int or not isinstance(self.weights, SparseWeights):
-            raise ValueError("a round is a number and weights")
+        _check_round(self.study, self.number, self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +118,12 @@ class Update:
 
     def __post_init__(self) -> None:
         check_name(self.client)
-        if type(self.number) is not int or not isinstance(self.weights, SparseWeights):
-            raise ValueError("an update is a number and weights")
+        _check_round(self.study, self.number, self.weights)
+
+
+def _check_round(study: str, number: int, weights: SparseWeights) -> None:
+    if not (isinstance(study, str) and type(number) is int and isinstance(weights, SparseWeights)):
+        raise ValueError("a round is a study, a number and weights")
 
 
 @dataclass(frozen=True)

@@ -65,11 +65,19 @@ def _seeds(seed: int | None, count: int) -> list[int | None]:
     return [seed, *(int(child.generate_state(1, np.uint64)[0]) for child in spawned[1:])]
 
 
+class _SeededLedger(FileLedger):
+    """A ledger of a simulation with a seed: another file of the same name does not change the noise."""
+
+    def stream(self, number: int) -> tuple[int, ...]:
+        return (number,)  # each client has a seed of its own
+
+
 def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None) -> Client:
-    ledger = None if terms.budget is None else _ledger(place / f"{name}.json", name, terms.budget)
+    kind = FileLedger if seed is None else _SeededLedger
+    ledger = None if terms.budget is None else _ledger(kind, place / f"{name}.json", name, terms.budget)
     return Client(name, X, y, ledger=ledger, state=place / name, without_privacy=ledger is None, seed=seed)
 
 
-def _ledger(path: Path, name: str, cap: Budget) -> FileLedger:
+def _ledger(kind: type[FileLedger], path: Path, name: str, cap: Budget) -> FileLedger:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return FileLedger(path, name) if path.exists() else FileLedger.create(path, name, cap)
+    return kind(path, name) if path.exists() else kind.create(path, name, cap)

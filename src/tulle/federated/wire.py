@@ -68,9 +68,9 @@ def _plain(value: Any, arrays: list[Array]) -> Any:
 
 def _writable(array: Array) -> Array:
     """The array in one of the few kinds that travel, in the order of its rows."""
-    kind = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}.get(array.dtype.kind)
-    if kind is None:
-        raise TypeError(f"a message cannot hold an array of {array.dtype}")
+    kind = {"f": "<f8", "i": "<i8", "b": "|b1"}.get(array.dtype.kind)
+    if kind is None or array.ndim not in (1, 2):
+        raise TypeError(f"a message cannot hold an array of {array.dtype} with {array.ndim} dimensions")
     return np.ascontiguousarray(array, dtype=array.dtype if array.dtype.str in _KINDS else kind)
 
 

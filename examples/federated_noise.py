@@ -1,0 +1,92 @@
+"""What the noise of the federated paper proves: calibrated as there, counted as its batches are drawn.
+
+DP-FedSGD-HT (Liang, Tong, Ding, Pan, Bi 2023) finds its noise by the accountant of TensorFlow Privacy. That one is
+for Poisson batches, and for data sets that differ by a row that is there or not. The paper's batches have a fixed size,
+and its neighbours have one row replaced by another: replacing moves a clipped sum by twice as much. The columns:
+
+    accountant   the epsilon that was asked for: Rényi divergences, Poisson batches, a row added or removed
+    tight        the same batches and neighbours, by privacy loss distributions (dp_accounting)
+    Poisson      the same noise on Poisson batches, a row replaced (tulle)
+    fixed size   the same noise on batches of a fixed size without replacement, a row replaced (tulle): the paper's case
+
+    python examples/federated_noise.py        # a few seconds
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dp_accounting import NeighboringRelation, dp_event
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from scipy.optimize import brentq
+
+from tulle.events import NoisePerSensitivity
+from tulle.mechanisms import SampledGaussian
+from tulle.privacy import Release, epsilon
+from tulle.sampling import Sampling, Scheme
+
+ROWS, BATCH, DELTA = 6_000, 64, 1e-5  # a tenth of MNIST at each of ten clients
+ADDED = NeighboringRelation.ADD_OR_REMOVE_ONE
+# TensorFlow Privacy's.
+ORDERS = [1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *range(5, 64), 128, 256, 512]
+
+
+class Proved(NamedTuple):
+    """One setting.
+
+    Attributes
+    ----------
+    steps : int
+        Of a client in all rounds, K R.
+    asked : float
+    noise : float
+        Standard deviation over the clip level, the noise multiplier of TensorFlow Privacy.
+    tight, poisson, fixed_size : float
+        What is proved for this noise, as the head of this file says.
+    """
+
+    steps: int
+    asked: float
+    noise: float
+    tight: float
+    poisson: float
+    fixed_size: float
+
+
+def added_or_removed(accountant: Any, noise: float, steps: int) -> float:
+    """What an accountant of dp_accounting says of Poisson batches where a row is there or not."""
+    step = dp_event.PoissonSampledDpEvent(BATCH / ROWS, dp_event.GaussianDpEvent(noise))
+    return float(accountant.compose(dp_event.SelfComposedDpEvent(step, steps)).get_epsilon(DELTA))
+
+
+def replaced(scheme: Scheme, noise: float, steps: int) -> float:
+    """What tulle proves where a row is replaced by another; its sensitivity is twice the clip level."""
+    step = SampledGaussian(NoisePerSensitivity(noise / 2), Sampling(scheme, ROWS, BATCH))
+    return epsilon((Release("local step", step, steps),), DELTA)
+
+
+def proved(steps: int, asked: float) -> Proved:
+    noise = brentq(lambda z: added_or_removed(RdpAccountant(ORDERS, ADDED), z, steps) - asked, 0.5, 2.0)
+    return Proved(
+        steps,
+        asked,
+        noise,
+        added_or_removed(PLDAccountant(ADDED), noise, steps),
+        replaced("poisson", noise, steps),
+        replaced("without_replacement", noise, steps),
+    )
+
+
+def main() -> None:
+    print(f"{ROWS:,} rows, batches of {BATCH}, delta = {DELTA:g}\n")
+    print("steps  noise / clip  accountant  tight  Poisson  fixed size")
+    for row in (proved(1_000, 4.0), proved(3_000, 6.0)):
+        print(
+            f"{row.steps:5}  {row.noise:12.3f}  {row.asked:10.2f}  {row.tight:5.2f}  {row.poisson:7.2f}  "
+            f"{row.fixed_size:10.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
