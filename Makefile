@@ -64,6 +64,9 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/decision_chart.py
 	$(BIN)/python docs/pictures/rows_needed.py
 	$(BIN)/python docs/pictures/growth.py
+	$(BIN)/python docs/pictures/federated_mnist.py
+	$(BIN)/python docs/pictures/federated_rcv1.py
+	$(BIN)/python docs/pictures/federated_trust.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

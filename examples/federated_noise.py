@@ -26,10 +26,14 @@ from tulle.mechanisms import SampledGaussian
 from tulle.privacy import Release, epsilon
 from tulle.sampling import Sampling, Scheme
 
-ROWS, BATCH, DELTA = 6_000, 64, 1e-5  # a tenth of MNIST at each of ten clients
+ROWS, DELTA = 6_000, 1e-5  # a tenth of MNIST at each of ten clients
 ADDED = NeighboringRelation.ADD_OR_REMOVE_ONE
 # TensorFlow Privacy's.
 ORDERS = [1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *range(5, 64), 128, 256, 512]
+
+
+# Batch, steps and the epsilon asked for. The last two are those of docs/pictures/federated_mnist.py.
+CASES = ((64, 1_000, 4.0), (64, 3_000, 6.0), (256, 500, 4.0), (256, 500, 6.0))
 
 
 class Proved(NamedTuple):
@@ -37,8 +41,8 @@ class Proved(NamedTuple):
 
     Attributes
     ----------
-    steps : int
-        Of a client in all rounds, K R.
+    batch, steps : int
+        Rows of a step, and steps of a client in all rounds, K R.
     asked : float
     noise : float
         Standard deviation over the clip level, the noise multiplier of TensorFlow Privacy.
@@ -46,6 +50,7 @@ class Proved(NamedTuple):
         What is proved for this noise, as the head of this file says.
     """
 
+    batch: int
     steps: int
     asked: float
     noise: float
@@ -54,37 +59,38 @@ class Proved(NamedTuple):
     fixed_size: float
 
 
-def added_or_removed(accountant: Any, noise: float, steps: int) -> float:
+def added_or_removed(accountant: Any, noise: float, batch: int, steps: int) -> float:
     """What an accountant of dp_accounting says of Poisson batches where a row is there or not."""
-    step = dp_event.PoissonSampledDpEvent(BATCH / ROWS, dp_event.GaussianDpEvent(noise))
+    step = dp_event.PoissonSampledDpEvent(batch / ROWS, dp_event.GaussianDpEvent(noise))
     return float(accountant.compose(dp_event.SelfComposedDpEvent(step, steps)).get_epsilon(DELTA))
 
 
-def replaced(scheme: Scheme, noise: float, steps: int) -> float:
+def replaced(scheme: Scheme, noise: float, batch: int, steps: int) -> float:
     """What tulle proves where a row is replaced by another; its sensitivity is twice the clip level."""
-    step = SampledGaussian(NoisePerSensitivity(noise / 2), Sampling(scheme, ROWS, BATCH))
+    step = SampledGaussian(NoisePerSensitivity(noise / 2), Sampling(scheme, ROWS, batch))
     return epsilon((Release("local step", step, steps),), DELTA)
 
 
-def proved(steps: int, asked: float) -> Proved:
-    noise = brentq(lambda z: added_or_removed(RdpAccountant(ORDERS, ADDED), z, steps) - asked, 0.5, 2.0)
+def proved(batch: int, steps: int, asked: float) -> Proved:
+    noise = brentq(lambda z: added_or_removed(RdpAccountant(ORDERS, ADDED), z, batch, steps) - asked, 0.5, 4.0)
     return Proved(
+        batch,
         steps,
         asked,
         noise,
-        added_or_removed(PLDAccountant(ADDED), noise, steps),
-        replaced("poisson", noise, steps),
-        replaced("without_replacement", noise, steps),
+        added_or_removed(PLDAccountant(ADDED), noise, batch, steps),
+        replaced("poisson", noise, batch, steps),
+        replaced("without_replacement", noise, batch, steps),
     )
 
 
 def main() -> None:
-    print(f"{ROWS:,} rows, batches of {BATCH}, delta = {DELTA:g}\n")
-    print("steps  noise / clip  accountant  tight  Poisson  fixed size")
-    for row in (proved(1_000, 4.0), proved(3_000, 6.0)):
+    print(f"{ROWS:,} rows, delta = {DELTA:g}\n")
+    print("batch  steps  noise / clip  accountant  tight  Poisson  fixed size")
+    for row in (proved(*case) for case in CASES):
         print(
-            f"{row.steps:5}  {row.noise:12.3f}  {row.asked:10.2f}  {row.tight:5.2f}  {row.poisson:7.2f}  "
-            f"{row.fixed_size:10.1f}"
+            f"{row.batch:5}  {row.steps:5}  {row.noise:12.3f}  {row.asked:10.2f}  {row.tight:5.2f}  "
+            f"{row.poisson:7.2f}  {row.fixed_size:10.1f}"
         )
 
 

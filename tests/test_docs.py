@@ -365,14 +365,33 @@ def test_excess_risk_falls_as_the_theorem_says() -> None:
 def test_table_of_the_federated_papers_noise_is_true() -> None:
     """Each row of the table in docs/federated.md is what the example computes, to the digits printed."""
     proved = loaded("examples/federated_noise.py").proved
-    rows = cells("federated.md", "steps")
-    assert len(rows) == 2
-    for steps, noise, asked, tight, poisson, fixed_size in rows:
-        found = proved(int(steps.replace(",", "")), float(asked))
+    rows = cells("federated.md", "batch")
+    assert len(rows) == 4
+    for batch, steps, noise, asked, tight, poisson, fixed_size in rows:
+        found = proved(int(batch), int(steps.replace(",", "")), float(asked))
         assert float(noise) == pytest.approx(found.noise, abs=5.1e-4)
         assert float(tight) == pytest.approx(found.tight, abs=5.1e-3)
         assert float(poisson) == pytest.approx(found.poisson, abs=5.1e-3)
         assert float(fixed_size) == pytest.approx(found.fixed_size, abs=0.051)
+
+
+def test_tables_of_the_federated_figures_are_the_measured_ones() -> None:
+    """Figures in docs/federated.md are those that docs/pictures/federated_{rcv1,mnist}.py wrote."""
+    errors: dict[tuple[str, float], list[float]] = {}
+    for row in figures("federated_rcv1"):
+        errors.setdefault((row["line"], float(row["epsilon"])), []).append(float(row["error"]))
+    table = cells("federated.md", "test error, δ = 1e-5")
+    assert len(table) * 5 == len(errors) == 30
+    for line, *printed in table:
+        found = [np.mean(errors[line, asked]) for asked in (0.5, 1.0, 2.0, 4.0, 8.0)]
+        assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), line
+    accuracies = {(row["method"], row["epsilon"], row["round"]): row["accuracy"] for row in figures("federated_mnist")}
+    table = cells("federated.md", "test accuracy after round")
+    assert len(table) == 5
+    for method, budget, *printed in table:
+        told = "" if budget == "none" else f"{float(budget):.1f}"
+        found = [float(accuracies[method, told, number]) for number in ("10", "20", "30", "40", "50")]
+        assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), (method, budget)
 
 
 def test_table_of_trust_models_is_the_measured_one() -> None:
