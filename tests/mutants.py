@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
@@ -2108,6 +2109,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOCAL_MUTANTS,
     *FRONT_MUTANTS,
     *SPREAD_MUTANTS,
+    *FEDERATED_MUTANTS,
 )
 
 

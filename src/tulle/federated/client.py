@@ -285,10 +285,8 @@ class Client:
         budget = terms.budget
         plan = Plan((planned[0].scaled(0.0),) if budget is None else calibrate(planned, budget))
         enrolled = self._words(terms, task, plan, batches)
-        (
-            terms.model.threshold(terms.remembered),
-            terms.model.threshold(terms.n_nonzero),
-        )  # an error comes before the bill
+        for keep in (terms.n_nonzero, terms.remembered):
+            terms.model.threshold(keep)  # an error comes before the bill
         new = StudyState(terms.digest, n, self._rows_per_person, enrolled.noise)
         with locked(self._place(terms.digest, "lock"), _PATIENCE):
             state = self._read(terms.digest)
@@ -309,7 +307,8 @@ class Client:
         """
         if self.ledger is None or enrolled.epsilon is None or enrolled.delta is None:
             return ()
-        known = [k for k, entry in enumerate(self.ledger.refresh().entries) if terms.digest in entry.what]
+        # At its end: what stands before it, the study's name, is the server's.
+        known = [k for k, entry in enumerate(self.ledger.refresh().entries) if entry.what.endswith(terms.digest)]
         if again or not known:
             what = f"federated study {terms.study!r} ({terms.method}) {terms.digest}"
             known = [self.ledger.bill(what, [plan], (enrolled.epsilon, enrolled.delta), self._rows_per_person)]

@@ -1,0 +1,76 @@
+"""What a hostile reading found about networks: gradients beyond all floats, people with many rows, terms too late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tulle import Budget, FileLedger
+from tulle.federated.client import Client
+from tulle.federated.messages import Enrol, Enrolled, Refused
+from tulle.federated.network import SQUARED_ERROR, NetworkGradient, NetworkTerms, _clipped_sum, register_network
+from tulle.federated.terms import Terms
+from tulle.federated.wire import decode, encode
+
+
+def slopes() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
+
+
+register_network("slopes", slopes, SQUARED_ERROR)
+MODEL = NetworkTerms("slopes", 1)
+TERMS = Terms("s", MODEL, 2, 1, 5, 1.0, 0.5, 4, 2.0, 1e-3)
+X = np.random.default_rng(0).normal(size=(20, 2))
+
+
+@pytest.mark.parametrize("length", [1e308, 1e300])
+@pytest.mark.parametrize("clip", [2.6e-16, 1.0])
+def test_no_row_adds_more_than_the_clip_where_its_factor_is_below_all_normal_numbers(
+    length: float, clip: float
+) -> None:
+    """2.6e-16 / 1e308 is rounded up to nearly twice what it is."""
+    gradients = torch.tensor([[length, 0.0]], dtype=torch.float64)
+    added = _clipped_sum(gradients, torch.tensor([True]), clip)
+    assert float(added.norm()) <= clip * (1 + 1e-9)
+
+
+def test_rows_beyond_a_persons_share_count_as_nothing() -> None:
+    """Whatever is in them."""
+    groups = np.arange(20) // 2
+    other = X.copy()
+    other[1::2] = 50.0
+    found = []
+    for rows, per_person in ((X, 1), (other, 1), (X, 2)):
+        task = MODEL.task(rows, np.ones(20), groups, per_person)
+        found.append(task.gradient(MODEL.start(5), 0.5).evaluate(task.rows, replace(task.public, rows_per_unit=1)))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_chunks_are_as_long_as_public_figures_say_and_not_as_the_batch_is() -> None:
+    """How a row is rounded depends on the shape of its chunk, which one row more or less must not change."""
+    n = 2000
+    task = MODEL.task(np.random.default_rng(0).normal(size=(n, 2)), np.ones(n), None, 1)
+    query = NetworkGradient(MODEL, MODEL.start(5), 0.5)
+    lengths = set()
+    for size in (1, 600, n):
+        for block in task.rows.batch(np.arange(size)).blocks:
+            chunks = query._chunks(block, replace(task.public, n_rows=1000), torch.device("cpu"))
+            lengths.add(chunks.rows.shape[1])
+    assert len(lengths) == 1
+
+
+def test_thresholds_that_cannot_be_are_refused_before_the_bill(tmp_path: Path) -> None:
+    """Fewer weights than layers: nothing is paid for a study in which no round could be answered."""
+    ledger = FileLedger.create(tmp_path / "ledger.json", "rows", Budget(100.0, 0.5))
+    client = Client("ada", X, np.ones(20), ledger=ledger, state=tmp_path / "state")
+    for keep, allowed in ((1, False), (4, True)):
+        terms = replace(TERMS, model=replace(MODEL, by_layer=True), n_nonzero=keep)
+        said = decode(client.answer(encode(Enrol(terms))), (Enrolled, Refused))
+        assert isinstance(said, Enrolled if allowed else Refused)
+        assert len(ledger.refresh().entries) == allowed
