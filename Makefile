@@ -16,7 +16,8 @@ test: .venv/extra-test
 # A real browser, a Dask cluster of a few processes, clients over Flower, networks, and every command of the README and the
 # tutorial in a fresh clone.
 test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-torch
-	$(BIN)/python -m pytest tests/browser tests/cluster tests/federation tests/clone
+	$(BIN)/python -m pytest tests/browser tests/cluster tests/clone
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation
 
 # Everything that can be checked, in about 40 minutes on two cores. Without TULLE_DATA, tables on real data are left out.
 test-all: lint test test-extras mutants

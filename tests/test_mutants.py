@@ -18,7 +18,7 @@ def test_sound_code_passes_the_named_tests(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.output[-3000:]
 
 
-# One in four with the other tests, for the sake of time; `make mutants` plants them all.
+# One in six with the other tests, for the sake of time; `make mutants` plants them all.
 @pytest.mark.parametrize("mutant", HERE[::6], ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant: Mutant, tmp_path: Path) -> None:
     """By a statement that is false or an error that does not come; a crash or a test that is not there is no catch."""
