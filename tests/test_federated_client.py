@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -37,6 +38,7 @@ from tulle.federated.wire import decode, encode
 from tulle.mechanisms import SampledGaussian
 from tulle.privacy import Plan, Release, epsilon, proof
 from tulle.queries import Query
+from tulle.report import PrivacyReport
 from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
 
@@ -1149,3 +1151,16 @@ def test_a_simulation_keeps_its_books_in_a_folder(tmp_path: Path) -> None:
     }
     with pytest.raises(StudyStoppedError, match="cap"):
         simulate(replace(TERMS, study="second"), parts, folder=tmp_path)
+
+
+def test_the_clients_own_people_find_its_promise_beside_its_state(house: House) -> None:
+    client = house.start()
+    enrolled = enrol(client)
+    place = house.folder / "state" / f"{TERMS.digest}.privacy.json"
+    assert place.stat().st_mode & 0o777 == 0o600
+    report = PrivacyReport.from_dict(json.loads(place.read_text()))
+    assert report == client.report(TERMS.digest)
+    assert (report.epsilon, report.delta) == (enrolled.epsilon, enrolled.delta)
+    assert report.epsilon == pytest.approx(house.entries[0].epsilon, rel=1e-12)
+    assert report.who_saw_what[0].startswith("Trust model: curious server")
+    assert [(line.count, line.noise_per_sensitivity) for line in report.bill] == [(TERMS.steps, enrolled.noise)]

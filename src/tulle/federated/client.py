@@ -257,6 +257,8 @@ class Client:
         study = self._studies.get(terms.digest)
         if study is None:
             study = self._studies[terms.digest] = self._open(terms)
+            report = client_report(terms, study.enrolled, study.plan)
+            write_durably(self._place(terms.digest, "privacy.json"), report.to_json().encode(), 0o600)
             self._tell(f"enrolled in {terms.study!r}: {terms.describe()}; {self._promise(study.enrolled)}")
         return study.enrolled
 
