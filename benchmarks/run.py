@@ -37,6 +37,7 @@ BENCHMARKS = (
     "local",
     "reading",
     "cluster",
+    "federated",
 )
 ROOT = Path(__file__).resolve().parents[1]
 

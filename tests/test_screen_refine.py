@@ -722,7 +722,7 @@ def test_scores_that_all_vanish_leave_an_empty_support(loss: str, fit_intercept:
     assert np.count_nonzero(weights) > 20
 
 
-@pytest.mark.parametrize("label", [1e-12, 1e12, 1e150])
+@pytest.mark.parametrize("label", [1e-50, 1e-12, 1e12, 1e50])
 @pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
 @pytest.mark.parametrize("method", METHODS[:2], ids=["gaussian", "selection"])
 def test_label_bounds_of_any_size(label: float, loss: str, method: Any) -> None:
