@@ -35,7 +35,7 @@ published: .venv/extra-plot
 	$(BIN)/python examples/published_noise.py
 
 mutants: .venv/extra-test .venv/extra-dask .venv/extra-federated .venv/extra-torch
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tests/mutants.py $(PLANT)
 
 lint: .venv/extra-dev
 	$(BIN)/ruff check .

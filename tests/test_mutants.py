@@ -5,21 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS, ROOT, SOURCE, Mutant, is_within, patched_copy, run_tests
-
-# What needs an extra is planted by `make mutants`, and its tests pass on sound code in `make test-extras`.
-HERE = [mutant for mutant in MUTANTS if not mutant.needs]
+from mutants import (
+    MUTANTS,
+    ROOT,
+    SOURCE,
+    WITH_THE_TESTS,
+    WITHOUT_EXTRAS,
+    Mutant,
+    is_within,
+    patched_copy,
+    run_tests,
+)
 
 
 def test_sound_code_passes_the_named_tests(tmp_path: Path) -> None:
     """All of them, on a copy without a patch: what catches a bug does not cry wolf."""
-    named = sorted({test for mutant in HERE for test in mutant.tests})
+    named = sorted({test for mutant in WITHOUT_EXTRAS for test in mutant.tests})
     outcome = run_tests(named, None, tmp_path)
     assert outcome.code == 0, outcome.output[-3000:]
 
 
-# One in six with the other tests, for the sake of time; `make mutants` plants them all.
-@pytest.mark.parametrize("mutant", HERE[::6], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", WITH_THE_TESTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant: Mutant, tmp_path: Path) -> None:
     """By a statement that is false or an error that does not come; a crash or a test that is not there is no catch."""
     outcome = run_tests(mutant.tests, mutant, tmp_path)
