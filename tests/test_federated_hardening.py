@@ -570,3 +570,20 @@ def test_a_client_that_enrols_again_with_other_rows_is_left_out(other: dict[str,
     fit = Server(PRIVATE, progress=progress, patience=0.01).run(link)
     assert [record.answered for record in fit.rounds] == [("a",), *[("b",)] * 5]
     assert fit.rounds[1].rejected["other terms"] == 1
+
+
+@pytest.mark.parametrize("classes", [("0", "1"), (0.0, 1.0), ("0.0", "1.0")])
+def test_how_a_column_of_labels_was_read_does_not_decide_which_rows_count(classes: tuple[Any, ...]) -> None:
+    """One row that says "unknown" makes a file's column of numbers one of words: all other rows count as before."""
+    terms = LinearTerms(2, classes, row_l2=1.0, fit_intercept=False)
+    numbers = np.array([0.0, 1.0, 1.0, 0.0])
+    for words in (["0", "1", "1", "unknown"], ["0.0", "1.0", "1.0", "unknown"]):
+        for given, counted in ((numbers, [True] * 4), (np.array(words), [True, True, True, False])):
+            targets, known = terms.targets(given)
+            assert known.tolist() == counted
+            assert targets[known].tolist() == [-1.0, 1.0, 1.0, -1.0][: sum(counted)]
+
+
+def test_classes_that_are_one_number_are_one_class() -> None:
+    with pytest.raises(ValueError, match="at least two different"):
+        LinearTerms(2, ("1", "1.0"), row_l2=1.0, fit_intercept=False)

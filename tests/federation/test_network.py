@@ -492,12 +492,11 @@ class TestTerms:
         ("X", "y", "message"),
         [
             (np.zeros((4, FEATURES + 1)), np.zeros(4), "does not take rows of 7 numbers"),
-            (np.zeros((4, FEATURES)), np.zeros(3), "as many numbers"),
+            (np.zeros((4, FEATURES)), np.zeros(3), "as many targets"),
             (np.zeros(4), np.zeros(4), "of shape"),
             (np.zeros((1, FEATURES)), np.zeros(1), "at least two rows"),
             (np.full((4, FEATURES), np.nan), np.zeros(4), "finite"),
             (np.full((4, FEATURES), np.inf), np.zeros(4), "finite"),
-            (np.zeros((4, FEATURES)), np.array(["a"] * 4), "as many numbers"),
         ],
     )
     def test_rows_that_are_none_are_refused(self, X: Any, y: Any, message: str) -> None:

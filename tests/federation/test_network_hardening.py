@@ -74,3 +74,14 @@ def test_thresholds_that_cannot_be_are_refused_before_the_bill(tmp_path: Path) -
         said = decode(client.answer(encode(Enrol(terms))), (Enrolled, Refused))
         assert isinstance(said, Enrolled if allowed else Refused)
         assert len(ledger.refresh().entries) == allowed
+
+
+def test_a_label_that_is_a_word_is_told_to_nobody() -> None:
+    """One such row makes a file's column of numbers one of words: all others count as before, nothing raises."""
+    X = np.random.default_rng(0).uniform(0, 1, (3, 784)).astype(np.float32)
+    terms = NetworkTerms("mnist_cnn", 10)
+    for y in ([7, 2, 3], ["7", "2", "3"], ["7", "2", "unknown"]):
+        (block,) = terms.task(X, np.array(y), None, 1).rows.blocks
+        counted = [label != "unknown" for label in y]
+        assert block.active.tolist() == counted
+        assert block.targets[:2].tolist() == [7.0, 2.0]

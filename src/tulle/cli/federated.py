@@ -45,6 +45,7 @@ from tulle.cli.model_folder import (
     PRIVACY,
     REPORT,
     WEIGHTS,
+    add_output_arguments,
     check_words,
     fit_outcome,
     largest_weights,
@@ -86,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     server = commands.add_parser("server", help="run a study with clients on other machines")
     _add_terms(server)
     _add_server(server)
-    _add_output(server)
+    add_output_arguments(server)
     server.set_defaults(run=_server)
     client = commands.add_parser("client", help="take part in studies with the rows of a file, which stay here")
     add_data_arguments(client, option=True)
@@ -106,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, metavar="N", help="reproducible parts and noise: voids the promise towards whoever knows it"
     )
     _add_terms(simulation, of_file=True)
-    _add_output(simulation)
+    add_output_arguments(simulation)
     simulation.set_defaults(run=_simulate)
 
 
@@ -472,15 +473,6 @@ class _Rounds:
 
 
 # --- what a study gives ----------------------------------------------------------------------------------------------
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    about = parser.add_argument_group("for the report")
-    about.add_argument("--title", default="", help="default: the model's folder")
-    about.add_argument("--by", default="", metavar="NAME", help="who asked for the model")
-    about.add_argument("--purpose", default="", metavar="TEXT", help="what it is for")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where the model and its report go")
-    parser.add_argument("--replace", action="store_true", help="replace a model that is there already")
 
 
 def _check_words(arguments: argparse.Namespace) -> None:

@@ -27,7 +27,15 @@ from tulle.cli.data import (
     read_data,
     task_of,
 )
-from tulle.cli.model_folder import MODEL, check_words, fit_outcome, made, output_folder, write_beside
+from tulle.cli.model_folder import (
+    MODEL,
+    add_output_arguments,
+    check_words,
+    fit_outcome,
+    made,
+    output_folder,
+    write_beside,
+)
 from tulle.cli.outcome import Outcome, UserError
 
 
@@ -51,12 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, metavar="N", help="reproducible noise: voids the promise towards whoever knows the seed"
     )
-    about = parser.add_argument_group("for the report")
-    about.add_argument("--title", default="", help="default: the model's folder")
-    about.add_argument("--by", default="", metavar="NAME", help="who asked for the model")
-    about.add_argument("--purpose", default="", metavar="TEXT", help="what it is for")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where the model and its report go")
-    parser.add_argument("--replace", action="store_true", help="replace a model that is there already")
+    add_output_arguments(parser)
 
 
 def epsilon_or_none(text: str) -> float | None:

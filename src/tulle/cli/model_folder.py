@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import os
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from tulle.report import About, PrivacyReport
 
 MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where a model goes, and what its report says of who asked for it."""
+    about = parser.add_argument_group("for the report")
+    about.add_argument("--title", default="", help="default: the model's folder")
+    about.add_argument("--by", default="", metavar="NAME", help="who asked for the model")
+    about.add_argument("--purpose", default="", metavar="TEXT", help="what it is for")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where the model and its report go")
+    parser.add_argument("--replace", action="store_true", help="replace a model that is there already")
 
 
 def internal_report(folder: Path) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from tulle.batch_queries import BatchGradient
 from tulle.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds, first_rows_of_each_person
 from tulle.events import FloatArray
-from tulle.federated.terms import ModelTerms, Task
+from tulle.federated.terms import ModelTerms, Task, number_of, numbers_of
 from tulle.losses import Loss, resolve_loss
 from tulle.mechanisms import HardThreshold
 from tulle.methods.geometry import intercept_entry
@@ -60,7 +60,8 @@ class LinearTerms(ModelTerms):
             raise ValueError(f"n_features must be an integer >= 1, got {self.n_features!r}")
         if self.classes is not None:
             alike = {type(name) if isinstance(name, str) else float for name in self.classes}
-            if not 2 <= len(set(self.classes)) == len(self.classes) <= _MOST_CLASSES or len(alike) > 1:
+            keys = {_key(name) for name in self.classes}
+            if not 2 <= len(keys) == len(self.classes) <= _MOST_CLASSES or len(alike) > 1:
                 raise ValueError(f"classes must be at least two different words, or numbers, got {self.classes!r}")
         if not (isinstance(self.normalise, bool) and isinstance(self.fit_intercept, bool)):
             raise ValueError("normalise and fit_intercept are True or False")
@@ -119,15 +120,14 @@ class LinearTerms(ModelTerms):
     def targets(self, y: Any) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Targets as the loss wants them, and which rows have one."""
         if self.classes is None:
-            numbers = _numbers(y)
+            numbers = numbers_of(y)
             return np.nan_to_num(numbers), np.isfinite(numbers)
         # Sorted, as scikit-learn's models have them.
-        classes = np.unique(np.asarray(self.classes))
-        labels = np.asarray(y).astype(np.str_) if classes.dtype.kind == "U" else _numbers(y)
-        codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        known = classes[codes] == labels
-        values = codes if self.resolved_loss.n_outputs > 1 else 2 * codes - 1
-        return np.where(known, values, values.min(initial=0)).astype(np.float64), known
+        code_of = {_key(label): code for code, label in enumerate(np.unique(np.asarray(self.classes)).tolist())}
+        codes = np.array([code_of.get(_key(label), -1) for label in np.asarray(y).tolist()])
+        known = codes >= 0
+        values = np.where(known, codes, 0)
+        return (values if self.resolved_loss.n_outputs > 1 else 2 * values - 1).astype(np.float64), known
 
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> LinearTask:
         if X.shape[1] != self.n_features:
@@ -160,19 +160,11 @@ def linear_terms(n_features: int, *, step: float, fit_intercept: bool = True, **
     return replace(without, fit_intercept=True, intercept_value=float(a))
 
 
-def _numbers(y: Any) -> FloatArray:
-    """Each label as a number by itself; nan where it is none."""
-    labels = np.asarray(y)
-    if labels.dtype.kind in "biuf":
-        return labels.astype(np.float64)
-    return np.array([_number(label) for label in labels.tolist()], dtype=np.float64)
-
-
-def _number(label: Any) -> float:
-    try:
-        return float(label)
-    except (TypeError, ValueError):
-        return math.nan
+def _key(label: Any) -> float | str:
+    """What a label is compared by: its number, if it is one, also where a file's column of numbers became one of words
+    because of another row."""
+    number = number_of(label)
+    return str(label) if math.isnan(number) else number
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ from torch.func import functional_call, grad, vmap
 
 from tulle.bounds import first_rows_of_each_person
 from tulle.events import FloatArray
-from tulle.federated.terms import ModelTerms, Task
+from tulle.federated.terms import ModelTerms, Task, numbers_of
 from tulle.mechanisms import HardThreshold, Sensitivity, ThresholdByLayer
 from tulle.public import PublicFacts
 from tulle.queries import LEAST_FACTOR, Query, mean_moves
@@ -252,11 +252,11 @@ class NetworkTerms(ModelTerms):
         return HardThreshold(min(keep, total), total)
 
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> NetworkTask:
-        X, y = np.asarray(X), np.asarray(y)
+        X, y = np.asarray(X), numbers_of(y)
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"a network's rows are a dense array of numbers of shape (n, d), got {X.dtype} {X.shape}")
-        if y.shape != X.shape[:1] or y.dtype.kind not in "biuf":
-            raise ValueError(f"{len(X):,} rows need as many numbers as targets, got {y.dtype} {y.shape}")
+        if y.shape != X.shape[:1]:
+            raise ValueError(f"{len(X):,} rows need as many targets, got the shape {y.shape}")
         if len(X) < 2:
             raise ValueError("at least two rows are needed")
         if not np.isfinite(X).all():
