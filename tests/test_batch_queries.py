@@ -37,7 +37,7 @@ from tulle.events import NoisePerSensitivity
 from tulle.losses import Loss, Norm, Poisson, Squared
 from tulle.mechanisms import HardThreshold, Sensitivity, SparseAnswer
 from tulle.mechanisms import SampledGaussian as Noisy
-from tulle.order_statistics import Background
+from tulle.lazy_noise import Background
 from tulle.privacy import Plan, PlanError, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, Query

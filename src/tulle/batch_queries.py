@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from tulle.events import FloatArray
+from tulle.lazy_noise import Background
 from tulle.mechanisms import Sensitivity, SparseAnswer
-from tulle.order_statistics import Background
 from tulle.public import PublicFacts
 from tulle.queries import Query, clipped, counted, largest_margin, lengths_of, longest, mean_moves
 from tulle.rows import Block, Rows

@@ -69,7 +69,6 @@ class Curator:
         self._generator = generator
         self._witness = witness
         self._samplers: dict[str, tuple[Sampler, PublicFacts]] = {}
-        self.rounding = 0.0  # total variation distance to ideal arithmetic, from public quantities
 
     def ask(self, name: str, query: Query, then: HardThreshold | None = None) -> Any:
         """The private answer to `query`, by the mechanism that the plan holds under `name`."""
@@ -96,7 +95,6 @@ class Curator:
             if isinstance(exact, np.ndarray):  # objectives, scores on demand and sparse answers guard themselves
                 exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             answer = release.mechanism.release(exact, sensitivity, self._generator, then)
-        self.rounding += release.mechanism.rounding(exact.shape, largest, sensitivity, then)
         if self._witness is not None:
             self._witness(name, answer)
         return answer

@@ -22,12 +22,14 @@ from tulle.events import FloatArray
 from tulle.losses import Loss
 from tulle.methods import Method
 from tulle.privacy import (
+    MOST_ARITHMETIC,
     Budget,
     Entry,
     Plan,
     PrivacyReport,
     PrivacyWarning,
     Release,
+    arithmetic_delta,
     bill_lines,
     bill_open_ledgers,
     calibrate,
@@ -40,7 +42,7 @@ from tulle.privacy import (
 )
 from tulle.public import PublicFacts
 from tulle.randomness import keyed_generator
-from tulle.report import rounded_up
+from tulle.report import arithmetic_line
 from tulle.rows import Rows
 
 # Frames between a warning in here and the line of the user that called fit.
@@ -60,6 +62,8 @@ class FitRequest:
     calibration: str
     fit_intercept: bool
     seed: int | None
+    # Whether no answer may have a part of delta for finite precision, as where many fits share one bill.
+    exact_only: bool = False
 
     def __post_init__(self) -> None:
         if self.calibration not in ("rigorous", "published"):
@@ -113,6 +117,8 @@ class FitRequest:
             as_published=self.published,
             estimated=bool(self.wanted),
             normalised=known.normalise,
+            spent=self.spent_on_bounds,
+            exact_only=self.exact_only,
         )
         return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
 
@@ -123,8 +129,21 @@ class FitRequest:
         elif self.published:
             releases = self.method.published(public, public.budget)
         else:
-            releases = calibrate(self.method.releases(public), public.budget)
+            releases = self._calibrated(self.method.releases(public), public.budget)
         return Plan(releases, self.preliminary())
+
+    def _calibrated(self, releases: tuple[Release, ...], budget: Budget) -> tuple[Release, ...]:
+        """The least noise within the budget, of which finite precision takes its part."""
+        if Plan(releases).inexact == 0:
+            return calibrate(releases, budget)
+        calibrated = calibrate(releases, replace(budget, delta=(1 - MOST_ARITHMETIC) * budget.delta))
+        needed = (1 + math.exp(min(budget.epsilon + self.spent_on_bounds, 700))) * Plan(calibrated).inexact
+        if needed > MOST_ARITHMETIC * budget.delta:
+            raise ValueError(
+                f"finite precision would take {needed:.2g} of delta = {budget.delta:g}, and a tenth of it is allowed; "
+                "use engine='plain', fewer iterations or a smaller epsilon"
+            )
+        return calibrated
 
 
 def _only_published(method: Method) -> bool:
@@ -194,9 +213,9 @@ def run_fit(
     free = made_up or is_being_taught_on(X)
     entries = () if free else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
     if not isinstance(X, Spread):
-        return _fit_billed(request, X, targets, active, entries, witness)
+        return _fit_billed(request, X, targets, active, entries, witness, promise)
     with X.billed(request.what, plans, request.loss, price, request.bounds.rows_per_person):
-        return _fit_billed(request, X, targets, active, entries, witness)
+        return _fit_billed(request, X, targets, active, entries, witness, promise)
 
 
 def _fit_billed(
@@ -206,8 +225,13 @@ def _fit_billed(
     active: npt.NDArray[np.bool_] | None,
     entries: Sequence[Entry],
     witness: Witness | None,
+    promise: float,
 ) -> Fitted:
-    """A fit that is on the bill of every open ledger: from the first draw of noise to the report."""
+    """A fit that is on the bill of every open ledger: from the first draw of noise to the report.
+
+    `promise` is what the most expensive plan that it may settle on proves: which plan it is depends on private answers,
+    so no smaller epsilon may be stated.
+    """
     generator = keyed_generator(request.seed, stream_of(entries))
     rows = _rows(X, targets, active)
     before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
@@ -220,9 +244,9 @@ def _fit_billed(
     confirm_entries(entries, plan, price)
     if isinstance(X, Spread):
         X.confirm(plan, price)
-    weights, rounding = run_plan(request, public, plan, rows, generator, witness)
+    weights = run_plan(request, public, plan, rows, generator, witness)
     teacher, weights = _taught(request, public, weights)
-    report = _report(request, plan, public, found, scout.rounding + rounding, rows.seen_by)
+    report = _report(request, plan, public, found, promise, rows.seen_by)
     method = request.method
     thresholds = getattr(method, "n_thresholds", lambda public: 0)(public)
     return Fitted(weights, teacher, method.n_iterations(public), method.n_passes(public), thresholds, report)
@@ -252,12 +276,12 @@ def run_plan(
     rows: Rows,
     generator: np.random.Generator,
     witness: Witness | None,
-) -> tuple[FloatArray, float]:
-    """Let the method ask what its plan holds: its weights, and what finite precision can have moved."""
+) -> FloatArray:
+    """Let the method ask what its plan holds; returns its weights."""
     analyst = Curator(rows, public, Plan(plan.releases), generator, witness)
     weights = request.method.run(analyst.ask, public)
     analyst.settle()
-    return weights, analyst.rounding
+    return weights
 
 
 def _taught(request: FitRequest, public: PublicFacts, weights: FloatArray) -> tuple[FloatArray | None, FloatArray]:
@@ -335,19 +359,18 @@ def _report(
     plan: Plan,
     public: PublicFacts,
     found: dict[str, float],
-    rounding: float,
+    promise: float,
     seen_by: tuple[str, ...],
 ) -> PrivacyReport:
     budget, delta = request.budget, request.delta
-    proved, accountant = proof(plan, delta)
+    accountant = proof(plan, delta)[1]
+    slack = arithmetic_delta(plan, delta)
     if plan.preliminary:
         accountant += f", after {epsilon(Plan((), plan.preliminary), 0.0):.4g} of pure ε for the bounds (added up)"
     person = f"one person with at most {public.rows_per_unit} rows (how many is not protected)"
     unit = person if public.rows_per_unit > 1 else "one row"
-    # Lemma 3 of docs/proofs/floating_point.md.
-    slack = 1.0 if proved > 700 else min(1.0, (1.0 + math.exp(proved)) * rounding)
     return PrivacyReport(
-        epsilon=proved,
+        epsilon=promise,
         delta=delta,
         asked=None if budget is None else (budget.epsilon, budget.delta),
         method=request.method.describe(public),
@@ -399,11 +422,7 @@ def _assumptions(
         )
     if private:
         lines += getattr(request.method, "assumptions", lambda public: ())(public)
-        lines.append(
-            f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ (released values lie "
-            "on a grid of 1/8 to 1/4 of the noise scale, selections are made on float64 scores). Running time is not "
-            "protected."
-        )
+        lines.append(f"{arithmetic_line(slack)} Running time is not protected.")
         lines.append(
             "The noise came from a seed: the fit is reproducible, and not private against anyone who knows or guesses "
             "the seed, or who sees another fit with the same seed."

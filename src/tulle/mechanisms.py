@@ -3,10 +3,9 @@
 A mechanism knows its noise relative to the sensitivity; the query that it answers knows the sensitivity. What a
 mechanism costs is its `events`, which never depend on data.
 
-Finite precision (docs/proofs/floating_point.md): noise is added in float64; supports and arg-maxes are decided on the
-unrounded sums; the values that leave are rounded to a grid between 1/8 and 1/4 of the noise scale, which removes
-the low-order bits in which exact sums would show. `rounding` bounds the total variation distance between what is
-computed and the ideal mechanism; the report prints the sum over all releases.
+Finite precision: noise is drawn and added, and choices are made, without rounding errors (`tulle.exact_noise`,
+docs/proofs/floating_point.md). Where a mechanism can only bound what finite precision does, `inexact` is that bound,
+and it is a part of the delta that is promised.
 """
 
 from __future__ import annotations
@@ -32,21 +31,29 @@ from tulle.events import (
     SampledGaussianEvent,
 )
 from tulle.events import NoisePerSensitivity as Noise
-from tulle.order_statistics import Background, dense_noisy_largest, noisy_largest
+from tulle.exact_noise import (
+    EXPONENTIAL,
+    GUMBEL,
+    LAPLACE,
+    LAPLACE_CHOICE,
+    LARGEST_ERROR,
+    NORMAL,
+    ChoiceLaw,
+    Draws,
+    SymmetricLaw,
+    add_noise,
+    choose_largest,
+    grid_and_scale,
+)
+from tulle.lazy_noise import Background, noisy_largest
 from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
-
-# Six roundings of a draw and of the sum it enters, each of half a unit in the last place, on either side of a border.
-_ULPS = 12 * 2.0**-53
 
 # Noise that is asked for never underflows to none, however small the sensitivity.
 _LEAST_SCALE = 1e-280
 
 _UNIT = Noise(1.0)
 _ONE_ROW = Sampling("poisson", 1, 1)
-
-# Where more lines are listed than this, and none is left out, it pays to look for those whose noise can matter.
-_MANY_LINES = 16384
 
 # Of answers about all rows, noise that cannot pass a threshold is left undrawn where there are more lines than this.
 _LONG = 200_000
@@ -239,74 +246,51 @@ class Mechanism(ABC):
     ) -> Any:
         """The private answer."""
 
-    def rounding(
-        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
-    ) -> float:
-        """Upper bound on the total variation distance to the ideal mechanism, from public quantities alone.
-
-        `size` bounds the ℓ2 norm of the exact answer; for `NoisyMax`, where it is the smaller one, its largest entry.
-        """
+    @property
+    def inexact(self) -> float:
+        """Upper bound on the total variation distance between one answer and the ideal one; 0 where there is none."""
         return 0.0
-
-
-def _expected_error(count: int, size: float, scale: float, among: int) -> float:
-    """Expected sum of rounding errors over the `count` largest of `among` noisy values."""
-    # The mean of the largest 1/x of |N(0,1)|, |Laplace| or |Gumbel| draws is at most 2 + log x.
-    typical = 2.0 + math.log(max(among / max(count, 1), 1.0))
-    return _ULPS * (math.sqrt(count) * size + count * scale * (1.0 + typical))
-
-
-def _on_grid(exact: FloatArray, scale: float, draw: FloatArray, then: HardThreshold | None = None) -> FloatArray:
-    """exact + scale × draw, thresholded, on the grid that belongs to the scale. Overwrites `draw`."""
-    noisy = draw  # in place from here on: vectors can be long
-    noisy *= scale
-    noisy += exact
-    return _rounded(noisy if then is None else then(noisy), scale)
-
-
-def _rounded(values: FloatArray, scale: float) -> FloatArray:
-    """The values on the grid that belongs to a noise scale. Overwrites them."""
-    grid = rounding_grid(scale)
-    values /= grid
-    np.round(values, out=values)
-    values *= grid
-    values += 0.0  # no negative zeros
-    return values
 
 
 @dataclass(frozen=True)
 class _AdditiveNoise(Mechanism):
-    """Independent noise on every coordinate, an optional threshold, then the grid."""
+    """Independent noise on every coordinate, then an optional threshold.
+
+    The answer is rounded to a public grid and the noise to the same, so that whole numbers are added up. Rounding them
+    one by one is the same as rounding their sum: a function of the ideal mechanism's answer. What rounding adds to the
+    sensitivity is in the scale.
+    """
+
+    LAW: ClassVar[SymmetricLaw]
 
     @abstractmethod
     def _relevant(self, sensitivity: Sensitivity) -> float:
         """The sensitivity in the norm that the noise needs."""
 
     @abstractmethod
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        """Noise of scale 1."""
+    def _coordinates(self, count: int) -> float:
+        """The norm of a vector of `count` ones."""
+
+    def grid_and_scale(self, sensitivity: Sensitivity, count: int) -> tuple[float, float]:
+        """The grid that an answer of `count` numbers is rounded to, and the scale of its noise; noise > 0."""
+        self._scale(self._relevant(sensitivity))  # an error where no sensitivity is stated
+        return grid_and_scale(self.noise.value, self._relevant(sensitivity), self._coordinates(count))
 
     def release(
         self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> FloatArray:
-        scale = self._scale(self._relevant(sensitivity))
-        if scale == 0:
+        if self.noise.value == 0:
             return exact if then is None else then(exact)
-        return _on_grid(exact, scale, self._draw(exact.shape, generator), then)
+        grid, scale = self.grid_and_scale(sensitivity, exact.size)
+        units = add_noise(exact, scale, grid, self.LAW, generator)
+        return _from_units(units if then is None else then(units), grid)
 
-    def rounding(
-        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
-    ) -> float:
-        scale = self._scale(self._relevant(sensitivity))
-        if scale == 0 or self._relevant(sensitivity) == 0:  # no noise, or the same answer whatever the rows
-            return 0.0
-        total = math.prod(shape)
-        released = total if then is None else min(total, (then.keep + shape[0] - then.free_from) * shape[1])
-        # An error of e carries a value over a border of the grid with probability at most e / grid, and over the
-        # threshold with probability at most e / scale: the noise has density at most 1 / (2 scale).
-        moved = _expected_error(released, size, scale, total) / rounding_grid(scale)
-        swapped = 0.0 if then is None else _expected_error(total, size, scale, total) / scale
-        return moved + swapped
+
+def _from_units(units: FloatArray, grid: float) -> FloatArray:
+    """Values of whole units of a grid. Overwrites them."""
+    units *= grid
+    units += 0.0  # no negative zeros
+    return units
 
 
 @dataclass(frozen=True)
@@ -328,17 +312,26 @@ class Gaussian(_AdditiveNoise):
     def _relevant(self, sensitivity: Sensitivity) -> float:
         return sensitivity.l2
 
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        return generator.standard_normal(shape)
+    LAW: ClassVar[SymmetricLaw] = NORMAL
+
+    def _coordinates(self, count: int) -> float:
+        return math.sqrt(count)
 
     def release(
         self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> Any:
-        scale = self._scale(sensitivity.l2)
-        if scale == 0 or then is None or not then.one_border or len(exact) <= _LONG:
+        if self.noise.value == 0 or then is None or not then.one_border or len(exact) <= _LONG:
             return super().release(exact, sensitivity, generator, then)
-        kept = dense_noisy_largest(exact, scale, then.keep, then.free_from, generator)
-        return SparseWeights(kept.lines, _rounded(kept.values, scale), kept.n_lines).to_dense()
+        listed = SparseWeights(np.arange(len(exact)), exact, len(exact))
+        return self._largest(SparseAnswer(listed), sensitivity, generator, then).to_dense()
+
+    def _largest(
+        self, exact: SparseAnswer, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold
+    ) -> SparseWeights:
+        """What a threshold with one border keeps, without drawing all noise."""
+        grid, scale = self.grid_and_scale(sensitivity, math.prod(exact.shape))
+        kept = noisy_largest(exact.listed, exact.background, scale, grid, then.keep, then.free_from, generator)
+        return SparseWeights(kept.lines, _from_units(kept.values, grid), kept.n_lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,16 +402,12 @@ class SampledGaussian(Gaussian):
         if then is None or not isinstance(exact, SparseAnswer):
             exact = exact.to_dense() if isinstance(exact, SparseAnswer) else exact
             return super().release(exact, sensitivity, generator, then)
-        scale = self._scale(sensitivity.l2)
-        if not (self.lazy and then.one_border):
+        if self.noise.value == 0 and exact.background is None:
+            return then.sparsely(exact.listed)
+        if not (self.lazy and then.one_border) or self.noise.value == 0:
             dense = _AdditiveNoise.release(self, exact.to_dense(), sensitivity, generator, then)
             return SparseWeights.from_dense(dense)
-        listed = exact.listed
-        if scale and len(listed.lines) == listed.n_lines > _MANY_LINES:
-            kept = dense_noisy_largest(listed.values, scale, then.keep, then.free_from, generator)
-        else:
-            kept = noisy_largest(listed, exact.background, scale, then.keep, then.free_from, generator)
-        return SparseWeights(kept.lines, _rounded(kept.values, scale), kept.n_lines).pruned() if scale else kept
+        return self._largest(exact, sensitivity, generator, then).pruned()
 
 
 @dataclass(frozen=True)
@@ -436,14 +425,10 @@ class Laplace(_AdditiveNoise):
     def _relevant(self, sensitivity: Sensitivity) -> float:
         return sensitivity.l1
 
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        # A difference of two exponentials is Laplace and, unlike an inverse CDF, has no gaps at the largest values.
-        return generator.standard_exponential(shape) - generator.standard_exponential(shape)
+    LAW: ClassVar[SymmetricLaw] = LAPLACE
 
-
-def _gumbel(shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-    """Gumbel noise of scale 1, -log(Exponential), for mechanisms that *maximise* score + noise."""
-    return -np.log(generator.standard_exponential(shape))
+    def _coordinates(self, count: int) -> float:
+        return float(count)
 
 
 def _choice_range(noise: Noise) -> float:
@@ -484,19 +469,12 @@ class TopK(Mechanism):
         if exact.shape[1] != self.columns:
             raise ValueError(f"the plan holds {self.columns} columns but the query has {exact.shape[1]}")
         scale = self._scale(sensitivity.linf)
-        noisy = exact + scale * _gumbel(exact.shape, generator) if scale else exact
+        if scale:
+            return choose_largest(exact, scale, self.k, GUMBEL, generator)
         chosen = np.zeros(exact.shape, dtype=bool)
         for column in range(exact.shape[1]):
-            chosen[largest(noisy[:, column], self.k), column] = True
+            chosen[largest(exact[:, column], self.k), column] = True
         return chosen
-
-    def rounding(
-        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
-    ) -> float:
-        scale = self._scale(sensitivity.linf)
-        total = math.prod(shape)
-        # The density of a Gumbel law is at most 1 / (e scale).
-        return _expected_error(total, size, scale, total) / scale if scale else 0.0
 
 
 class ScoresOnDemand(Protocol):
@@ -527,9 +505,7 @@ class NoisyMax(Mechanism):
 
     columns: int = 1
 
-    @abstractmethod
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        """Noise of scale 1."""
+    LAW: ClassVar[ChoiceLaw]
 
     @property
     def events(self) -> tuple[Event, int]:
@@ -543,27 +519,30 @@ class NoisyMax(Mechanism):
         scale = self._scale(sensitivity.linf)
         if not isinstance(exact, np.ndarray):
             return self._on_demand(exact, scale, generator)
-        noisy = exact + scale * self._draw(exact.shape, generator) if scale else exact
-        return np.argmax(noisy, axis=0)
+        return np.argmax(choose_largest(exact, scale, 1, self.LAW, generator) if scale else exact, axis=0)
 
     def _on_demand(self, scores: ScoresOnDemand, scale: float, generator: np.random.Generator) -> npt.NDArray[np.intp]:
         raise TypeError(f"{self.label}: scores on demand are for Gumbel noise only")
 
-    def rounding(
-        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
-    ) -> float:
-        """Here `size` bounds the largest score alone (docs/proofs/noisy_max.md, lemma 6)."""
-        scale = self._scale(sensitivity.linf)
-        if scale == 0:
-            return 0.0
-        # The hazard rates of all three laws are at most 1 / scale, so the best two are seldom close, however many
-        # candidates there are; numpy's draws themselves have a resolution of 2^-53.
-        return self.columns * 2.0**-48 * (4.0 * size / scale + math.log(shape[0] + 1.0) + 64.0 + shape[0] / 15.0)
-
 
 @dataclass(frozen=True)
 class GumbelMax(NoisyMax):
-    """Noisy max with Gumbel noise: the exponential mechanism. Bounded range makes many uses cheap."""
+    """Noisy max with Gumbel noise: the exponential mechanism. Bounded range makes many uses cheap.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    columns : int
+        The number of columns that the query will have.
+    candidates, rows : int
+        Where scores may be drawn from on demand: how many candidates there are at most, and over how many rows scores
+        are means. 0 for scores that are arrays.
+    """
+
+    candidates: int = 0
+    rows: int = 0
+
+    LAW: ClassVar[ChoiceLaw] = GUMBEL
 
     @property
     def label(self) -> str:
@@ -573,18 +552,21 @@ class GumbelMax(NoisyMax):
     def events(self) -> tuple[Event, int]:
         return BoundedRangeEvent(_choice_range(self.noise)), self.columns
 
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        return _gumbel(shape, generator)
-
     def _on_demand(self, scores: ScoresOnDemand, scale: float, generator: np.random.Generator) -> npt.NDArray[np.intp]:
+        if scores.shape[0] > self.candidates:
+            raise ValueError(f"{self.label}: the plan does not allow for scores on demand of so many candidates")
         return np.array([scores.draw(scale, generator)])
 
-    def rounding(
-        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
-    ) -> float:
-        """Covers both ways to draw it (for scores on demand: docs/proofs/scores_on_demand.md, lemma 4)."""
-        sums = 2.0**-47 * (2.0 * math.sqrt(shape[0]) + 9000.0) if self.noise.value else 0.0
-        return super().rounding(shape, size, sensitivity, then) + self.columns * sums
+    @property
+    def inexact(self) -> float:
+        """Scores on demand are drawn by proposals in float64: docs/proofs/scores_on_demand.md, lemma 4."""
+        if not self.candidates or self.noise.value == 0:
+            return 0.0
+        # No score is more than n / (2 noise) of the scale: a mean moves by two bounds / n at least.
+        largest_score = self.rows / (2.0 * self.noise.value)
+        cells = 0.04 * math.sqrt(self.candidates) + 140.0
+        once = 75.0 * largest_score + 11_100.0 + 2.0 * math.sqrt(self.candidates) + 600.0 * (3.0 * cells + 1.0)
+        return min(1.0, self.columns * 2.0**-53 * once)
 
 
 @dataclass(frozen=True)
@@ -595,8 +577,7 @@ class LaplaceMax(NoisyMax):
     def label(self) -> str:
         return "noisy max (Laplace)"
 
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        return generator.standard_exponential(shape) - generator.standard_exponential(shape)
+    LAW: ClassVar[ChoiceLaw] = LAPLACE_CHOICE
 
 
 @dataclass(frozen=True)
@@ -607,8 +588,7 @@ class PermuteAndFlip(NoisyMax):
     def label(self) -> str:
         return "permute and flip"
 
-    def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> FloatArray:
-        return generator.standard_exponential(shape)
+    LAW: ClassVar[ChoiceLaw] = EXPONENTIAL
 
 
 class Objective(Protocol):
@@ -677,30 +657,20 @@ class ObjectivePerturbation(Mechanism):
             raise ValueError(f"{self.label}: the query moves in more ways than the plan counts: {moves}")
         return moves
 
-    def _hiding_scale(self, moves: ObjectiveSensitivity) -> float:
-        return self.CERTIFICATE * self._scale(moves.minimiser)
-
     def release(
         self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> FloatArray:
         objective: Objective = exact
         if self.noise.value == 0:
             return objective.minimise(np.zeros(objective.shape))
-        moves = self._moves(sensitivity)
-        linear_term = self._scale(moves.gradient) * generator.standard_normal(objective.shape)
-        minimiser = objective.minimise(linear_term)
-        return _on_grid(minimiser, self._hiding_scale(moves), generator.standard_normal(objective.shape))
-
-    def rounding(
-        self, shape: tuple[int, ...], size: float, sensitivity: Sensitivity, then: HardThreshold | None
-    ) -> float:
-        if self.noise.value == 0:
-            return 0.0
-        moves, total = self._moves(sensitivity), math.prod(shape)
-        scale = self._hiding_scale(moves)
-        # The linear term moves the minimiser by up to its length / penalty; twice the expected length is for its tail.
-        size += 2 * self._scale(moves.gradient) * math.sqrt(total) / moves.penalty
-        return _expected_error(total, size, scale, total) / rounding_grid(scale)
+        moves, count = self._moves(sensitivity), math.prod(objective.shape)
+        draw = NORMAL.noise(Draws.fresh(count, generator)).reshape(objective.shape)
+        spread = self._scale(moves.gradient)
+        minimiser = objective.minimise(spread * draw)
+        # A linear term that is off by an error moves the minimiser by no more than its length / penalty.
+        off = 2.0 * LARGEST_ERROR * spread * math.sqrt(count) / moves.penalty
+        grid, scale = grid_and_scale(self.CERTIFICATE * self.noise.value, moves.minimiser + 2 * off, math.sqrt(count))
+        return _from_units(add_noise(minimiser, scale, grid, NORMAL, generator), grid)
 
 
 @dataclass(frozen=True)
@@ -744,8 +714,3 @@ class NoiseWithoutProof(Exact):
         self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
     ) -> FloatArray:
         return exact + self.noise.value * self.claimed * generator.standard_normal(exact.shape)
-
-
-def rounding_grid(scale: float) -> float:
-    """A power of two between 1/8 and 1/4 of the noise scale (1/8 included)."""
-    return 2.0 ** (math.ceil(math.log2(scale)) - 3)

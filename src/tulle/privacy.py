@@ -159,6 +159,11 @@ class Plan:
     def composition(self) -> Composition:
         return compose(self)
 
+    @property
+    def inexact(self) -> float:
+        """What finite precision can move, in total variation: the sum over all answers."""
+        return sum(release.answers * release.mechanism.inexact for release in self)
+
 
 def compose(releases: Iterable[Release]) -> Composition:
     """The events of a list of releases with their multiplicities."""
@@ -454,9 +459,41 @@ def proof(plan: Plan | Sequence[Release], delta: float) -> tuple[float, str]:
     """The proved epsilon of a plan and the name of the accountant that proves it."""
     if not isinstance(plan, Plan):
         plan = Plan(tuple(plan))
+    proved, _, name = _proof(plan, delta)
+    return proved, name
+
+
+def arithmetic_delta(plan: Plan, delta: float) -> float:
+    """The part of `delta` that finite precision takes of a plan's proof."""
+    return _proof(plan, delta)[1]
+
+
+# What finite precision may take of a delta that is calibrated to.
+MOST_ARITHMETIC = 0.1
+
+
+def _proof(plan: Plan, delta: float) -> tuple[float, float, str]:
+    """The proved epsilon, the part of `delta` for finite precision, and the name of the accountant.
+
+    If answers are within tv of an ideal (e, d)-DP law, they are (e, d + (1 + exp(e)) tv)-DP: lemma 3 of
+    docs/proofs/floating_point.md. So the ideal law has to keep to what is left of delta.
+    """
     first = PureAccountant().epsilon(compose(plan.preliminary), delta)
-    rest, name = best_accountant(compose(plan.releases), delta)
-    return first + rest, name
+    releases, tv = compose(plan.releases), plan.inexact
+    if tv == 0:
+        rest, name = best_accountant(releases, delta)
+        return first + rest, 0.0, name
+    for share in (MOST_ARITHMETIC, 0.5, 0.9):
+        rest, name = best_accountant(releases, (1 - share) * delta)
+        needed = (1 + _exp(first + rest)) * tv
+        if needed <= share * delta:  # at the larger delta that this leaves, epsilon is no larger
+            rest, name = best_accountant(releases, delta - needed)
+            return first + rest, needed, name
+    return math.inf, min(needed, 1.0), name
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
 
 
 def bill_lines(releases: Iterable[Release], delta: float) -> tuple[BillLine, ...]:
@@ -853,6 +890,11 @@ def cheapest_currency(cap: Budget, plans: Sequence[Plan], promise: Promise, *, w
     return min(currencies, key=lambda currency: max(currency.share(plan, promise) for plan in plans))
 
 
+def _arithmetic_share(cap: Budget, plan: Plan) -> float:
+    """The part of a cap's delta that finite precision takes of a plan."""
+    return (1 + _exp(cap.epsilon)) * plan.inexact / cap.delta
+
+
 @dataclass(frozen=True)
 class SumCurrency(Currency):
     """Basic composition: epsilons and deltas add up."""
@@ -879,7 +921,13 @@ class GaussianCurrency(Currency):
         return gaussian_mu(self.cap.epsilon, self.cap.delta)
 
     def share(self, plan: Plan, promise: Promise) -> float:
-        return (total_mu(plan.composition()) / self.mu) ** 2
+        share = (total_mu(plan.composition()) / self.mu) ** 2
+        if plan.inexact == 0:
+            return share
+        # Finite precision takes a part of the cap's delta. Where this holds, the delta at the cap's epsilon is convex
+        # in the share of mu² and at most the share of the cap's delta, so both parts may be added up.
+        convex = self.cap.epsilon**2 >= self.mu**4 / 4 + self.mu**2
+        return share + _arithmetic_share(self.cap, plan) if convex else math.inf
 
     def epsilon(self, share: float) -> float:
         return gaussian_epsilon(math.sqrt(share) * self.mu, self.cap.delta)
@@ -904,7 +952,11 @@ class RenyiCurrency(Currency):
     def share(self, plan: Plan, promise: Promise) -> float:
         if self.room <= 0:
             return math.inf
-        return float(renyi_curve(plan.composition(), np.array([self.order]))[0]) / self.room
+        share = float(renyi_curve(plan.composition(), np.array([self.order]))[0]) / self.room
+        if plan.inexact == 0:
+            return share
+        # With a share s to spare the delta at the cap's epsilon is that of the cap times exp(-s room (order - 1)).
+        return share + _arithmetic_share(self.cap, plan) / -math.expm1(-self.room * (self.order - 1))
 
     def epsilon(self, share: float) -> float:
         return share * self.room + self.conversion if self.room > 0 else math.inf

@@ -35,6 +35,10 @@ class PublicFacts:
         public weights, and nothing is asked that the paper does not ask.
     normalised : bool
         Whether every row was scaled to the length row_l2.
+    spent : float
+        The pure epsilon that estimated bounds cost, which is not in `budget`.
+    exact_only : bool
+        Whether no answer may have a part of delta for finite precision.
     """
 
     n_rows: int
@@ -50,6 +54,8 @@ class PublicFacts:
     as_published: bool = False
     estimated: bool = False
     normalised: bool = False
+    spent: float = 0.0
+    exact_only: bool = False
 
     @classmethod
     def without_model(cls, n_rows: int, n_features: int, rows_per_unit: int) -> PublicFacts:

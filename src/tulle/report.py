@@ -74,7 +74,7 @@ class PrivacyReport:
     epsilon : float
         The epsilon that is proved. inf means that nothing is promised.
     delta : float
-        The delta at which `epsilon` is proved.
+        The delta at which `epsilon` is proved: all of it, what finite precision takes included.
     asked : tuple of (float, float) or None
         The (epsilon, delta) that was asked for; None for a fit without privacy.
     method : str
@@ -91,7 +91,7 @@ class PrivacyReport:
     seeded : bool
         Whether the noise came from a seed of the user's.
     floating_point_slack : float
-        Upper bound on what finite precision can add to delta.
+        The part of `delta` that is there for finite precision; 0 where arithmetic is exact.
     """
 
     epsilon: float
@@ -207,6 +207,13 @@ class PrivacyReport:
             + "  ".join(f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths)))
             for row in (head, *body)
         ]
+
+
+def arithmetic_line(slack: float) -> str:
+    """What a report says of finite precision."""
+    if slack == 0:
+        return "Noise was drawn and added, and choices were made, without rounding errors: they take no part of δ."
+    return f"Finite precision takes {rounded_up(slack, 2)} of δ, which is counted in the δ that is stated."
 
 
 def rounded_up(value: float, digits: int = 5) -> str:

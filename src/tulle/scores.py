@@ -20,12 +20,12 @@ from scipy.special import betaincinv, ndtri
 
 from tulle.curator import Curator, summation_slack
 from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.mechanisms import Laplace, rounding_grid
+from tulle.mechanisms import Laplace
 from tulle.privacy import BillLine, Plan, PrivacyReport, Release, bill_open_ledgers, is_number, stream_of
 from tulle.public import PublicFacts
 from tulle.queries import BoundedMeans, CellCounts, Query
 from tulle.randomness import keyed_generator
-from tulle.report import rounded_up
+from tulle.report import arithmetic_line, rounded_up
 from tulle.rows import Rows
 
 Interval = tuple[float, float]
@@ -44,6 +44,11 @@ class Metric(ABC):
     def query(self) -> Query:
         """What is asked about the rows of `figures`."""
         return BoundedMeans(self.columns)
+
+    @property
+    def answers(self) -> int:
+        """How many numbers the answer has."""
+        return self.columns
 
     @abstractmethod
     def figures(self, model: Any, X: Any, y: Any, label: float) -> FloatArray:
@@ -72,13 +77,13 @@ def row_figures(metric: Metric, model: Any, X: Any, y: Any, label: float) -> Flo
 
 def ask_score(
     metric: Metric, plan: Plan, figures: FloatArray, generator: np.random.Generator, rows_per_unit: int = 1
-) -> tuple[FloatArray, float]:
-    """The noisy answer to a metric's query under the release "score", and what finite precision can have moved."""
+) -> FloatArray:
+    """The noisy answer to a metric's query under the release "score"."""
     public = PublicFacts.without_model(len(figures), figures.shape[1], rows_per_unit)
     curator = Curator(Rows(figures, np.zeros(len(figures))), public, plan, generator)
-    answer = curator.ask("score", metric.query)
+    answer: FloatArray = curator.ask("score", metric.query)
     curator.settle()
-    return answer, curator.rounding
+    return answer
 
 
 def quietly(predict: Callable[[Any], Any], X: Any) -> Any:
@@ -192,7 +197,11 @@ class AreaUnderCurve(Metric):
 
     @property
     def query(self) -> Query:
-        return CellCounts(2 * self.cells)
+        return CellCounts(self.answers)
+
+    @property
+    def answers(self) -> int:
+        return 2 * self.cells
 
     def check(self, model: Any) -> None:
         if len(model.classes_) != 2:
@@ -232,7 +241,7 @@ class AreaUnderCurve(Metric):
         # A class that drowns in the noise of its cells says nothing.
         if min(negatives, positives) < 4 * scale * math.sqrt(2 * self.cells):
             return area, math.inf
-        one = 2 * scale**2 + rounding_grid(scale) ** 2 / 12  # the variance of one cell's noise, its rounding included
+        one = 2 * scale**2  # the variance of one cell's noise
         noise = one * (((below - area) ** 2).sum() / positives**2 + ((above - area) ** 2).sum() / negatives**2)
         noise += one**2 * self.cells * (self.cells + 1) / 2 / (negatives * positives) ** 2
         # Within a noise of 0 or 1 the area is taken there.
@@ -284,7 +293,7 @@ def _mean_intervals(answers: FloatArray, n_rows: int, scale: float, error: float
     each = error / len(answers)
     parts = each * np.linspace(0.01, 0.99, 99)
     part = float(parts[np.argmin(-scale * np.log(parts) + np.sqrt(np.log(2 / (each - parts)) / (2 * n_rows)))])
-    reach = -scale * math.log(part) + rounding_grid(scale) / 2  # P(|Laplace| > t) = exp(-t / scale)
+    reach = -scale * math.log(part)  # P(|Laplace| > t) = exp(-t / scale)
     sampling = _binomial_interval if binary else _bounded_interval
     found = []
     for answer in answers:
@@ -440,7 +449,7 @@ def private_score(
 
     plan = Plan((Release("score", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
     entries = bill_open_ledgers("private_score", [plan], (float(epsilon), 0.0), rows_per_person)
-    answer, rounding = ask_score(chosen, plan, figures, keyed_generator(seed, stream_of(entries)), rows_per_person)
+    answer = ask_score(chosen, plan, figures, keyed_generator(seed, stream_of(entries)), rows_per_person)
     low, high = chosen.interval(answer, public.n_rows, scale, 1 - confidence)
     return PrivateScore(
         value=min(max(chosen.score(answer), chosen.worst), chosen.best),
@@ -449,13 +458,17 @@ def private_score(
         confidence=float(confidence),
         metric=chosen.name,
         n_rows=public.n_rows,
-        privacy=_score_report(chosen, float(epsilon), public, seed, rounding),
+        privacy=_score_report(chosen, float(epsilon), public, seed),
     )
 
 
 def _noise_scale(metric: Metric, noise: float, public: PublicFacts) -> float:
-    """The scale of Laplace noise of `noise` per sensitivity, as `Curator.ask` draws it: with its slack for rounding."""
-    return noise * metric.query.sensitivity(public).l1 * summation_slack(public.n_rows)
+    """The scale of Laplace noise of `noise` per sensitivity, as `Curator.ask` draws it, with room for its grid."""
+    sensitivity = metric.query.sensitivity(public).times(summation_slack(public.n_rows))
+    grid, scale = Laplace(NoisePerSensitivity(noise)).grid_and_scale(sensitivity, metric.answers)
+    # The answer and the noise are rounded by half a unit each. A whole unit more of noise covers both at every
+    # confidence above 1 - 1/e, and at the others by far within what intervals leave.
+    return scale + grid
 
 
 def label_bound(label: Any, bounds: Any) -> float:
@@ -471,10 +484,7 @@ def label_bound(label: Any, bounds: Any) -> float:
     return float(label)
 
 
-def _score_report(
-    metric: Metric, epsilon: float, public: PublicFacts, seed: int | None, rounding: float
-) -> PrivacyReport:
-    slack = 1.0 if epsilon > 700 else min(1.0, (1.0 + math.exp(epsilon)) * rounding)
+def _score_report(metric: Metric, epsilon: float, public: PublicFacts, seed: int | None) -> PrivacyReport:
     unit = "one row" if public.rows_per_unit == 1 else f"one person with at most {public.rows_per_unit} rows"
     return PrivacyReport(
         epsilon=epsilon,
@@ -488,8 +498,7 @@ def _score_report(
         assumptions=(
             "The model is public or paid for elsewhere, and predicts each row by itself.",
             "If it was fitted to some of these rows, those rows pay for both: add the two promises up.",
-            f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ. Running time is not "
-            "protected.",
+            f"{arithmetic_line(0.0)} Running time is not protected.",
             "The noise came from a seed: not private against anyone who knows or guesses the seed, or sees another "
             "release with the same seed."
             if seed is not None
@@ -501,5 +510,5 @@ def _score_report(
             "Whoever gets the result sees the noisy score, its interval and this report; the promise covers all of it.",
         ),
         seeded=seed is not None,
-        floating_point_slack=slack,
+        floating_point_slack=0.0,
     )

@@ -84,7 +84,6 @@ class _Trial:
     model: Any
     params: dict[str, Any]
     score: float
-    rounding: float
 
 
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
@@ -342,9 +341,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         epsilon, accountant = proved
         fit: PrivacyReport = best.model.privacy_
         delta = self.budget.delta
-        # Lemma 3 of docs/proofs/floating_point.md, for as many trials as there are on average.
-        rounding = fit.floating_point_slack / (1 + math.exp(min(fit.epsilon, 700))) + best.rounding
-        slack = 1.0 if epsilon > 700 else min(1.0, (1 + math.exp(epsilon)) * search.trials.mean * rounding)
         score = next(iter(_score_plan(search.price)))
         inside = [
             *fit.bill,
@@ -367,14 +363,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 *(replace(line, release=f"in the trial: {line.release}") for line in inside),
             ),
             assumptions=(
-                # The trial's own line speaks of one trial at its own epsilon.
-                *(line for line in fit.assumptions if "finite precision" not in line),
+                *fit.assumptions,
                 "The number of trials is not known to anyone, and no trial but the returned one leaves a trace. The "
                 "running time grows with that number: do not publish it.",
                 "The settings to choose from, and how likely each is, were fixed without looking at the rows.",
-                f"Arithmetic is idealised; over all trials finite precision adds about {slack:.2g} to δ, if the "
-                "returned trial is typical (released values lie on a grid of 1/8 to 1/4 of the noise scale, selections "
-                "are made on float64 scores).",
             ),
             who_saw_what=(
                 "The process that ran the search held the rows, all trials and their exact scores.",
@@ -383,7 +375,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 "promise covers all of it.",
             ),
             seeded=seed is not None,
-            floating_point_slack=slack,
+            floating_point_slack=0.0,
         )
 
     # --- using the best model ---
@@ -484,7 +476,8 @@ class _Offers:
 
     def request(self, model: Any, loss: Loss) -> FitRequest:
         """What is asked of a fit of this model to the training rows."""
-        return model._request(loss, self._shape[0])
+        # Many fits share one bill, which has no room for what finite precision might take of each of them.
+        return replace(model._request(loss, self._shape[0]), exact_only=True)
 
     def check(self, params: dict[str, Any]) -> None:
         """Raise where no fit with these settings can be planned."""
@@ -596,5 +589,5 @@ def _run_trial(
         plan = _score_plan(price)
         TrialLedger(price, delta).bill("score", [plan], (proof(plan, delta)[0], delta))
         figures = row_figures(metric, model, parts.held_out_rows, parts.held_out_labels, label)
-        answer, rounding = ask_score(metric, plan, figures, generator)
-    return _Trial(model, params, metric.score(answer), rounding)
+        answer = ask_score(metric, plan, figures, generator)
+    return _Trial(model, params, metric.score(answer))

@@ -28,7 +28,7 @@ from tulle.local.channel import Channel
 from tulle.local.labels import RandomisedResponse
 from tulle.local.uniforms import open_interval
 from tulle.losses import resolve_loss
-from tulle.mechanisms import Gaussian, Mechanism, Sensitivity, TopK, rounding_grid
+from tulle.mechanisms import Gaussian, Mechanism, Sensitivity, TopK
 from tulle.rows import Rows
 
 TwoScores = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -133,9 +133,7 @@ def _best_threshold(mechanism: Mechanism, runs: int, delta: float, confidence: f
         return 0.5
     law = norm if isinstance(mechanism, Gaussian) else laplace
     scale = mechanism.noise.value
-    # Between the values of the grid that outputs are rounded to.
-    grid = rounding_grid(scale)
-    thresholds = (np.arange(-400, 400) + 0.5) * grid
+    thresholds = (np.arange(-400, 400) + 0.5) * scale / 8
     hits, false_hits = (np.round(runs * law.sf(thresholds - mean, scale=scale)) for mean in (1.0, 0.0))
     bounds = epsilon_lower_bound(hits, false_hits, runs, delta, confidence)
     return float(thresholds[np.argmax(bounds)])

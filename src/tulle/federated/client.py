@@ -42,7 +42,7 @@ from tulle.federated.summing import Summing
 from tulle.federated.terms import Task, Terms
 from tulle.federated.wire import WireError, decode, encode
 from tulle.ledger_file import FileLedger
-from tulle.mechanisms import SampledGaussian, Sensitivity, rounding_grid
+from tulle.mechanisms import SampledGaussian
 from tulle.privacy import BudgetExceededError, Plan, PrivacyReport, Release, bill_lines, calibrate, proof
 from tulle.randomness import keyed_generator
 from tulle.report import rounded_up
@@ -53,12 +53,10 @@ STEP = "local step"
 
 # By how much finite precision may add to delta, in units of delta. The bounds are far from tight (all weights and all
 # steps count), and a server must not choose so many steps that they say nothing.
-_MOST_SLACK = 100.0
 
 # As in the curator.
 _LARGEST_SUM = 1e150
 # Minus the log of the chance of a batch that is larger than is counted on: 1e-15.
-_LOG_RARE = 34.6
 
 _LONGEST_LINE = 1000
 LARGEST_WEIGHT = 1e100
@@ -343,17 +341,10 @@ class Client:
     def _words(self, terms: Terms, task: Task, plan: Plan, batches: Sampling) -> Enrolled:
         """What this client promises; raises where finite precision would make too much of it doubtful."""
         budget = terms.budget
-        promised, slack = None, 0.0
+        promised = None
         if budget is not None:
             promised = proof(plan, budget.delta)[0]
-            rounding = terms.steps * step_rounding(terms, task, plan.releases[0])
-            slack = (1.0 + math.exp(min(promised, 700.0))) * rounding  # lemma 3 of docs/proofs/floating_point.md
-            if slack > _MOST_SLACK * budget.delta:
-                raise RefusedError(
-                    "terms",
-                    f"finite precision could add {slack:.2g} to delta = {budget.delta:g}; ask for fewer steps or a "
-                    "smaller epsilon",
-                )
+            check_range(terms, task)
         return Enrolled(
             study=terms.digest,
             client=self.name,
@@ -362,7 +353,7 @@ class Client:
             epsilon=promised,
             delta=None if budget is None else budget.delta,
             noise=plan.releases[0].mechanism.noise.value,
-            slack=slack,
+            slack=0.0,
             rows_per_person=self._rows_per_person,
             seeded=self._seed is not None,
         )
@@ -490,25 +481,10 @@ class Client:
         return f"Client({self.name!r})"  # never the rows
 
 
-def step_rounding(terms: Terms, task: Task, release: Release) -> float:
-    """The total variation distance between a step as it is computed and the ideal one, whatever weights it is taken at.
-
-    As the curator counts it for one answer, with a gradient as long as clipping leaves it and the finest grid that can
-    go with its noise; gradients shrink with their noise at weights where slopes are small. A batch has far more rows
-    than expected with a probability that is counted too (Bernstein's inequality).
-    """
-    mechanism, sampling = release.mechanism, release.mechanism.sampling
-    assert sampling is not None
-    n, b = task.public.n_rows, sampling.batch
-    level = task.level(terms.clip)
-    if not n * level < _LARGEST_SUM:
+def check_range(terms: Terms, task: Task) -> None:
+    """Raise where sums over rows could overflow, whatever weights they are taken at."""
+    if not task.public.n_rows * task.level(terms.clip) < _LARGEST_SUM:
         raise RefusedError("terms", "the clip and the bounds are so large that sums over rows could overflow")
-    few = 1.0 + math.sqrt(2.0 * _LOG_RARE / b) + 2.0 * _LOG_RARE / (3.0 * b)
-    fullest, rare = (few, math.exp(-_LOG_RARE)) if few < n / b else (n / b, 0.0)
-    moves = Sensitivity(l2=2.0 * level * task.public.rows_per_unit / b)
-    scale = mechanism.noise.value * moves.l2
-    finest = 8.0 * rounding_grid(scale) / scale
-    return finest * mechanism.rounding(terms.model.shape, fullest * level, moves, None) + rare
 
 
 def client_report(terms: Terms, enrolled: Enrolled, plan: Plan) -> PrivacyReport:

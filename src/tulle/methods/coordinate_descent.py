@@ -23,11 +23,18 @@ from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Gaussian, GumbelMax, HardThreshold
 from tulle.methods.frank_wolfe import ENGINES, finished
-from tulle.methods.geometry import averaging_pays, budget_mu, margin_unit, signal_to_noise, stepwise_nonzero
+from tulle.methods.geometry import (
+    averaging_pays,
+    budget_mu,
+    chosen_engine,
+    margin_unit,
+    signal_to_noise,
+    stepwise_nonzero,
+)
 from tulle.methods.parameters import POSITIVE, SHARE, SHARE_OR_ALL, Range, check_choices, check_numbers, check_whole
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, CoordinateGradient, CoordinateScores
+from tulle.queries import ClippedGradient, CoordinateGradient, CoordinateScores, Engine
 from tulle.walk import Walk
 
 _RANGES: dict[str, Range] = {
@@ -136,7 +143,13 @@ class CoordinateDescent(BaseEstimator):
         # All choices together cost T outputs (2 / noise)² / 4 in mu², all values T / noise²; these noises divide T by
         # the share.
         choosing, valuing = self.selection_share, 1 - self.selection_share
-        select = GumbelMax(NoisePerSensitivity(math.sqrt(outputs / choosing)), outputs)
+        follows = self._engine(public, settings) != "plain"
+        select = GumbelMax(
+            NoisePerSensitivity(math.sqrt(outputs / choosing)),
+            outputs,
+            candidates=public.n_parameters if follows else 0,
+            rows=public.n_rows if follows else 0,
+        )
         update = Gaussian(NoisePerSensitivity(math.sqrt(1 / valuing)))
         return (Release("select", select, settings.n_iter), Release("update", update, settings.n_iter))
 
@@ -165,7 +178,7 @@ class CoordinateDescent(BaseEstimator):
                 "clip": settings.clip_at(t),
                 "intercept_value": settings.intercept_value,
                 "units": settings.units,
-                "engine": self.engine,
+                "engine": self._engine(public, settings),
                 "planned": settings.n_iter,
             }
             chosen = ask("select", CoordinateScores(**shared, kind="magnitudes"))
@@ -173,6 +186,9 @@ class CoordinateDescent(BaseEstimator):
             unit = 1.0 if settings.units is None else settings.units[chosen]
             walk.move(1.0, chosen, -settings.step * slope / unit**2)
         return walk.weights
+
+    def _engine(self, public: PublicFacts, settings: Settings) -> Engine:
+        return chosen_engine(self.engine, settings.n_iter, public.n_parameters, public)
 
     def _by_gradients(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
         w, mean = start, np.zeros_like(start)

@@ -21,11 +21,18 @@ from sklearn.base import BaseEstimator
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Gaussian, GumbelMax, HardThreshold, LaplaceMax, NoisyMax, PermuteAndFlip
-from tulle.methods.geometry import averaging_pays, budget_mu, margin_unit, signal_to_noise, stepwise_nonzero
+from tulle.methods.geometry import (
+    averaging_pays,
+    budget_mu,
+    chosen_engine,
+    margin_unit,
+    signal_to_noise,
+    stepwise_nonzero,
+)
 from tulle.methods.parameters import POSITIVE, check_choices, check_numbers, check_whole
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, CoordinateScores, VertexScores
+from tulle.queries import ClippedGradient, CoordinateScores, Engine, VertexScores
 from tulle.sets import CappedL1Ball, FeasibleSet, L1Ball, Polytope
 from tulle.walk import Walk
 
@@ -128,6 +135,8 @@ class FrankWolfe(BaseEstimator):
         settings = self.settings(public)
         if settings.selection:
             mechanism = SELECTIONS[self.selection](NoisePerSensitivity(1.0), public.loss.n_outputs)
+            if isinstance(mechanism, GumbelMax) and self._engine(public, settings) != "plain":
+                mechanism = replace(mechanism, candidates=2 * public.n_parameters, rows=public.n_rows)
             return (Release("vertex", mechanism, settings.n_iter),)
         return (Release("gradient", Gaussian(), settings.n_iter),)
 
@@ -160,13 +169,11 @@ class FrankWolfe(BaseEstimator):
     def _by_coordinates(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
         """The ℓ1-ball and the simplex: a step moves one coordinate and one scale, so the curator can follow it."""
         walk, radius = Walk(start), settings.feasible.radius
-        # Only Gumbel noise can be drawn without visiting all vertices.
-        engine = self.engine if self._choice(public) == "gumbel" else "plain"
         scores = CoordinateScores(
             walk,
             settings.clip,
             settings.intercept_value,
-            engine=engine,
+            engine=self._engine(public, settings),
             planned=settings.n_iter,
             kind=settings.feasible.coordinates or "vertices",
             reach=radius,
@@ -176,6 +183,12 @@ class FrankWolfe(BaseEstimator):
             coordinate, sign = number % public.n_parameters, np.where(number < public.n_parameters, 1.0, -1.0)
             walk.move(1 - step_size(t), coordinate, step_size(t) * radius * sign)
         return walk.weights
+
+    def _engine(self, public: PublicFacts, settings: Settings) -> Engine:
+        """Only Gumbel noise on coordinates can be drawn without visiting all vertices."""
+        if self._choice(public) != "gumbel" or settings.feasible.coordinates is None:
+            return "plain"
+        return chosen_engine(self.engine, settings.n_iter, 2 * public.n_parameters, public)
 
     def _by_vertices(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
         polytope: Any = settings.feasible

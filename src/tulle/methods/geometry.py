@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tulle.mechanisms import Mechanism, NoisyMax, TopK
-from tulle.privacy import Budget, gaussian_mu
+from tulle.events import NoisePerSensitivity
+from tulle.mechanisms import GumbelMax, Mechanism, NoisyMax, TopK
+from tulle.privacy import MOST_ARITHMETIC, Budget, gaussian_mu
 from tulle.public import PublicFacts
+from tulle.queries import Engine
 
 
 def choosing_over_noise(public: PublicFacts) -> float:
@@ -51,6 +53,29 @@ def stepwise_nonzero(public: PublicFacts) -> int:
     if averaging_pays(replace(public, n_nonzero=many)):
         return many
     return tellable_weights(public, budget_mu(public.budget))
+
+
+# Entries that reading all rows for every question would read, at 75 a row: below, compiling the loops that follow a
+# walk, or loading them, takes about as long.
+_WORTH_FOLLOWING = 2e9
+
+
+def chosen_engine(engine: Engine, n_iter: int, candidates: int, public: PublicFacts) -> Engine:
+    """ "incremental" where following a walk of `n_iter` steps pays, and what finite precision then takes of delta is
+    allowed; "plain" otherwise; what the user says, if anything."""
+    if public.exact_only or public.loss.n_outputs > 1:
+        return "plain"
+    if engine != "auto":
+        return engine
+    if n_iter * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING:
+        return "plain"
+    if public.budget is None:
+        return "incremental"
+    # No answer has less noise than all of the budget's mu would buy it.
+    noise = NoisePerSensitivity(1 / budget_mu(public.budget))
+    inexact = n_iter * GumbelMax(noise, 1, candidates, public.n_rows).inexact
+    needed = (1 + math.exp(min(public.budget.epsilon + public.spent, 700))) * inexact
+    return "incremental" if needed <= MOST_ARITHMETIC * public.budget.delta else "plain"
 
 
 def margin_unit(public: PublicFacts) -> float:

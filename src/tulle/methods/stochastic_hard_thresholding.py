@@ -27,6 +27,7 @@ from sklearn.base import BaseEstimator
 from tulle.batch_queries import BatchGradient, BatchStep
 from tulle.curator import Ask
 from tulle.events import FloatArray, NoisePerSensitivity
+from tulle.lazy_noise import Background
 from tulle.mechanisms import Exact, Gaussian, HardThreshold, SampledGaussian
 from tulle.methods.geometry import budget_mu, intercept_entry, kept_row_norm, signal_to_noise, tellable_weights
 from tulle.methods.parameters import (
@@ -44,7 +45,6 @@ from tulle.methods.published_stochastic import (
     sgd_failed_conditions,
     sgd_noise,
 )
-from tulle.order_statistics import Background
 from tulle.privacy import Budget, Release
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient

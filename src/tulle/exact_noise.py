@@ -1,0 +1,322 @@
+"""Noise without rounding errors: what is released has exactly the law that its proof speaks of.
+
+Trusted. A draw is a uniform number of which 64 bits are drawn at first. A transformation in float64 gives the noise
+with a known error; where that error could change what is released (a border of the grid or a rival lies within it),
+more bits are drawn and the question is decided in decimal arithmetic. Nothing depends on how large the exact answer is:
+it is rounded to a public grid, noise is rounded to the same grid, and two whole numbers are added up.
+Proof: docs/proofs/floating_point.md.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from tulle.events import FloatArray
+
+Indices = npt.NDArray[np.intp]
+Words = npt.NDArray[np.uint64]
+
+# Noise computed in float64 is within _ERROR × (1 + its magnitude) of the noise that its uniform number stands for. The
+# errors are below 2^-46; tests/test_exact_noise.py compares with decimal arithmetic.
+_ERROR = 2.0**-45
+
+# The largest of these errors: 1024 bits give no noise beyond 40.
+LARGEST_ERROR = 41 * _ERROR
+
+# Uniform numbers below 2^46 / 2^64 get more words, so that every one is known to a relative error of 2^-47.
+_SHORT = np.uint64(1) << np.uint64(46)
+
+# Bits of one uniform number, at most. Numbers that agree in so many are told apart by nobody.
+_MOST_BITS = 1024
+
+# A grid is commonly so much finer than what an answer moves by, and the scale of noise at most so many steps of it.
+_FINE, _MOST_STEPS = 2.0**12, 2.0**32
+
+# Noise that is asked for never underflows to none, however little an answer moves.
+_LEAST_MOVED = 1e-270
+
+# Scores may lie up to 600 orders apart, and noise is told apart to 77 digits.
+_CHOICE_DIGITS = 700
+
+# Beyond, an answer in units of its grid is cut: a cut moves no two answers further apart.
+_LARGEST = 1e300
+
+
+class Draws:
+    """Uniform numbers in (0, 1/2), each with a fair side, known to as many bits as a question needs.
+
+    Parameters
+    ----------
+    words : array of uint64
+        Uniform: the first 63 bits of each number and its side.
+    generator : numpy Generator
+        For more bits.
+    """
+
+    def __init__(self, words: Words, generator: np.random.Generator) -> None:
+        self._generator = generator
+        self.sides = (words & np.uint64(1)).astype(bool)
+        self._heads = words >> np.uint64(1)
+        self.values = (self._heads.astype(np.float64) + 0.5) * 2.0**-64
+        self._longer: dict[int, tuple[int, int]] = {}
+        for place in np.flatnonzero(self._heads < _SHORT):
+            while self.cell(int(place))[0] < _SHORT and self.cell(int(place))[1] < _MOST_BITS:
+                self._extend(int(place))
+            number, bits = self.cell(int(place))
+            self.values[place] = math.ldexp(float(2 * number + 1), -bits - 1)
+
+    @classmethod
+    def fresh(cls, size: int, generator: np.random.Generator) -> Draws:
+        return cls(generator.integers(0, 2**64, size, dtype=np.uint64), generator)
+
+    def cell(self, place: int) -> tuple[int, int]:
+        """What is known of a number: it lies between k and k + 1, in units of 2^-bits; returns k and bits."""
+        return self._longer.get(place) or (int(self._heads[place]), 64)
+
+    def _extend(self, place: int) -> None:
+        number, bits = self.cell(place)
+        self._longer[place] = number << 64 | int(self._generator.integers(0, 2**64, dtype=np.uint64)), bits + 64
+
+    def is_below(self, place: int, border: Callable[[], Decimal]) -> bool:
+        """Whether a number is below a border in (0, 1/2), which is computed to the precision of the decimal context."""
+        while True:
+            number, bits = self.cell(place)
+            with localcontext() as context:
+                context.prec = int(0.302 * bits) + 40
+                above = border() * 2**bits - number
+            if above > Decimal("1.000001") or bits >= _MOST_BITS:
+                return above > Decimal("0.5")
+            if above < Decimal("-0.000001"):
+                return False
+            self._extend(place)
+
+    def exactly(self, place: int) -> tuple[Decimal, bool]:
+        """A number, to 256 bits or more, and its side."""
+        while self.cell(place)[1] < 256:
+            self._extend(place)
+        number, bits = self.cell(place)
+        return Decimal(2 * number + 1) / Decimal(2) ** (bits + 1), bool(self.sides[place])
+
+
+class Law(ABC):
+    """Noise of scale 1 as a function of a uniform number in (0, 1/2) and a side."""
+
+    @abstractmethod
+    def noise(self, draws: Draws) -> FloatArray:
+        """In float64, to within `_ERROR` × (1 + magnitude)."""
+
+
+class SymmetricLaw(Law):
+    """A law whose magnitude falls with the uniform number, and whose sign is the side."""
+
+    @abstractmethod
+    def magnitudes(self, values: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def tail(self, magnitude: Decimal) -> Decimal:
+        """The uniform number that has this magnitude: half the chance of a larger one. In decimal arithmetic."""
+
+    def noise(self, draws: Draws) -> FloatArray:
+        magnitudes = self.magnitudes(draws.values)
+        return np.where(draws.sides, -magnitudes, magnitudes)
+
+
+class NormalLaw(SymmetricLaw):
+    def magnitudes(self, values: FloatArray) -> FloatArray:
+        return -np.asarray(ndtri(values))
+
+    def tail(self, magnitude: Decimal) -> Decimal:
+        return decimal_normal_tail(magnitude)
+
+
+class LaplaceLaw(SymmetricLaw):
+    def magnitudes(self, values: FloatArray) -> FloatArray:
+        return -np.log(2.0 * values)
+
+    def tail(self, magnitude: Decimal) -> Decimal:
+        return (-magnitude).exp() / 2
+
+
+class ChoiceLaw(Law):
+    """Noise on scores that are compared with each other."""
+
+    @abstractmethod
+    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
+        """The same in decimal arithmetic."""
+
+
+class ExponentialLaw(ChoiceLaw):
+    def noise(self, draws: Draws) -> FloatArray:
+        return np.where(draws.sides, -np.log(draws.values), -np.log1p(-draws.values))
+
+    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
+        return -(value if side else 1 - value).ln()
+
+
+class GumbelLaw(ExponentialLaw):
+    """-log of an exponential draw: for *largest* score + noise."""
+
+    def noise(self, draws: Draws) -> FloatArray:
+        return -np.log(super().noise(draws))
+
+    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
+        return -super().noise_exactly(value, side).ln()
+
+
+class LaplaceChoiceLaw(LaplaceLaw, ChoiceLaw):
+    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
+        magnitude = -(2 * value).ln()
+        return -magnitude if side else magnitude
+
+
+NORMAL, LAPLACE, GUMBEL, EXPONENTIAL, LAPLACE_CHOICE = (
+    NormalLaw(),
+    LaplaceLaw(),
+    GumbelLaw(),
+    ExponentialLaw(),
+    LaplaceChoiceLaw(),
+)
+
+
+def decimal_normal_tail(z: Decimal) -> Decimal:
+    """P(N(0, 1) > z) for z >= 0, to the precision of the context but for its last few digits.
+
+    1/2 - φ(z) (z + z³/3 + z⁵/(3·5) + ...). What cancels is made up for by as many more digits.
+    """
+    with localcontext() as context:
+        wanted = context.prec
+        context.prec = wanted + int(z * z / 2) + 20
+        term = total = z
+        k = 1
+        while term > total.scaleb(-context.prec):
+            k += 2
+            term *= z * z / k
+            total += term
+        density = (-z * z / 2).exp() / (2 * decimal_pi()).sqrt()
+        tail = Decimal("0.5") - density * total
+    return +tail
+
+
+def decimal_pi() -> Decimal:
+    """π by Machin's formula, to the precision of the context."""
+    with localcontext() as context:
+        context.prec += 10
+
+        def arctan_of_reciprocal(x: int) -> Decimal:
+            power = total = Decimal(1) / x
+            k = 1
+            while abs(power) > Decimal(10) ** -context.prec:
+                power /= -x * x
+                k += 2
+                total += power / k
+            return total
+
+        pi = 4 * (4 * arctan_of_reciprocal(5) - arctan_of_reciprocal(239))
+    return +pi
+
+
+def grid_and_scale(noise: float, moved: float, coordinates: float) -> tuple[float, float]:
+    """A public grid, a power of two, and the scale of the noise on answers that are rounded to it.
+
+    Rounding takes two answers further apart by at most grid × `coordinates`, where that is √count in the ℓ2 norm and
+    count in the ℓ1 norm. It joins the sensitivity: commonly one part in 4096 of it.
+
+    Parameters
+    ----------
+    noise : float
+        Noise per sensitivity, > 0.
+    moved : float
+        The sensitivity, >= 0.
+    coordinates : float
+    """
+    moved, coordinates = max(moved, _LEAST_MOVED), max(coordinates, 1.0)
+    fine = moved * min(noise, 1.0) / (_FINE * coordinates)
+    # Not so fine that the scale is more steps than noise can be rounded to exactly.
+    grid = max(2.0 ** math.floor(math.log2(fine)), 2.0 ** math.ceil(math.log2(2.0 * noise * moved / _MOST_STEPS)))
+    return grid, noise * (moved + grid * coordinates)
+
+
+def round_noise(law: SymmetricLaw, draws: Draws, steps: float) -> FloatArray:
+    """Noise of a scale of `steps` units, rounded to whole units: exactly."""
+    if not steps <= _MOST_STEPS:
+        raise ValueError(f"noise of {steps:g} steps of its grid cannot be rounded exactly")
+    magnitudes = law.magnitudes(draws.values)
+    scaled = steps * magnitudes
+    rounded = np.rint(scaled)
+    # Where the border between two whole numbers lies within the error.
+    doubtful = np.abs(scaled - rounded) > 0.5 - (2 * _ERROR * steps) * (1.0 + magnitudes)
+    for place in np.flatnonzero(doubtful):
+        below = math.floor(scaled[place])
+
+        def border(below: int = below) -> Decimal:
+            return law.tail((below + Decimal("0.5")) / Decimal(steps))
+
+        rounded[place] = below + draws.is_below(int(place), border)
+    np.negative(rounded, out=rounded, where=draws.sides)
+    return rounded
+
+
+def in_units(exact: FloatArray, grid: float) -> FloatArray:
+    """An exact answer in whole units of a grid."""
+    return np.clip(np.rint(exact / grid), -_LARGEST, _LARGEST)
+
+
+def add_noise(
+    exact: FloatArray, scale: float, grid: float, law: SymmetricLaw, generator: np.random.Generator
+) -> FloatArray:
+    """The exact answer and noise of a scale, in whole units of the grid: the sum of two whole numbers each.
+
+    Of a sum beyond 2^53 the nearest float is given, which is a function of the sum.
+    """
+    noise = round_noise(law, Draws.fresh(exact.size, generator), scale / grid)
+    return in_units(exact, grid) + noise.reshape(exact.shape)
+
+
+def choose_largest(
+    scores: FloatArray, scale: float, k: int, law: ChoiceLaw, generator: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    """Which are the k largest of scores + scale × noise, in each column: decided exactly.
+
+    Parameters
+    ----------
+    scores : array of shape (candidates, columns)
+    scale : float
+        > 0.
+    k : int
+        At least 0; where there are fewer candidates, all are chosen.
+    law : ChoiceLaw
+    generator : numpy Generator
+    """
+    size = len(scores)
+    if k >= size or k == 0:
+        return np.full(scores.shape, k > 0)
+    draws = Draws.fresh(scores.size, generator)
+    noise = law.noise(draws).reshape(scores.shape)
+    noisy = scores + scale * noise
+    error = (2 * _ERROR * scale) * (1.0 + np.abs(noise)) + 2.0**-50 * np.abs(scores)
+    chosen = np.zeros(scores.shape, dtype=bool)
+    np.put_along_axis(chosen, np.argpartition(noisy, size - k, axis=0)[size - k :], True, axis=0)
+    low, high = noisy - error, noisy + error
+    least = np.where(chosen, low, np.inf).min(axis=0)
+    most = np.where(chosen, -np.inf, high).max(axis=0)
+    for column in np.flatnonzero(~(least > most)):
+        sure = chosen[:, column] & (low[:, column] > most[column])
+        contested = np.flatnonzero(np.where(chosen[:, column], ~sure, high[:, column] >= least[column]))
+        with localcontext() as context:
+            context.prec = _CHOICE_DIGITS
+            exactly = [
+                Decimal(float(scores[j, column]))
+                + Decimal(scale) * law.noise_exactly(*draws.exactly(int(j) * scores.shape[1] + int(column)))
+                for j in contested
+            ]
+        best = sorted(range(len(contested)), key=exactly.__getitem__, reverse=True)[: k - int(sure.sum())]
+        chosen[:, column] = sure
+        chosen[contested[best], column] = True
+    return chosen
