@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import Gaussian, GumbelMax
+from tulle.mechanisms import Gaussian, GumbelMax, Laplace, SampledGaussian, Sensitivity
 from tulle.methods import METHODS, CoordinateDescent, FrankWolfe
 from tulle.privacy import (
     MOST_ARITHMETIC,
@@ -28,6 +28,7 @@ from tulle.privacy import (
     gaussian_delta,
     proof,
 )
+from tulle.sampling import Sampling
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 sys.path.insert(0, str(PICTURES))
@@ -148,3 +149,15 @@ def test_the_table_of_all_sets_is_what_plans_say() -> None:
     for line in lines[::17]:
         again = one_delta.line(line["data"], line["method"], float(line["epsilon"]))
         assert [str(value) for value in again] == list(line.values())
+
+
+def test_rounding_is_counted_on_top_of_what_a_unit_adds_to_a_batch() -> None:
+    """A batch with a unit is compared with the same batch without it: half the sensitivity, and all of the rounding."""
+    for count in (1, 7, 10_000):
+        of_batches = SampledGaussian(NoisePerSensitivity(3.0), Sampling("poisson", 100, 10))
+        grid, scale = of_batches.grid_and_scale(Sensitivity(l2=2.0), count)
+        assert scale >= 3.0 * 2.0 * (1.0 + grid * math.sqrt(count)) * (1 - 1e-15)
+        grid, scale = Gaussian(NoisePerSensitivity(3.0)).grid_and_scale(Sensitivity(l2=2.0), count)
+        assert scale >= 3.0 * (2.0 + grid * math.sqrt(count)) * (1 - 1e-15)
+        grid, scale = Laplace(NoisePerSensitivity(3.0)).grid_and_scale(Sensitivity(l1=2.0), count)
+        assert scale >= 3.0 * (2.0 + grid * count) * (1 - 1e-15)

@@ -392,6 +392,11 @@ class SampledGaussian(Gaussian):
     def sampling(self) -> Sampling:
         return self.batches
 
+    def _coordinates(self, count: int) -> float:
+        # A batch with a unit is compared with the same batch without it. What that moves is bounded by half of the
+        # sensitivity, and rounding comes on top of it as a whole.
+        return 2.0 * math.sqrt(count)
+
     @property
     def label(self) -> str:
         return f"Gaussian, {self.batches.label}"
