@@ -1,13 +1,15 @@
-"""The keyed (AES) stream beside numpy's generators: time per Gaussian draw."""
+"""The keyed (AES) stream beside numpy's generators: time per Gaussian draw. And noise without rounding errors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 from timing import Line, print_lines, ratio
 
+from tulle.exact_noise import NORMAL, add_noise, grid_and_scale
 from tulle.randomness import keyed_generator
 
 
@@ -19,6 +21,11 @@ def measure(size: int = 47_236) -> Iterator[Line]:
     ):
         times = ratio(keyed, partial(other.standard_normal, size), repeats=40)
         yield f"Gaussian draws from the keyed stream, times {name}", times, target
+    means = np.zeros(size)
+    grid, scale = grid_and_scale(1.0, 1.0, math.sqrt(size))
+    exact = partial(add_noise, means, scale, grid, NORMAL, keyed_generator())
+    times = ratio(exact, keyed, repeats=40)
+    yield "Gaussian noise without rounding errors, times draws from the keyed stream", times, "(no target)"
 
 
 if __name__ == "__main__":

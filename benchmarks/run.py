@@ -25,7 +25,7 @@ BENCHMARKS = (
     "import_time",
     "calibration",
     "noise",
-    "order_statistics",
+    "lazy_noise",
     "gradient",
     "dense_gradient",
     "hard_thresholding",

@@ -31,7 +31,7 @@ _ERROR = 2.0**-45
 LARGEST_ERROR = 41 * _ERROR
 
 # Uniform numbers below 2^46 / 2^64 get more words, so that every one is known to a relative error of 2^-47.
-_SHORT = np.uint64(1) << np.uint64(46)
+_SHORT = 2**46
 
 # Bits of one uniform number, at most. Numbers that agree in so many are told apart by nobody.
 _MOST_BITS = 1024
@@ -62,11 +62,13 @@ class Draws:
 
     def __init__(self, words: Words, generator: np.random.Generator) -> None:
         self._generator = generator
-        self.sides = (words & np.uint64(1)).astype(bool)
-        self._heads = words >> np.uint64(1)
-        self.values = (self._heads.astype(np.float64) + 0.5) * 2.0**-64
+        self._words = words
+        heads = (words >> np.uint64(1)).view(np.int64)  # no sign: signed numbers become floats faster
+        self.values = heads.astype(np.float64)
+        self.values += 0.5
+        self.values *= 2.0**-64
         self._longer: dict[int, tuple[int, int]] = {}
-        for place in np.flatnonzero(self._heads < _SHORT):
+        for place in np.flatnonzero(heads < _SHORT):
             while self.cell(int(place))[0] < _SHORT and self.cell(int(place))[1] < _MOST_BITS:
                 self._extend(int(place))
             number, bits = self.cell(int(place))
@@ -76,9 +78,18 @@ class Draws:
     def fresh(cls, size: int, generator: np.random.Generator) -> Draws:
         return cls(generator.integers(0, 2**64, size, dtype=np.uint64), generator)
 
+    @property
+    def sides(self) -> npt.NDArray[np.bool_]:
+        return (self._words & np.uint64(1)).astype(bool)
+
+    def with_sides(self, magnitudes: FloatArray) -> FloatArray:
+        """Magnitudes that are negative where the side is 1. Overwrites them."""
+        magnitudes.view(np.uint64)[...] ^= self._words << np.uint64(63)  # the sign bit
+        return magnitudes
+
     def cell(self, place: int) -> tuple[int, int]:
         """What is known of a number: it lies between k and k + 1, in units of 2^-bits; returns k and bits."""
-        return self._longer.get(place) or (int(self._heads[place]), 64)
+        return self._longer.get(place) or (int(self._words[place]) >> 1, 64)
 
     def _extend(self, place: int) -> None:
         number, bits = self.cell(place)
@@ -102,7 +113,7 @@ class Draws:
         while self.cell(place)[1] < 256:
             self._extend(place)
         number, bits = self.cell(place)
-        return Decimal(2 * number + 1) / Decimal(2) ** (bits + 1), bool(self.sides[place])
+        return Decimal(2 * number + 1) / Decimal(2) ** (bits + 1), bool(self._words[place] & np.uint64(1))
 
 
 class Law(ABC):
@@ -124,13 +135,13 @@ class SymmetricLaw(Law):
         """The uniform number that has this magnitude: half the chance of a larger one. In decimal arithmetic."""
 
     def noise(self, draws: Draws) -> FloatArray:
-        magnitudes = self.magnitudes(draws.values)
-        return np.where(draws.sides, -magnitudes, magnitudes)
+        return draws.with_sides(self.magnitudes(draws.values))
 
 
 class NormalLaw(SymmetricLaw):
     def magnitudes(self, values: FloatArray) -> FloatArray:
-        return -np.asarray(ndtri(values))
+        magnitudes = np.asarray(ndtri(values))
+        return np.negative(magnitudes, out=magnitudes)
 
     def tail(self, magnitude: Decimal) -> Decimal:
         return decimal_normal_tail(magnitude)
@@ -250,22 +261,28 @@ def round_noise(law: SymmetricLaw, draws: Draws, steps: float) -> FloatArray:
     magnitudes = law.magnitudes(draws.values)
     scaled = steps * magnitudes
     rounded = np.rint(scaled)
-    # Where the border between two whole numbers lies within the error.
-    doubtful = np.abs(scaled - rounded) > 0.5 - (2 * _ERROR * steps) * (1.0 + magnitudes)
-    for place in np.flatnonzero(doubtful):
+    # In doubt where the border between two whole numbers lies within the error: |scaled - rounded| + error > 1/2. In
+    # place, since vectors can be long.
+    error, distance = magnitudes, scaled - rounded
+    error += 1.0
+    error *= 2 * _ERROR * steps
+    np.abs(distance, out=distance)
+    distance += error
+    for place in np.flatnonzero(distance > 0.5):
         below = math.floor(scaled[place])
 
         def border(below: int = below) -> Decimal:
             return law.tail((below + Decimal("0.5")) / Decimal(steps))
 
         rounded[place] = below + draws.is_below(int(place), border)
-    np.negative(rounded, out=rounded, where=draws.sides)
-    return rounded
+    return draws.with_sides(rounded)
 
 
 def in_units(exact: FloatArray, grid: float) -> FloatArray:
     """An exact answer in whole units of a grid."""
-    return np.clip(np.rint(exact / grid), -_LARGEST, _LARGEST)
+    units = exact / grid
+    np.rint(units, out=units)
+    return np.clip(units, -_LARGEST, _LARGEST, out=units)
 
 
 def add_noise(
@@ -275,8 +292,48 @@ def add_noise(
 
     Of a sum beyond 2^53 the nearest float is given, which is a function of the sum.
     """
-    noise = round_noise(law, Draws.fresh(exact.size, generator), scale / grid)
-    return in_units(exact, grid) + noise.reshape(exact.shape)
+    noisy = in_units(exact, grid)
+    noisy += round_noise(law, Draws.fresh(exact.size, generator), scale / grid).reshape(exact.shape)
+    return noisy
+
+
+def draw_events(size: int, one_in: int, generator: np.random.Generator) -> Indices:
+    """Which of `size` independent events happen, each with the chance 1 / one_in; in increasing order.
+
+    Costs what happens: how many do not happen before the next one that does is the whole part of an exponential draw
+    over log(1 / (1 - chance)), decided exactly.
+    """
+    if one_in == 1:
+        return np.arange(size)
+    found: list[Indices] = []
+    last = -1
+    while last < size:
+        expected = (size - last) / one_in
+        draws = Draws.fresh(int(expected + 3 * math.sqrt(expected)) + 8, generator)
+        ahead = last + np.cumsum(_gaps(draws, one_in) + 1)
+        found.append(ahead[ahead < size])
+        last = int(ahead[-1])
+    return np.concatenate(found)
+
+
+def _gaps(draws: Draws, one_in: int) -> Indices:
+    """How many events do not happen before one that does."""
+    rate = -math.log1p(-1 / one_in)
+    exponential = EXPONENTIAL.noise(draws)
+    gaps = exponential / rate
+    nearest = np.rint(gaps)
+    whole = np.floor(gaps)
+    doubtful = np.abs(gaps - nearest) < 4 * _ERROR * (1.0 + exponential) / rate
+    for place in np.flatnonzero(doubtful & (nearest > 0)):
+        count = int(nearest[place])
+
+        def border(count: int = count, side: bool = bool(draws.sides[place])) -> Decimal:
+            # The chance that nothing happens `count` times; the uniform number is that chance, or what is left to 1.
+            nothing = (1 - 1 / Decimal(one_in)) ** count
+            return nothing if side else 1 - nothing
+
+        whole[place] = count if draws.is_below(int(place), border) == bool(draws.sides[place]) else count - 1
+    return np.minimum(whole, 2.0**62).astype(np.intp)
 
 
 def choose_largest(

@@ -45,7 +45,7 @@ from tulle.exact_noise import (
     choose_largest,
     grid_and_scale,
 )
-from tulle.lazy_noise import Background, noisy_largest
+from tulle.lazy_noise import Background, dense_noisy_largest, noisy_largest
 from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
 
@@ -54,6 +54,9 @@ _LEAST_SCALE = 1e-280
 
 _UNIT = Noise(1.0)
 _ONE_ROW = Sampling("poisson", 1, 1)
+
+# Where more lines are listed than this, and none is left out, it pays to look for those whose noise can matter.
+_MANY_LINES = 16384
 
 # Of answers about all rows, noise that cannot pass a threshold is left undrawn where there are more lines than this.
 _LONG = 200_000
@@ -330,7 +333,11 @@ class Gaussian(_AdditiveNoise):
     ) -> SparseWeights:
         """What a threshold with one border keeps, without drawing all noise."""
         grid, scale = self.grid_and_scale(sensitivity, math.prod(exact.shape))
-        kept = noisy_largest(exact.listed, exact.background, scale, grid, then.keep, then.free_from, generator)
+        listed, border = exact.listed, (then.keep, then.free_from, generator)
+        if len(listed.lines) == listed.n_lines > _MANY_LINES:
+            kept = dense_noisy_largest(listed.values, scale, grid, *border)
+        else:
+            kept = noisy_largest(listed, exact.background, scale, grid, *border)
         return SparseWeights(kept.lines, _from_units(kept.values, grid), kept.n_lines)
 
 

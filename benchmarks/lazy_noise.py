@@ -8,6 +8,7 @@ noise, which is the hardest for a lazy draw, or heavy-tailed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +19,8 @@ from timing import Line, peak_bytes, print_lines, seconds
 
 from tulle import kernels  # noqa: F401  loaded, as in a fit of many lines
 from tulle.events import FloatArray
-from tulle.order_statistics import Background, dense_noisy_largest, noisy_largest
+from tulle.exact_noise import grid_and_scale
+from tulle.lazy_noise import Background, dense_noisy_largest, noisy_largest
 from tulle.randomness import keyed_generator
 from tulle.weights import SparseWeights
 
@@ -54,23 +56,24 @@ def measure() -> Iterator[Line]:
     data = np.random.default_rng(0)
     for d in SIZES:
         means = data.standard_normal(d)
+        grid, scale = grid_and_scale(1.0, 1.0, math.sqrt(d))
         for touched in (1_000, 8_000):
             lines = np.sort(data.choice(d, touched, replace=False))
             exact = SparseWeights(lines, 0.3 * data.standard_normal((touched, 1)), d)
             what, target = f"d = {d:,}, {touched:,} touched", TOUCHED.get((d, touched), "(no target)")
-            yield from _compare(what, target, means, noisy_largest, exact, None, 1.0, KEEP, d)
-        peak = peak_bytes(partial(noisy_largest, exact, None, 1.0, KEEP, d, keyed_generator()))
+            yield from _compare(what, target, means, noisy_largest, exact, None, scale, grid, KEEP, d)
+        peak = peak_bytes(partial(noisy_largest, exact, None, scale, grid, KEEP, d, keyed_generator()))
         yield f"{what}: peak memory, in vectors of length d", peak / means.nbytes, "(no target)"
         background = Background(means[:, None])
         what = f"{what}, background"
-        yield from _compare(what, "(no target)", means, noisy_largest, exact, background, 1.0, KEEP, d)
+        yield from _compare(what, "(no target)", means, noisy_largest, exact, background, scale, grid, KEEP, d)
         for name, all_touched in (
             ("small", 0.1 * means),
             ("as large", means),
             ("heavy-tailed", 0.03 * data.standard_t(1.5, d)),
         ):
             what = f"d = {d:,}, all touched, {name}"
-            yield from _compare(what, ALL[d], means, dense_noisy_largest, all_touched[:, None], 1.0, KEEP, d)
+            yield from _compare(what, ALL[d], means, dense_noisy_largest, all_touched[:, None], scale, grid, KEEP, d)
 
 
 if __name__ == "__main__":
