@@ -622,7 +622,7 @@ def small_problem(loss: Loss = Logistic()) -> Problem:  # noqa: B008
 def released(
     query: CoordinateScores, rows: Problem, public: PublicFacts, noise: float, generator: np.random.Generator
 ) -> int:
-    mechanism = GumbelMax(NoisePerSensitivity(noise))
+    mechanism = GumbelMax(NoisePerSensitivity(noise), 1, 2 * public.n_parameters, public.n_rows)
     exact = query.evaluate(rows.rows, public)
     return int(mechanism.release(exact, query.sensitivity(public), generator, None)[0])
 

@@ -294,7 +294,7 @@ class _AdditiveNoise(Mechanism):
     ) -> FloatArray:
         if self.noise.value == 0:
             return exact if then is None else then(exact)
-        grid, scale = self.grid_and_scale(sensitivity, exact.size)
+        grid, scale = self.grid_and_scale(sensitivity, math.prod(exact.shape))
         units = add_noise(exact, scale, grid, self.LAW, generator)
         return _from_units(units if then is None else then(units), grid)
 
