@@ -1250,8 +1250,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "an engine chosen by the number of entries",
         "running time and a line on stderr that tell how many entries the private rows hold",
         "queries.py",
-        "self.planned * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING",
-        "self.planned * block._csc.nnz < _WORTH_FOLLOWING",
+        'if self.engine != "incremental" or not isinstance(block, SparseBlock):',
+        'if self.engine != "incremental" or not isinstance(block, SparseBlock) or not block._csc.nnz:',
         (_QUERIES + "test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed",),
     ),
     Mutant(

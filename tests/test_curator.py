@@ -15,14 +15,11 @@ from tulle.mechanisms import (
     Gaussian,
     GumbelMax,
     HardThreshold,
-    Laplace,
     LaplaceMax,
     Mechanism,
-    NoisyMax,
     PermuteAndFlip,
     Sensitivity,
     TopK,
-    rounding_grid,
 )
 from tulle.privacy import Plan, PlanError, Release
 from tulle.public import PublicFacts
@@ -37,11 +34,11 @@ N, D = 12, 5
 class Constant(Query):
     """An answer that is known, with a sensitivity that is known."""
 
-    def __init__(self, answer: np.ndarray, l2: float = 1.0) -> None:
-        self.answer, self.l2, self.asked = answer, l2, 0
+    def __init__(self, answer: np.ndarray, l2: float = 1.0, l1: float = math.inf) -> None:
+        self.answer, self.l1, self.l2, self.asked = answer, l1, l2, 0
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
-        return Sensitivity(l2=self.l2, linf=self.l2)
+        return Sensitivity(l1=self.l1, l2=self.l2, linf=self.l2)
 
     def size(self, public: PublicFacts) -> float:
         return float(np.linalg.norm(self.answer))
@@ -163,17 +160,31 @@ def test_the_noise_covers_what_float_sums_can_move_beyond_exact_ones(rows: Rows)
     assert 3.0 * (1 + 1e14 * 2.0**-53) <= seen[1] < 3.0 * 1.1
 
 
-def test_rounding_adds_up_over_releases_and_needs_no_data(rows: Rows) -> None:
-    one = curator(rows, Release("step", Gaussian(), 3))
-    other = curator(Rows(np.zeros((N, D)), np.ones(N)), Release("step", Gaussian(), 3), seed=9)
-    sums = []
-    for _ in range(3):
-        one.ask("step", step_query())
-        other.ask("step", step_query())
-        sums.append(one.rounding)
-    np.testing.assert_allclose(sums, sums[0] * np.arange(1, 4))
-    assert sums[0] > 0
-    assert one.rounding == other.rounding
+def test_roundings_next_to_public_weights_join_the_sensitivity(rows: Rows) -> None:
+    """w - step × gradient is rounded to floats near w, however small the gradient is: on both of two data sets."""
+    seen: list[Sensitivity] = []
+
+    class Spy(Gaussian):
+        def release(self, exact: np.ndarray, sensitivity: Sensitivity, *rest: object) -> np.ndarray:
+            seen.append(sensitivity)
+            return exact
+
+    one = curator(rows, Release("x", Spy(), 2))
+    for size in (1.0, 1e12):
+        one.ask("x", Constant(np.full((4, 1), size), l1=3.0, l2=2.0))
+    for sensitivity, size in zip(seen, (1.0, 1e12)):
+        # Two data sets, four roundings of half a unit of 2^-52 each; the length of four equal numbers is twice theirs.
+        least = 4 * 2.0**-52 * 2 * size
+        raised = Sensitivity(3.0, 2.0, 2.0).times(summation_slack(N))
+        assert sensitivity.l2 == raised.l2 + 2 * least
+        assert sensitivity.linf == raised.linf + 2 * least
+        assert sensitivity.l1 == raised.l1 + 2 * 2 * least
+
+
+def test_what_nothing_moves_has_no_roundings_either(rows: Rows) -> None:
+    assert Sensitivity(0.0, 0.0, 0.0).with_errors(1.0, 9) == Sensitivity(0.0, 0.0, 0.0)
+    assert Sensitivity(1.0, 2.0, 3.0).with_errors(1.0, 9) == Sensitivity(4.0, 3.0, 4.0)
+    assert Sensitivity(l2=2.0).with_errors(1.0, 9) == Sensitivity(l2=3.0)
 
 
 NOISY_MAXIMA = (GumbelMax(), LaplaceMax(), PermuteAndFlip())
@@ -192,34 +203,9 @@ class Scores(Constant):
         return 1e3
 
 
-@pytest.mark.parametrize(
-    "mechanism", [Gaussian(), Laplace(), TopK(), *NOISY_MAXIMA], ids=lambda mechanism: type(mechanism).__name__
-)
-def test_rounding_is_told_the_largest_score_for_noisy_maxima_and_the_length_for_others(
-    rows: Rows, mechanism: Mechanism
-) -> None:
-    """A noisy maximum depends on its best two scores alone, everything else on the whole answer."""
-    one = curator(rows, Release("x", mechanism, 2))
-    query = Scores(np.zeros((7, 1)))
-    sensitivity = query.sensitivity(facts()).times(summation_slack(N))
-    expected, other = (
-        mechanism.rounding((7, 1), size, sensitivity, None)
-        for size in ((1e3, 1e6) if isinstance(mechanism, NoisyMax) else (1e6, 1e3))
-    )
-    assert expected != pytest.approx(other, rel=0.5)
-    for asked in (1, 2):
-        one.ask("x", query)
-        assert one.rounding == pytest.approx(asked * expected)
-
-
-@pytest.mark.parametrize("mechanism", [TopK(), *NOISY_MAXIMA], ids=lambda mechanism: type(mechanism).__name__)
-def test_a_query_says_its_length_where_it_has_no_word_on_its_largest_entry(rows: Rows, mechanism: Mechanism) -> None:
+def test_a_query_says_its_length_where_it_has_no_word_on_its_largest_entry() -> None:
     query = Constant(np.full((4, 1), 3.0))
     assert query.largest(facts()) == query.size(facts()) == 6.0
-    one = curator(rows, Release("x", mechanism, 1))
-    one.ask("x", query)
-    sensitivity = query.sensitivity(facts()).times(summation_slack(N))
-    assert one.rounding == pytest.approx(mechanism.rounding((4, 1), 6.0, sensitivity, None))
 
 
 @pytest.mark.parametrize("mechanism", NOISY_MAXIMA, ids=lambda mechanism: type(mechanism).__name__)
@@ -243,21 +229,22 @@ class OnDemand:
 
 
 def test_scores_on_demand_reach_the_mechanism_with_the_noise_of_their_sensitivity(rows: Rows) -> None:
-    """And are on the bill, and in the rounding, as an array of their shape would be."""
+    """And are on the bill as an array of their shape would be."""
     scores = OnDemand()
 
     class Lazy(Scores):
         def evaluate(self, rows: Rows, public: PublicFacts) -> OnDemand:  # type: ignore[override]
             return scores
 
-    mechanism = GumbelMax(NoisePerSensitivity(3.0))
-    one, like = (curator(rows, Release("x", mechanism, 1)) for _ in range(2))
+    one = curator(rows, Release("x", GumbelMax(NoisePerSensitivity(3.0), 1, 5, N), 1))
     np.testing.assert_array_equal(one.ask("x", Lazy(np.zeros((5, 1)))), [2])
-    like.ask("x", Scores(np.zeros((5, 1))))
-    assert scores.scales == pytest.approx([3.0 * summation_slack(N)], rel=1e-15)
-    assert one.rounding == like.rounding > 0
+    assert scores.scales == pytest.approx([3.0 * (summation_slack(N) + 2.0**-49 * 1e3)], rel=1e-15)
     with pytest.raises(PlanError, match="more than the 1 times"):
         one.ask("x", Lazy(np.zeros((5, 1))))
+    few = curator(rows, Release("x", GumbelMax(NoisePerSensitivity(3.0), 1, 5, N - 1), 1))
+    with pytest.raises(PlanError, match="plans scores on demand of"):
+        few.ask("x", Lazy(np.zeros((5, 1))))
+    assert len(scores.scales) == 1
 
 
 @pytest.mark.parametrize("mechanism", NOISY_MAXIMA, ids=lambda mechanism: type(mechanism).__name__)
@@ -273,9 +260,9 @@ def test_a_noisy_maximum_answers_with_a_number_alone(rows: Rows, mechanism: Mech
 
 
 def test_answers_lie_on_the_grid_of_their_noise(rows: Rows) -> None:
-    scale = NoisePerSensitivity(2.0).value * step_query().sensitivity(facts()).l2
-    answer = curator(rows, Release("step", Gaussian(NoisePerSensitivity(2.0)), 1)).ask("step", step_query())
-    cells = answer / rounding_grid(scale)
+    mechanism = Gaussian(NoisePerSensitivity(2.0))
+    answer = curator(rows, Release("step", mechanism, 1)).ask("step", step_query())
+    cells = answer / mechanism.grid_and_scale(step_query().sensitivity(facts()).times(1 + 1e-9), answer.size)[0]
     np.testing.assert_array_equal(cells, np.round(cells))
 
 

@@ -8,6 +8,7 @@ shown to fail it.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,12 +20,14 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 
-from tulle import following, queries
+from tulle import Budget, following, queries
 from tulle.bounds import KnownBounds
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.following import FollowedScores, Follower, Kind, can_follow
 from tulle.losses import Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tulle.mechanisms import GumbelMax
+from tulle.methods import geometry
+from tulle.privacy import Release, calibrate
 from tulle.public import PublicFacts
 from tulle.queries import CoordinateGradient, CoordinateScores
 from tulle.rows import Rows
@@ -619,7 +622,7 @@ def small_problem(loss: Loss = Logistic()) -> Problem:  # noqa: B008
 def released(
     query: CoordinateScores, rows: Problem, public: PublicFacts, noise: float, generator: np.random.Generator
 ) -> int:
-    mechanism = GumbelMax(NoisePerSensitivity(noise))
+    mechanism = GumbelMax(NoisePerSensitivity(noise), 1, 2 * public.n_parameters, public.n_rows)
     exact = query.evaluate(rows.rows, public)
     return int(mechanism.release(exact, query.sensitivity(public), generator, None)[0])
 
@@ -798,15 +801,55 @@ def test_what_cannot_be_followed_is_read_in_full() -> None:
     assert not followed(base.rows, replace(public, row_linf=np.inf), Walk(np.ones((3, 1))), **wanted)
 
 
-def test_auto_follows_where_that_saves_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that is told from public figures: rows without a single entry are treated the same."""
+def test_rows_without_a_single_entry_are_followed_too() -> None:
+    """What is stored in the rows decides nothing."""
     base, walk = small_problem(), Walk(np.zeros((3, 1)))
-    public, empty = base.public(1.5), Rows(sp.csr_array((12, 3)), base.targets)
-    assert not followed(base.rows, public, walk, planned=100)
-    monkeypatch.setattr(queries, "_WORTH_FOLLOWING", 100 * 12 * 3)
-    for rows in (base.rows, empty):
-        assert not followed(rows, public, walk, planned=99)
-        assert followed(rows, public, walk, planned=101)
+    empty = Rows(sp.csr_array((12, 3)), base.targets)
+    assert followed(empty, base.public(1.5), walk, engine="incremental")
+
+
+class TestChosenEngine:
+    """ "auto" is resolved by public figures, before the bill (`tulle.methods.geometry.chosen_engine`)."""
+
+    PUBLIC = PublicFacts(1000, 50, 5, Logistic(), Budget(1.0, 1e-6), 1.0, 1.0, 1.0, False)
+
+    def choose(self, n_iter: int, engine: queries.Engine = "auto", **facts: Any) -> str:
+        return geometry.chosen_engine(engine, n_iter, 100, replace(self.PUBLIC, **facts))
+
+    def test_auto_follows_where_that_saves_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.choose(100) == "plain"
+        monkeypatch.setattr(geometry, "_WORTH_FOLLOWING", 100 * 1000 * 50)
+        assert (self.choose(99), self.choose(100)) == ("plain", "incremental")
+        assert self.choose(99, budget=None) == "plain"
+        assert self.choose(100, budget=None) == "incremental"
+
+    def test_auto_falls_back_where_finite_precision_would_take_too_much(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(geometry, "_WORTH_FOLLOWING", 0)
+        for budget, spent, expected in (
+            (Budget(1.0, 1e-6), 0.0, "incremental"),
+            (Budget(10.0, 1e-6), 0.0, "plain"),
+            (Budget(1.0, 1e-6), 9.0, "plain"),
+            (Budget(1.0, 1e-12), 0.0, "plain"),
+            (Budget(1.0, 0.0), 0.0, "plain"),
+            (Budget(1000.0, 1e-6), 0.0, "plain"),
+        ):
+            assert self.choose(100, budget=budget, spent=spent) == expected
+
+    def test_what_the_user_says_counts_but_where_many_fits_share_a_bill(self) -> None:
+        assert self.choose(1, engine="incremental") == "incremental"
+        assert self.choose(10**9, engine="plain") == "plain"
+        assert self.choose(1, engine="incremental", exact_only=True) == "plain"
+        assert self.choose(1, engine="incremental", loss=Softmax(3)) == "plain"
+
+    @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 10.0, 30.0])
+    @pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-10])
+    def test_it_counts_on_less_noise_than_any_plan_has(self, epsilon: float, delta: float) -> None:
+        """So that a plan which was chosen here is never refused for finite precision."""
+        budget = Budget(epsilon, delta)
+        for n_iter in (1, 2, 3, 4, 6, 8, 12, 20, 100, 1000):
+            least = 0.8 * min(math.sqrt(n_iter) / geometry.budget_mu(budget), 2 * n_iter / epsilon)
+            plan = calibrate((Release("vertex", GumbelMax(), n_iter),), budget)
+            assert plan[0].mechanism.noise.value > least
 
 
 def test_a_walk_is_followed_by_one_follower_at_a_time() -> None:

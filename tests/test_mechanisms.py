@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import combinations, combinations_with_replacement, permutations, product
 from typing import Any
 
@@ -16,11 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
-from scipy.stats import binom, chisquare, expon, fisher_exact, gumbel_r, ks_2samp, kstest, laplace, norm
+from scipy.stats import chisquare, expon, fisher_exact, gumbel_r, ks_2samp, kstest, laplace, norm
 
 from tulle import mechanisms
 from tulle.curator import Curator
 from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity, PureEvent
+from tulle.exact_noise import Draws
+from tulle.lazy_noise import Background
 from tulle.losses import Squared
 from tulle.mechanisms import (
     Exact,
@@ -38,9 +41,7 @@ from tulle.mechanisms import (
     SparseAnswer,
     TopK,
     largest,
-    rounding_grid,
 )
-from tulle.order_statistics import Background
 from tulle.privacy import Plan, Release, epsilon
 from tulle.public import PublicFacts
 from tulle.queries import ClippedGradient, Step
@@ -51,19 +52,16 @@ from tulle.weights import SparseWeights
 ALPHA = 1e-5
 DRAWS = 20_000
 NOISE = 1.7
+_UNIT = NoisePerSensitivity(1.0)
 # All different, so that a mechanism that reads the wrong norm draws the wrong law.
 SENSITIVITY = Sensitivity(l1=9.0, l2=3.1, linf=0.4)
 
 Cdf = Callable[[np.ndarray], np.ndarray]
 
 
-def fits_on_grid(values: np.ndarray, grid: float, cdf: Cdf) -> bool:
-    """Chi-square of values on a grid against a law rounded to it, cells pooled to at least 20 expected values."""
-    cells = np.round(values / grid).astype(int)
-    edges = np.arange(cells.min() - 1, cells.max() + 3) - 0.5
-    expected = len(values) * np.diff(np.r_[0.0, cdf(edges[1:-1] * grid), 1.0])
-    observed = np.histogram(cells, edges)[0].astype(float)
-    return pooled_chi_square(observed, expected)
+def fits(values: np.ndarray, cdf: Cdf) -> bool:
+    """Kolmogorov-Smirnov. The grid and what it adds to the scale, one part in 4096, are far too fine to be seen."""
+    return bool(kstest(values, cdf).pvalue > ALPHA)
 
 
 def pooled_chi_square(observed: np.ndarray, expected: np.ndarray) -> bool:
@@ -90,15 +88,15 @@ FACTORS = [(1.0, True), (2 / 3, False), (3 / 2, False)]
 @pytest.mark.parametrize("kind", ADDITIVE)
 class TestAdditiveNoise:
     def test_law(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
-        """exact + noise of scale noise × sensitivity in the right norm (chi-square, alpha = 1e-5)."""
-        mechanism, scale, cdf = ADDITIVE[kind]
+        """exact + noise of scale noise × sensitivity in the right norm (Kolmogorov-Smirnov, alpha = 1e-5)."""
+        mechanism, _, cdf = ADDITIVE[kind]
         exact = 12.345
         values = release(mechanism(NoisePerSensitivity(factor * NOISE)), np.full((DRAWS, 1), exact), seed)
-        assert fits_on_grid(values[:, 0], rounding_grid(factor * scale), lambda x: cdf(x - exact)) is accepted
+        assert fits(values[:, 0], lambda x: cdf(x - exact)) is accepted
 
     def test_law_after_a_threshold(self, kind: str, factor: float, accepted: bool, seed: int) -> None:
-        """The one value kept of 10 has the law of the largest of 10 magnitudes (chi-square, alpha = 1e-5)."""
-        mechanism, scale, cdf = ADDITIVE[kind]
+        """The one value kept of 10 has the law of the largest of 10 magnitudes (Kolmogorov-Smirnov, alpha = 1e-5)."""
+        mechanism, _, cdf = ADDITIVE[kind]
         drawn = release(
             mechanism(NoisePerSensitivity(factor * NOISE)), np.zeros((12, DRAWS // 2)), seed, HardThreshold(1, 10)
         )
@@ -108,9 +106,8 @@ class TestAdditiveNoise:
         def cdf_of_largest(x: np.ndarray) -> np.ndarray:
             return np.where(x > 0, 2 * cdf(np.maximum(x, 0)) - 1, 0.0) ** 10
 
-        grid = rounding_grid(factor * scale)
-        assert fits_on_grid(kept, grid, cdf_of_largest) is accepted
-        assert fits_on_grid(drawn[10:].ravel(), grid, cdf) is accepted
+        assert fits(kept, cdf_of_largest) is accepted
+        assert fits(drawn[10:].ravel(), cdf) is accepted
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -153,8 +150,7 @@ def test_gaussian_law_on_chosen_coordinates_through_the_curator(factor: float, a
     sigma = NOISE * step * 2 * clip * bound / n
     assert len(np.unique(exact[support])) == 1
     centre = exact[support][0]
-    grid = rounding_grid(factor * sigma)
-    assert fits_on_grid(answer[support], grid, lambda x: norm.cdf(x, centre, sigma)) is accepted
+    assert fits(answer[support], lambda x: norm.cdf(x, centre, sigma)) is accepted
 
 
 class TestTopK:
@@ -327,9 +323,15 @@ class TestNoisyMax:
         """score - Gumbel is not the exponential mechanism, nor score - exponential permute and flip (alpha = 1e-5)."""
         mechanism = NOISY_MAXIMA[kind][0]
 
+        class Negative(type(mechanism.LAW)):  # type: ignore[misc]
+            def noise(self, draws: Draws) -> np.ndarray:
+                return -super().noise(draws)
+
+            def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
+                return -super().noise_exactly(value, side)
+
         class WrongSign(mechanism):  # type: ignore[misc, valid-type]
-            def _draw(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-                return -super()._draw(shape, generator)
+            LAW = Negative()
 
         assert self.fits(self.frequencies(mechanism, NOISE, 0), kind)
         assert not self.fits(self.frequencies(WrongSign, NOISE, 0), kind)
@@ -401,61 +403,6 @@ class TestNoisyMax:
         chosen = mechanism.release(np.zeros((2, 100)), Sensitivity(linf=smallest), keyed_generator(0), None)
         assert set(chosen) == {0, 1}
 
-    @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (2 / 3, False)])
-    @every_noisy_max
-    def test_the_best_two_are_closer_than_h_with_probability_at_most_h_over_scale(
-        self, kind: str, factor: float, holds: bool
-    ) -> None:
-        """What `rounding` rests on, however many candidates; with 2/3 of the bound ties are too close too often.
-
-        Of 18 binomial tests none rejects, with a false alarm in 18 ALPHA of all seeds; or one does.
-        """
-        draws, rng, scale = 50_000, keyed_generator(7), 0.3
-        ladders = [np.zeros(2), np.zeros(60), np.linspace(0, 1, 60), np.r_[0.0, np.full(9, -0.3)], self.SCORES]
-        ladders.append(np.array([0.0, 1e-3, 5.0, 5.0]))
-        rejected = False
-        for scores in ladders:
-            noise = NOISY_MAXIMA[kind][0]()._draw((draws, len(scores)), rng)
-            best = np.partition(scores + scale * noise, len(scores) - 2, axis=1)[:, -2:]
-            gaps = np.abs(best[:, 1] - best[:, 0])
-            for h in (0.01, 0.05, 0.2):
-                closer = int((gaps < h * scale).sum())
-                rejected |= bool(binom.sf(closer - 1, draws, factor * h) < ALPHA)
-        assert rejected is not holds
-
-    @every_noisy_max
-    def test_the_slack_of_finite_precision(self, kind: str) -> None:
-        """Finite, none without noise, more for larger scores, less noise, more candidates and more columns."""
-        mechanism = NOISY_MAXIMA[kind][0](NoisePerSensitivity(NOISE))
-
-        def slack(size: float = 1.0, candidates: int = 1000, factor: float = 1.0, columns: int = 1) -> float:
-            one = type(mechanism)(mechanism.noise.times(factor), columns)
-            return one.rounding((candidates, columns), size, SENSITIVITY, None)
-
-        assert 0 < slack() < 1e-10
-        assert slack(size=1e9) > 1e5 * slack()
-        assert slack(size=1e9, factor=0.5) == pytest.approx(2 * slack(size=1e9), rel=1e-3)
-        assert slack() < slack(factor=0.1) < math.inf
-        assert slack() < slack(candidates=1_000_000) < 1e-9
-        assert slack(columns=7) == pytest.approx(7 * slack())
-        assert slack(factor=0.0) == 0.0
-
-    @pytest.mark.parametrize("candidates", [1, 10, 10_000, 10_000_000])
-    @pytest.mark.parametrize("size", [0.0, 50.0, 1e6])
-    @every_noisy_max
-    def test_the_slack_covers_what_the_proofs_count(self, kind: str, size: float, candidates: int) -> None:
-        """docs/proofs: noisy_max.md, lemmas 7 and 8; for Gumbel noise also scores_on_demand.md, lemma 4.
-
-        In units of 2^-53: errors of scores and of noise, the resolution of the draws, sums of weights; not much more.
-        """
-        ratio, root = size / self.SCALE, math.sqrt(candidates)
-        counted = 12 * ratio + 12 * math.log(candidates + 1) + 440 + 2.04 * candidates
-        if kind == "gumbel":
-            on_demand = 30 * ratio + 11_000 + 2 * root + 64 + 260 * (3 * (2.5 * root + 200) + 1)
-            counted = max(counted, on_demand)
-        stated = NOISY_MAXIMA[kind][0](NoisePerSensitivity(NOISE)).rounding((candidates, 1), size, SENSITIVITY, None)
-        assert counted < stated * 2.0**53 < 20 * counted
-
 
 class OnDemand:
     """Scores on demand that write down what they are asked."""
@@ -474,9 +421,35 @@ class TestScoresOnDemand:
     @pytest.mark.parametrize("noise", [NOISE, 0.0])
     def test_gumbel_noise_passes_its_scale_on(self, noise: float) -> None:
         scores = OnDemand()
-        chosen = GumbelMax(NoisePerSensitivity(noise)).release(scores, SENSITIVITY, keyed_generator(0), None)
+        chosen = GumbelMax(NoisePerSensitivity(noise), 1, 5, 9).release(scores, SENSITIVITY, keyed_generator(0), None)
         np.testing.assert_array_equal(chosen, [3])
         assert scores.asked == [noise * SENSITIVITY.linf]
+
+    def test_of_more_candidates_than_are_planned_are_refused(self) -> None:
+        """What finite precision takes of delta is planned for so many."""
+        scores = OnDemand()
+        for candidates in (0, 4):
+            with pytest.raises(ValueError, match="so many candidates"):
+                GumbelMax(_UNIT, 1, candidates, 9).release(scores, SENSITIVITY, keyed_generator(0), None)
+        assert scores.asked == []
+
+    @pytest.mark.parametrize("candidates", [1, 10, 10_000, 10_000_000])
+    @pytest.mark.parametrize("rows", [1, 1000, 10**7])
+    def test_what_finite_precision_takes_is_what_the_proof_counts(self, rows: int, candidates: int) -> None:
+        """docs/proofs/scores_on_demand.md, lemma 4, in units of 2^-53: at least that, and not much more."""
+        ratio, root = rows / (2 * NOISE), math.sqrt(candidates)
+        counted = 75 * ratio + 11_000 + 2 * root + 64 + 600 * (3 * (0.04 * root + 140) + 1) + 1
+        stated = GumbelMax(NoisePerSensitivity(NOISE), 1, candidates, rows).inexact
+        assert counted <= stated * 2.0**53 < 1.01 * counted
+
+    def test_only_scores_on_demand_have_a_part_for_finite_precision(self) -> None:
+        """More of it for more columns and less noise; none without noise, or where scores are arrays."""
+        one = GumbelMax(NoisePerSensitivity(NOISE), 1, 1000, 500)
+        assert 0 < one.scaled(2.0).inexact < one.inexact < one.scaled(0.5).inexact < 1e-9
+        assert GumbelMax(one.noise, 3, 1000, 500).inexact == pytest.approx(3 * one.inexact)
+        assert GumbelMax(one.noise, 10**9, 1000, 10**15).inexact == 1.0
+        for other in (one.scaled(0.0), GumbelMax(), LaplaceMax(), PermuteAndFlip(), TopK(), Gaussian(), Laplace()):
+            assert other.inexact == 0.0
 
     @pytest.mark.parametrize("noise", [NOISE, 0.0])
     @pytest.mark.parametrize("mechanism", [LaplaceMax, PermuteAndFlip])
@@ -489,41 +462,45 @@ class TestScoresOnDemand:
     def test_without_a_sensitivity_nothing_is_drawn(self) -> None:
         scores = OnDemand()
         with pytest.raises(ValueError, match="states no sensitivity"):
-            GumbelMax().release(scores, Sensitivity(l1=1.0, l2=1.0), keyed_generator(0), None)
+            GumbelMax(_UNIT, 1, 5, 9).release(scores, Sensitivity(l1=1.0, l2=1.0), keyed_generator(0), None)
         assert scores.asked == []
 
 
 class TestFinitePrecision:
-    @given(st.floats(1e-300, 1e300))
-    def test_the_grid_is_a_power_of_two_between_an_eighth_and_a_quarter(self, scale: float) -> None:
-        grid = rounding_grid(scale)
-        assert math.frexp(grid)[0] == 0.5
-        assert scale / 8 * (1 - 1e-12) <= grid < scale / 4 * (1 + 1e-12)
-
     @pytest.mark.parametrize("then", [None, HardThreshold(3, 40)], ids=["all", "thresholded"])
     @pytest.mark.parametrize("kind", ADDITIVE)
     def test_what_leaves_lies_on_the_grid(self, kind: str, then: HardThreshold | None) -> None:
-        mechanism, scale, _ = ADDITIVE[kind]
-        exact = np.random.default_rng(0).normal(size=(50, 2))
-        values = release(mechanism(NoisePerSensitivity(NOISE)), exact, 0, then)
-        cells = values / rounding_grid(scale)
+        """The grid of all 100 numbers, also where few are kept."""
+        mechanism = ADDITIVE[kind][0](NoisePerSensitivity(NOISE))
+        values = release(mechanism, np.random.default_rng(0).normal(size=(50, 2)), 0, then)
+        cells = values / mechanism.grid_and_scale(SENSITIVITY, 100)[0]
         np.testing.assert_array_equal(cells, np.round(cells))
+        assert np.any(cells % 2)
 
-    def test_the_support_is_decided_on_unrounded_values(self) -> None:
-        """Twenty values in one cell of the grid: the five largest are kept, though all round to the same value."""
-        order = np.random.default_rng(0).permutation(20)
-        drawn = (1.0 + 1e-4 * order)[:, None]
+    @pytest.mark.parametrize("count", [1, 100, 10_000])
+    def test_the_grid_joins_the_sensitivity_in_the_norm_of_the_noise(self, count: int) -> None:
+        """Rounding moves each of `count` numbers by up to a unit: √count in ℓ2, count in ℓ1. Commonly 1/4096 in all."""
+        for mechanism, moved, coordinates in (
+            (Gaussian(NoisePerSensitivity(NOISE)), SENSITIVITY.l2, math.sqrt(count)),
+            (Laplace(NoisePerSensitivity(NOISE)), SENSITIVITY.l1, count),
+        ):
+            grid, scale = mechanism.grid_and_scale(SENSITIVITY, count)
+            assert scale >= NOISE * (moved + grid * coordinates) * (1 - 1e-15)
+            assert NOISE * moved < scale <= NOISE * moved * (1 + 1 / 4096)
 
-        class Drawn:
-            def standard_normal(self, shape: tuple[int, ...]) -> np.ndarray:
-                return drawn.copy()
-
-        unit = Sensitivity(l2=1.0)
-        answer = Gaussian().release(np.zeros((20, 1)), unit, Drawn(), HardThreshold(5, 20))  # type: ignore[arg-type]
-        np.testing.assert_array_equal(np.flatnonzero(answer), np.flatnonzero(order >= 15))
-        np.testing.assert_array_equal(answer[answer != 0], 1.0)
-        rounded_first = HardThreshold(5, 20)(np.round(drawn * 8) / 8)
-        assert not np.array_equal(np.flatnonzero(rounded_first), np.flatnonzero(order >= 15))
+    @pytest.mark.parametrize("then", [None, HardThreshold(3, 40)], ids=["all", "thresholded"])
+    @pytest.mark.parametrize("kind", ADDITIVE)
+    def test_the_size_of_the_answer_shows_nowhere(self, kind: str, then: HardThreshold | None) -> None:
+        """Adding whole units to the answer adds them to what is released, to the last bit."""
+        mechanism = ADDITIVE[kind][0](NoisePerSensitivity(NOISE))
+        grid, _ = mechanism.grid_and_scale(SENSITIVITY, 50)
+        exact = np.random.default_rng(0).normal(size=(50, 1))
+        one = release(mechanism, exact, 0)
+        for shift in (1.0, -7.0, 2.0**30, 2.0**44):
+            other = release(mechanism, np.rint(exact / grid) * grid + shift * grid, 0, None)
+            np.testing.assert_array_equal(other / grid, one / grid + shift)
+        if then is not None:
+            np.testing.assert_array_equal(release(mechanism, exact, 0, then), then(one))
 
     @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace()], ids=lambda m: type(m).__name__)
     def test_without_noise_the_answer_is_exact(self, mechanism: Mechanism) -> None:
@@ -557,21 +534,6 @@ class TestFinitePrecision:
         needed = next(name for name in others if getattr(enough, name) < math.inf)
         with pytest.raises(ValueError, match="states no sensitivity"):
             mechanism.release(exact, Sensitivity(**{**others, needed: math.inf}), keyed_generator(0), None)
-
-    @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace(), TopK()], ids=lambda m: type(m).__name__)
-    def test_the_slack_of_finite_precision_is_small_and_grows_with_the_answer(self, mechanism: Mechanism) -> None:
-        small, large = (mechanism.rounding((d, 1), 1.0, SENSITIVITY, None) for d in (10, 10_000))
-        assert 0 < small < large < 1e-9
-        assert mechanism.scaled(0.0).rounding((10, 1), 1.0, SENSITIVITY, None) == 0.0
-
-    @pytest.mark.parametrize("kind", ADDITIVE)
-    def test_the_slack_bounds_the_chance_that_an_error_moves_a_value(self, kind: str) -> None:
-        """An error of e moves a value over a border of the grid with probability e / grid, on average over borders."""
-        mechanism, scale, _ = ADDITIVE[kind]
-        count, size = 1000, 50.0
-        error = 2.0**-53 * (math.sqrt(count) * size + count * scale * math.sqrt(2 / math.pi))
-        stated = mechanism(NoisePerSensitivity(NOISE)).rounding((count, 1), size, SENSITIVITY, None)
-        assert error / rounding_grid(scale) < stated < 100 * error / rounding_grid(scale)
 
 
 class TestHardThreshold:
@@ -653,7 +615,8 @@ class TestSparseAnswers:
     def test_what_leaves_is_thresholded_and_on_the_grid(self, lazy: bool, with_background: bool) -> None:
         """At most three features of a column and the free line; no line is listed that is all zero."""
         answer, _ = self.answer(with_background)
-        mechanism, grid = SampledGaussian(NoisePerSensitivity(NOISE), lazy=lazy), rounding_grid(NOISE * SENSITIVITY.l2)
+        mechanism = SampledGaussian(NoisePerSensitivity(NOISE), lazy=lazy)
+        grid, _ = mechanism.grid_and_scale(SENSITIVITY, 24)
         for seed in range(50):
             found = mechanism.release(answer, SENSITIVITY, keyed_generator(seed), HardThreshold(3, 11))
             np.testing.assert_array_equal(found.values / grid, np.round(found.values / grid))
@@ -711,7 +674,7 @@ def test_noise_that_is_asked_for_never_underflows_to_none(mechanism: Mechanism) 
         sensitivity = Sensitivity(l1=smallest, l2=smallest, linf=smallest)
         released = mechanism.scaled(0.5).release(np.zeros((50, 1)), sensitivity, keyed_generator(0), None)
         assert np.count_nonzero(released) > 25
-        assert np.abs(released).max() < 1e-270
+        assert np.abs(released).max() < 1e-260
         np.testing.assert_array_equal(
             mechanism.scaled(0.0).release(np.zeros((50, 1)), sensitivity, keyed_generator(0), None), 0.0
         )
@@ -759,5 +722,5 @@ class TestLongAnswers:
 
     def test_lie_on_the_grid(self, monkeypatch: pytest.MonkeyPatch) -> None:
         answers = self.answers(monkeypatch, True, 1.0, runs=20)
-        grid = mechanisms.rounding_grid(1.0)
+        grid, _ = Gaussian().grid_and_scale(Sensitivity(l2=1.0), self.means.size)
         np.testing.assert_array_equal(answers / grid, np.round(answers / grid))

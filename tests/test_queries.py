@@ -698,7 +698,7 @@ def test_queries_of_one_walk_that_differ_have_answers_of_their_own() -> None:
 
 
 def test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed() -> None:
-    """Sparse rows, one output, a loss that the kernels know, margins whose squares have a sum; "auto": enough work."""
+    """Sparse rows, one output, a loss that the kernels know, margins whose squares have a sum."""
     X, y = sp.csr_array(np.eye(3)), np.ones(3)
     public = PublicFacts(3, 3, 1, Squared(), None, 1.0, 1.0, 1.0, False)
 
@@ -707,11 +707,9 @@ def test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed()
         return is_followed(CoordinateScores(walk, 1.0, **settings), Rows(matrix, y), replace(public, loss=loss))
 
     assert followed(engine="incremental")
-    assert followed(engine="auto", planned=10**10)
-    assert not followed(engine="auto", planned=1000)
-    assert not followed(engine="plain", planned=10**10)
-    for planned in (1000, 10**10):  # what is stored in the rows decides nothing
-        assert followed(sp.csr_array((3, 3)), engine="auto", planned=planned) is followed(planned=planned)
+    assert followed(sp.csr_array((3, 3)), engine="incremental")  # what is stored in the rows decides nothing
+    assert not followed(engine="plain")
+    assert not followed()
     for other in ({"matrix": np.eye(3)}, {"loss": Softmax(3)}, {"loss": Poisson()}, {"start": 1e100}):
         assert not followed(**other, engine="incremental")
 

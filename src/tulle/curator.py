@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tulle.mechanisms import HardThreshold, NoisyMax, Sensitivity
+from tulle.mechanisms import GumbelMax, HardThreshold, Mechanism, NoisyMax, Sensitivity
 from tulle.privacy import Bill, Plan, PlanError
 from tulle.public import PublicFacts
 from tulle.queries import Query
@@ -92,12 +92,23 @@ class Curator:
                 # Behind this a sum that is not finite would count as nothing, and say by that how large it was.
                 raise ValueError("the bounds, the clip or the weights are so large that sums over rows could overflow")
             exact = query.evaluate(rows, public)
+            if largest < math.inf:
+                # Sums are added to public weights, or divided: a few roundings of numbers of this size, on both sides.
+                sensitivity = sensitivity.with_errors(2.0**-49 * largest, math.prod(exact.shape))
+            self._check_on_demand(name, release.mechanism, exact)
             if isinstance(exact, np.ndarray):  # objectives, scores on demand and sparse answers guard themselves
                 exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             answer = release.mechanism.release(exact, sensitivity, self._generator, then)
         if self._witness is not None:
             self._witness(name, answer)
         return answer
+
+    def _check_on_demand(self, name: str, mechanism: Mechanism, exact: Any) -> None:
+        """Raise where scores on demand are about more rows than the plan's part of delta for them allows for."""
+        if isinstance(exact, np.ndarray) or not isinstance(mechanism, GumbelMax) or mechanism.noise.value == 0:
+            return
+        if mechanism.rows < self._public.n_rows:
+            raise PlanError(f"{name!r} plans scores on demand of {mechanism.rows} rows, and there are more")
 
     def _batch(self, name: str, sampling: Sampling) -> tuple[Rows, PublicFacts]:
         """The rows of the next batch, and the facts of a mean that is divided by the public size of batches."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from decimal import Decimal, localcontext
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -36,17 +36,23 @@ _SHORT = 2**46
 # Bits of one uniform number, at most. Numbers that agree in so many are told apart by nobody.
 _MOST_BITS = 1024
 
-# A grid is commonly so much finer than what an answer moves by, and the scale of noise at most so many steps of it.
-_FINE, _MOST_STEPS = 2.0**12, 2.0**32
+# A grid is commonly so much finer than what an answer moves by, and the scale of noise so many steps of it at most. The
+# noise of very many numbers at once may need more; beyond the last figure it is no exact float any more.
+_FINE, _MANY_STEPS, _MOST_STEPS = 2.0**12, 2.0**32, 2.0**46
 
-# Noise that is asked for never underflows to none, however little an answer moves.
-_LEAST_MOVED = 1e-270
+# Noise that is asked for never underflows to none, however little an answer moves and however little noise that is.
+_LEAST_MOVED, _LEAST_SCALE = 1e-270, 1e-290
 
 # Scores may lie up to 600 orders apart, and noise is told apart to 77 digits.
 _CHOICE_DIGITS = 700
 
 # Beyond, an answer in units of its grid is cut: a cut moves no two answers further apart.
 _LARGEST = 1e300
+
+
+def _decimals(precision: int) -> Context:
+    """Decimal arithmetic that does not depend on how a user has set up theirs."""
+    return Context(precision, ROUND_HALF_EVEN, -999999, 999999, 1, 0, [], [InvalidOperation, DivisionByZero, Overflow])
 
 
 class Draws:
@@ -99,8 +105,7 @@ class Draws:
         """Whether a number is below a border in (0, 1/2), which is computed to the precision of the decimal context."""
         while True:
             number, bits = self.cell(place)
-            with localcontext() as context:
-                context.prec = int(0.302 * bits) + 40
+            with localcontext(_decimals(int(0.302 * bits) + 40)):
                 above = border() * 2**bits - number
             if above > Decimal("1.000001") or bits >= _MOST_BITS:
                 return above > Decimal("0.5")
@@ -248,10 +253,10 @@ def grid_and_scale(noise: float, moved: float, coordinates: float) -> tuple[floa
     coordinates : float
     """
     moved, coordinates = max(moved, _LEAST_MOVED), max(coordinates, 1.0)
-    fine = moved * min(noise, 1.0) / (_FINE * coordinates)
-    # Not so fine that the scale is more steps than noise can be rounded to exactly.
-    grid = max(2.0 ** math.floor(math.log2(fine)), 2.0 ** math.ceil(math.log2(2.0 * noise * moved / _MOST_STEPS)))
-    return grid, noise * (moved + grid * coordinates)
+    fine = max(moved * min(noise, 1.0) / (_FINE * coordinates), _LEAST_SCALE)
+    # Not so fine that many draws lie within their error of a border.
+    grid = 2.0 ** max(math.floor(math.log2(fine)), math.ceil(math.log2(max(noise * moved, fine) / (_MANY_STEPS / 2))))
+    return grid, max(noise * (moved + grid * coordinates), _LEAST_SCALE)
 
 
 def round_noise(law: SymmetricLaw, draws: Draws, steps: float) -> FloatArray:
@@ -269,12 +274,17 @@ def round_noise(law: SymmetricLaw, draws: Draws, steps: float) -> FloatArray:
     np.abs(distance, out=distance)
     distance += error
     for place in np.flatnonzero(distance > 0.5):
-        below = math.floor(scaled[place])
+        # Commonly one border, more where there are very many steps.
+        low = max(math.floor(scaled[place] - error[place]), 0)
+        high = math.ceil(scaled[place] + error[place])
+        while low < high:
+            middle = (low + high) // 2
 
-        def border(below: int = below) -> Decimal:
-            return law.tail((below + Decimal("0.5")) / Decimal(steps))
+            def border(middle: int = middle) -> Decimal:
+                return law.tail((middle + Decimal("0.5")) / Decimal(steps))
 
-        rounded[place] = below + draws.is_below(int(place), border)
+            low, high = (middle + 1, high) if draws.is_below(int(place), border) else (low, middle)
+        rounded[place] = low
     return draws.with_sides(rounded)
 
 
@@ -366,8 +376,7 @@ def choose_largest(
     for column in np.flatnonzero(~(least > most)):
         sure = chosen[:, column] & (low[:, column] > most[column])
         contested = np.flatnonzero(np.where(chosen[:, column], ~sure, high[:, column] >= least[column]))
-        with localcontext() as context:
-            context.prec = _CHOICE_DIGITS
+        with localcontext(_decimals(_CHOICE_DIGITS)):
             exactly = [
                 Decimal(float(scores[j, column]))
                 + Decimal(scale) * law.noise_exactly(*draws.exactly(int(j) * scores.shape[1] + int(column)))

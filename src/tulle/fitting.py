@@ -164,6 +164,21 @@ class Fitted:
     privacy: PrivacyReport
 
 
+@dataclass(frozen=True)
+class _Promise:
+    """What a fit promises whatever its estimated bounds turn out to be: the largest figures over all its plans.
+
+    Which plan it settles on depends on private answers, so no smaller epsilon may be stated.
+    """
+
+    epsilon: float
+    arithmetic: float  # the part of delta for finite precision
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan], delta: float) -> _Promise:
+        return cls(max(epsilon(plan, delta) for plan in plans), max(arithmetic_delta(plan, delta) for plan in plans))
+
+
 def possible_publics(request: FitRequest, shape: tuple[int, int]) -> list[PublicFacts]:
     """The facts under the extreme shapes that estimated bounds can take: rows with one large entry, and flat rows."""
     extremes = ((1.0, 1.0, 1.0), (math.sqrt(shape[1]), 1.0, 1.0))
@@ -207,9 +222,9 @@ def run_fit(
     active = _active_rows(groups, request.bounds, X.shape[0])
     # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
     plans = possible_plans(request, X.shape)
-    promise = max(proof(plan, request.delta)[0] for plan in plans)
-    warn_beforehand(request, X.shape, promise)
-    price = (promise, request.delta)
+    promise = _Promise.of(plans, request.delta)
+    warn_beforehand(request, X.shape, promise.epsilon)
+    price = (promise.epsilon, request.delta)
     free = made_up or is_being_taught_on(X)
     entries = () if free else bill_open_ledgers(request.what, plans, price, request.bounds.rows_per_person)
     if not isinstance(X, Spread):
@@ -225,13 +240,9 @@ def _fit_billed(
     active: npt.NDArray[np.bool_] | None,
     entries: Sequence[Entry],
     witness: Witness | None,
-    promise: float,
+    promise: _Promise,
 ) -> Fitted:
-    """A fit that is on the bill of every open ledger: from the first draw of noise to the report.
-
-    `promise` is what the most expensive plan that it may settle on proves: which plan it is depends on private answers,
-    so no smaller epsilon may be stated.
-    """
+    """A fit that is on the bill of every open ledger: from the first draw of noise to the report."""
     generator = keyed_generator(request.seed, stream_of(entries))
     rows = _rows(X, targets, active)
     before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
@@ -359,18 +370,17 @@ def _report(
     plan: Plan,
     public: PublicFacts,
     found: dict[str, float],
-    promise: float,
+    promise: _Promise,
     seen_by: tuple[str, ...],
 ) -> PrivacyReport:
     budget, delta = request.budget, request.delta
     accountant = proof(plan, delta)[1]
-    slack = arithmetic_delta(plan, delta)
     if plan.preliminary:
         accountant += f", after {epsilon(Plan((), plan.preliminary), 0.0):.4g} of pure ε for the bounds (added up)"
     person = f"one person with at most {public.rows_per_unit} rows (how many is not protected)"
     unit = person if public.rows_per_unit > 1 else "one row"
     return PrivacyReport(
-        epsilon=promise,
+        epsilon=promise.epsilon,
         delta=delta,
         asked=None if budget is None else (budget.epsilon, budget.delta),
         method=request.method.describe(public),
@@ -378,7 +388,7 @@ def _report(
         accountant="none" if budget is None else accountant,
         unit=f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
         bill=bill_lines(plan, delta),
-        assumptions=tuple(_assumptions(request, public, plan, found, slack)),
+        assumptions=tuple(_assumptions(request, public, plan, found, promise.arithmetic)),
         who_saw_what=(
             *seen_by,
             "The method (the algorithm itself) saw the answers on the bill and public quantities.",
@@ -386,7 +396,7 @@ def _report(
             + ("." if budget is None else "; the promise covers all of it."),
         ),
         seeded=request.seed is not None,
-        floating_point_slack=slack,
+        floating_point_slack=promise.arithmetic,
     )
 
 

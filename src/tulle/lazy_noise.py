@@ -49,12 +49,12 @@ _LONG = 4_000_000
 _TOO_FEW = 3
 
 # The levels of uniform numbers of 63 bits and a side that are told apart.
-_MOST_ZEROS = 40
+_MOST_ZEROS = 32
 
 
 def _tail(magnitude: float) -> float:
-    """P(|N(0, 1)| > magnitude)."""
-    return math.erfc(max(magnitude, 0.0) * math.sqrt(0.5))
+    """P(|N(0, 1)| > magnitude); 1 where that is no number, as between means that are not finite."""
+    return math.erfc(max(0.0, magnitude) * math.sqrt(0.5))
 
 
 class _FallingNoise:
@@ -411,7 +411,7 @@ class _OverMeans:
             return in_units(self.factor * means[places], self.grid)
 
         # Half a unit is for rounding, and a little for the product.
-        bound = abs(self.factor) * cut / self.grid * (1 + 2.0**-50) + 0.5
+        bound = math.inf if math.isinf(cut) else abs(self.factor) * cut / self.grid * (1 + 2.0**-50) + 0.5
         return _Part(len(means), bound, units, find, self.steps)
 
 

@@ -110,12 +110,22 @@ class Sensitivity:
     def times(self, factor: float) -> Sensitivity:
         return Sensitivity(self.l1 * factor, self.l2 * factor, self.linf * factor, self.objective)
 
+    def with_errors(self, error: float, count: int) -> Sensitivity:
+        """The same of `count` numbers that are computed with an error of this ℓ2 norm; what nothing moves has none."""
+        l1, l2, linf = error * math.sqrt(count), error, error
+        return Sensitivity(
+            self.l1 + l1 * (self.l1 > 0),
+            self.l2 + l2 * (self.l2 > 0),
+            self.linf + linf * (self.linf > 0),
+            self.objective,
+        )
+
 
 @dataclass(frozen=True)
 class HardThreshold:
     """Keep the `keep` largest magnitudes of each column; lines from `free_from` on are kept whatever they are.
 
-    Post-processing, but done inside the trusted rooms: the choice is made on unrounded values.
+    Post-processing, but done inside the trusted rooms: noise that cannot pass the threshold need not be drawn there.
     """
 
     keep: int
@@ -284,7 +294,7 @@ class _AdditiveNoise(Mechanism):
     ) -> FloatArray:
         if self.noise.value == 0:
             return exact if then is None else then(exact)
-        grid, scale = self.grid_and_scale(sensitivity, exact.size)
+        grid, scale = self.grid_and_scale(sensitivity, math.prod(exact.shape))
         units = add_noise(exact, scale, grid, self.LAW, generator)
         return _from_units(units if then is None else then(units), grid)
 
@@ -301,7 +311,7 @@ class Gaussian(_AdditiveNoise):
     """exact + N(0, σ²) on every coordinate, σ = noise × ℓ2 sensitivity. Proof: docs/proofs/gaussian.md.
 
     Of long answers that are thresholded, noise that cannot matter is not drawn. The law is the same:
-    docs/proofs/order_statistics.md.
+    docs/proofs/lazy_noise.md.
     """
 
     @property
@@ -373,7 +383,7 @@ class SampledGaussian(Gaussian):
     """Gaussian noise on an answer about a random batch of rows.
 
     Answers of which few lines are listed (`SparseAnswer`) may be thresholded without drawing noise for every line.
-    Proofs: docs/proofs/sampled_gaussian.md, docs/proofs/order_statistics.md.
+    Proofs: docs/proofs/sampled_gaussian.md, docs/proofs/lazy_noise.md.
 
     Parameters
     ----------

@@ -543,7 +543,10 @@ def _calibrated(releases: tuple[Release, ...], budget: Budget) -> tuple[Release,
         low, high = high, high + 2 * (high - low)
         if high > 300:
             names = ", ".join(r.name for r in releases)
-            raise ValueError(f"no amount of noise on {names} gives {budget}: with delta = 0 use pure mechanisms only")
+            advice = "with delta = 0 use pure mechanisms only"
+            if Plan(releases).inexact:
+                advice = "finite precision takes more; use engine='plain', fewer iterations or a smaller epsilon"
+            raise ValueError(f"no amount of noise on {names} gives {budget}: {advice}")
     while spent(low) <= budget.epsilon:
         low, high = low - 2 * (high - low), low
         if low < -300:

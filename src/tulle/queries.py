@@ -39,10 +39,6 @@ Engine = Literal["auto", "incremental", "plain"]
 # Squares of shorter rows underflow, and a row that looks empty would not be scaled down.
 _LEAST_BOUND = 1e-140
 
-# Entries that reading all rows for every question would read, at 75 a row: below, compiling the loops that follow a
-# walk, or loading them, takes about as long.
-_WORTH_FOLLOWING = 2e9
-
 # A row whose contribution must be scaled down by more than this counts as nothing.
 LEAST_FACTOR = 1e-290
 
@@ -320,19 +316,16 @@ class _AlongWalk(Query):
         Entry of the constant column, the walk's last coordinate; 0 for none.
     units : array of shape (parameters,) or None, default=None
         Public; coordinate j is measured in units[j]: what is clipped is the largest |slope × entry| / unit of a row.
-    engine : {"auto", "incremental", "plain"}, default="auto"
-        How the same sums are found: by following the walk (sparse rows, one output, tulle's own losses) or by reading
-        all rows anew. "auto" follows where that saves more than compiling costs. The answers have the same law.
-    planned : int, default=1
-        How often the walk will be asked about, for "auto".
+    engine : {"incremental", "plain"}, default="plain"
+        How the same sums are found: by following the walk (sparse rows, one output, tulle's own losses; all others are
+        read) or by reading all rows anew. The answers have the same law.
     """
 
     walk: Walk
     clip: float
     intercept_value: float = 0.0
     units: FloatArray | None = None
-    engine: Engine = "auto"
-    planned: int = 1
+    engine: Engine = "plain"
 
     def level(self, public: PublicFacts) -> float:
         """C: what one row adds to a slope sum, in units; rows are clipped to it.
@@ -351,16 +344,12 @@ class _AlongWalk(Query):
 
     def _follower(self, rows: Rows, public: PublicFacts) -> Follower | None:
         block, level = rows.only_block(), self.level(public)
-        if self.engine == "plain" or not isinstance(block, SparseBlock):
+        if self.engine != "incremental" or not isinstance(block, SparseBlock):
             return None
         margins = self.walk.norms()[0] * public.entry_bound(self.intercept_value)
         # Squares of margins over the walk's scale, and scores over the level, must be numbers.
         moderate = margins < 1e100 and self.walk.scale > 1e-50 and 1e-200 < level < 1e100
         if public.loss.n_outputs > 1 or not can_follow(public.loss) or not moderate:
-            return None
-        # By public figures: whether kernels are compiled can be seen, and how many entries rows hold is nobody's
-        # business.
-        if self.engine == "auto" and self.planned * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING:
             return None
         key = (self.walk, self.intercept_value, self.units, public)
         follower: Follower = rows.kept_for(

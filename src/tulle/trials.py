@@ -134,6 +134,8 @@ class TrialPrice:
 
     def share(self, plan: Plan) -> float:
         """The part of the price that a plan takes; above 1 it is too dear."""
+        if plan.inexact:  # the price has no room for it
+            return math.inf
         curve = renyi_curve(plan.composition(), np.array([self.order, self.other_order]))
         return float(np.max(curve / self.divergences))
 

@@ -179,7 +179,6 @@ class CoordinateDescent(BaseEstimator):
                 "intercept_value": settings.intercept_value,
                 "units": settings.units,
                 "engine": self._engine(public, settings),
-                "planned": settings.n_iter,
             }
             chosen = ask("select", CoordinateScores(**shared, kind="magnitudes"))
             slope = ask("update", CoordinateGradient(**shared, coordinates=chosen))[0]

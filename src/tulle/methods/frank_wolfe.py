@@ -174,7 +174,6 @@ class FrankWolfe(BaseEstimator):
             settings.clip,
             settings.intercept_value,
             engine=self._engine(public, settings),
-            planned=settings.n_iter,
             kind=settings.feasible.coordinates or "vertices",
             reach=radius,
         )

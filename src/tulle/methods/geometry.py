@@ -67,14 +67,16 @@ def chosen_engine(engine: Engine, n_iter: int, candidates: int, public: PublicFa
         return "plain"
     if engine != "auto":
         return engine
+    # By public figures: whether kernels are compiled can be seen, and how many entries rows hold is nobody's business.
     if n_iter * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING:
         return "plain"
     if public.budget is None:
         return "incremental"
-    # No answer has less noise than all of the budget's mu would buy it.
-    noise = NoisePerSensitivity(1 / budget_mu(public.budget))
+    # Less noise than any accountant proves enough: 0.85 of the smaller of these two is the least that was found.
+    epsilon = public.budget.epsilon
+    noise = NoisePerSensitivity(0.8 * min(math.sqrt(n_iter) / budget_mu(public.budget), 2 * n_iter / epsilon))
     inexact = n_iter * GumbelMax(noise, 1, candidates, public.n_rows).inexact
-    needed = (1 + math.exp(min(public.budget.epsilon + public.spent, 700))) * inexact
+    needed = (1 + math.exp(min(epsilon + public.spent, 700))) * inexact
     return "incremental" if needed <= MOST_ARITHMETIC * public.budget.delta else "plain"
 
 
