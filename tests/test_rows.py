@@ -414,9 +414,10 @@ def test_targets_and_activity_follow_their_rows(X: np.ndarray, storage: str) -> 
     active = np.random.default_rng(3).random(N) < 0.5
     rows = make(X, storage, active)
     np.testing.assert_array_equal(collect(rows, lambda block: block.active), active)
-    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), np.arange(N))
-    rows.clip_targets(3.0, 7.0)
-    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), np.clip(np.arange(N), 3, 7))
+    targets = np.where(active, np.arange(N), 0.0)
+    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), targets)
+    rows.clip_targets(-7.0, 7.0)
+    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), np.clip(targets, -7, 7))
     np.testing.assert_array_equal(collect(make(X, storage), lambda block: block.active), np.ones(N, dtype=bool))
 
 
