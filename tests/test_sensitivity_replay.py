@@ -85,6 +85,31 @@ def test_one_row_does_not_decide_whether_a_fit_ends(method: str, storage: type, 
         pair.fit(1, in_memory)
 
 
+def test_surplus_rows_of_a_person_count_as_nothing_by_default() -> None:
+    """With one row a person, whatever the others are; all that is released is the same."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.standard_normal((60, 5)), np.arange(60) % 20
+    y = (X[:, 0] > 0).astype(int)
+    other = X.copy()
+    other[20:] = 1.7e308 * rng.choice([-1.0, 1.0], (40, 5))
+    settings = {"epsilon": 8.0, "n_nonzero": 2, "bounds": Bounds(row_l2=1.0)}
+    for method in ("hard thresholding, gaussian", "screen and refine", "batches, shuffled"):
+        pair = Pair(
+            "surplus rows",
+            method,
+            "logistic",
+            (X, other),
+            (y, np.where(groups == np.arange(60), y, 1 - y)),
+            groups,
+            settings,
+        )
+        tally = Tally()
+        replay(pair, tally)
+        assert tally.pairs == 1
+        assert not tally.violations
+        assert max(ratio for name, ratio in tally.worst.items() if name != "certificate") == 0.0
+
+
 # --- the replay itself ----------------------------------------------------------------------------------------------
 
 
@@ -101,7 +126,7 @@ def test_an_answer_that_moves_too_far_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_fit_that_does_not_end_is_seen() -> None:
-    with pytest.raises(AssertionError, match="not done after 0.2 s: a slow fit"), time_limit(0.2, "a slow fit"):
+    with pytest.raises(AssertionError, match=r"not done after 0.2 s: a slow fit"), time_limit(0.2, "a slow fit"):
         time.sleep(20)
 
 

@@ -38,10 +38,11 @@ class SparseBlockOnDisk(SparseBlock):
 
     def wake(self) -> None:
         columns, by_rows = self._matrix.block(self._number)
-        self._borrowed = not self._entry_bound < np.inf
-        if not self._borrowed:
+        self._borrowed = True
+        if self._entry_bound < np.inf:
             entries = np.clip(columns.data, -self._entry_bound, self._entry_bound)
             columns = sp.csc_array((entries, columns.indices, columns.indptr), shape=columns.shape)
+            self._borrowed = False
         self._hold(columns, by_rows)
         self._leave_out()
 
