@@ -22,6 +22,7 @@ from pathlib import Path
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
 from mutants_local import LOCAL_MUTANTS
+from mutants_rows import ROWS_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
 from planted import Mutant
 
@@ -1258,8 +1259,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "row sizes in units from before rows were scaled",
         "normalised rows with the norms of the rows that came in: short rows pass the clip",
         "rows.py",
-        "return self._rescaled(self._norms_in(units))",
-        "return self._norms_in(units)",
+        "entries = entries if self._scale is None else entries * self._scale[:, None]\n        return np.asarray((np",
+        "return np.asarray((np",
         (_ROWS + "test_norms_in_units_are_those_of_rows_as_they_now_are[one block-float64]",),
     ),
     Mutant(
@@ -2109,6 +2110,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOCAL_MUTANTS,
     *FRONT_MUTANTS,
     *SPREAD_MUTANTS,
+    *ROWS_MUTANTS,
     *FEDERATED_MUTANTS,
 )
 

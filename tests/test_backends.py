@@ -119,6 +119,38 @@ def test_surplus_rows_of_a_person_count_as_nothing(folders: dict[str, BlockFolde
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("why", ["surplus", "too long", "entries clipped"])
+def test_rows_that_do_not_count_are_zeros_every_time_they_are_read(tmp_path: Path, kind: str, why: str) -> None:
+    """In memory only: the files are what they were."""
+    rows = ARRAYS["dense"].copy()
+    rows[7], rows[-1, 3] = 1.7e308, -1.7e308
+    active = np.ones(N, dtype=bool)
+    active[[7, N - 1]] = False
+    given = sp.csr_array(rows) if kind == "sparse" else rows
+    folder = write_blocks(tmp_path / "rows", [(given, Y)], rows_per_block=BLOCK)
+    found = on_disk(folder, None if why == "too long" else active)
+    with np.errstate(all="ignore"):
+        if why == "entries clipped":
+            found.clip_entries(0.5)
+        found.clip_rows(1e9)
+    numbers = np.array([3, 7, 8, 200, N - 1])
+    for _ in range(2):
+        for one, which in ((found, np.arange(N)), (found.batch(numbers), numbers)):
+            contents = one.reduce(lambda block: block.margins(np.eye(X.shape[1]), 0.0), lambda a, b: np.vstack([a, b]))
+            assert not contents[~active[which]].any()
+            assert np.abs(contents).max() <= 1.0
+            sums = one.reduce(lambda block: block.gather(np.where(block.active, 1.0, 1e300)[:, None]))
+            np.testing.assert_allclose(sums[:, 0], contents.sum(axis=0), atol=1e-9)
+            targets = one.reduce(lambda block: block.targets, lambda a, b: np.concatenate([a, b]))
+            np.testing.assert_array_equal(targets, np.where(active, 2 * Y - 1, 0.0)[which])
+            columns = one.reduce(
+                lambda block: sp.csr_array(block.columns(np.arange(5))).toarray(), lambda a, b: np.vstack([a, b])
+            )
+            np.testing.assert_array_equal(columns, contents[:, :5])
+    folder.verify()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_labels_may_be_words(tmp_path: Path, kind: str, n_classes: int) -> None:
     words = np.array(["ham", "spam", "toast"])[np.digitize(MARGINS, [0.0, 0.7][: n_classes - 1])]

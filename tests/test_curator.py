@@ -211,8 +211,25 @@ def test_a_query_says_its_length_where_it_has_no_word_on_its_largest_entry() -> 
 @pytest.mark.parametrize("mechanism", NOISY_MAXIMA, ids=lambda mechanism: type(mechanism).__name__)
 def test_scores_that_are_not_numbers_are_chosen_no_more_than_others(rows: Rows, mechanism: Mechanism) -> None:
     """What is not finite counts as 0, where arg-maxima would pick it always."""
+
+    class SaidToBeSmall(Constant):
+        def size(self, public: PublicFacts) -> float:
+            return 1e3
+
     scores = np.array([[math.nan], [math.inf], [-math.inf], [1e3]])
-    assert curator(rows, Release("x", mechanism, 1)).ask("x", Constant(scores)) == [3]
+    assert curator(rows, Release("x", mechanism, 1)).ask("x", SaidToBeSmall(scores)) == [3]
+
+
+@pytest.mark.parametrize("size", [1e151, math.nan])
+def test_sums_that_could_overflow_are_not_asked_for(rows: Rows, size: float) -> None:
+    """By public figures, and also where weights are not numbers any more."""
+
+    class OfSize(Constant):
+        def size(self, public: PublicFacts) -> float:
+            return size
+
+    with pytest.raises(ValueError, match="could overflow"):
+        curator(rows, Release("x", TopK(), 1)).ask("x", OfSize(np.ones((4, 1))))
 
 
 class OnDemand:

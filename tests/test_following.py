@@ -245,6 +245,9 @@ class Rationed:
         assert self.left >= 0, "the draw does not come to an end"
         return self.generator.random(size)
 
+    def standard_exponential(self, size: int) -> FloatArray:
+        return self.generator.standard_exponential(size)
+
 
 # --- sums ---
 
@@ -980,3 +983,91 @@ def test_an_infinite_slope_counts_as_nothing_even_where_nothing_is_clipped() -> 
     follower.catch_up(np.inf)
     np.testing.assert_array_equal(follower.sums(), [-3.0, -3.0])
     assert follower.sum_of(1) == -3.0
+
+
+# --- draws that end ---
+
+
+@every_kind
+def test_a_draw_ends_whatever_the_state_is(kind: Kind) -> None:
+    """Bounds that are no numbers never accept a candidate: after a public number of proposals all sums are taken."""
+    rows = problem(Logistic(), intercept_value=0.6)
+    walk = Walk(np.zeros((rows.parameters, 1)))
+    follower = rows.follower(walk)
+    follower.catch_up(0.5)
+    follower.draw(kind, 2.0, np.random.default_rng(0))
+    for array in (follower._path.drift, follower._weights.spread):
+        array[:] = np.nan
+    coordinate, sign = follower.draw(kind, 2.0, Rationed(1, 1000))  # type: ignore[arg-type]
+    assert 0 <= coordinate < rows.parameters
+    assert sign in (-1.0, 1.0)
+
+
+@every_kind
+def test_a_draw_from_all_sums_has_the_same_law(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = problem(Squared(), intercept_value=0.6, features=12, density=0.4)
+    walk = Walk(np.zeros((rows.parameters, 1)))
+    follower = rows.follower(walk)
+    follower.catch_up(0.5)
+    monkeypatch.setattr(following, "_MOST_ROUNDS", 0)
+    sharpness = 0.6
+    counts = tally(follower, kind, sharpness, 20_000, 5)
+    right = law(rows.sums(walk, 0.5), kind, sharpness)
+    assert p_value(counts, right) > FALSE_ALARM
+    assert p_value(counts, law(rows.sums(walk, 0.5), kind, 1.3 * sharpness)) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_where_the_draw_is_left_off_does_not_change_its_law(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proposals that are refused say nothing of who is drawn in the end: few of them, and then all sums."""
+    rows = problem(Squared(), features=12, density=0.4)
+    walk = Walk(np.zeros((rows.parameters, 1)))
+    follower = rows.follower(walk)
+    follower.catch_up(0.5)
+    monkeypatch.setattr(following, "_UNIFORMS", 6)  # one candidate a round
+    monkeypatch.setattr(following, "_MOST_ROUNDS", rounds)
+    monkeypatch.setattr(following, "_ROOM", 2.0)  # loose bounds: many candidates are refused
+    monkeypatch.setattr(following, "_STANDS_OUT", np.inf)
+    taken, all_sums = [], Follower._draw_from_all
+    monkeypatch.setattr(Follower, "_draw_from_all", lambda *a: taken.append(0) or all_sums(*a))
+    counts = tally(follower, "magnitudes", 0.6, 6_000, 5)
+    assert 300 < len(taken) < 5_700
+    assert p_value(counts, law(rows.sums(walk, 0.5), "magnitudes", 0.6)) > FALSE_ALARM
+
+
+def test_a_row_that_must_be_scaled_far_down_moves_by_its_scaled_entries() -> None:
+    """Its raw entries times the amount of a move would be beyond all floats."""
+    dense = np.array([[1e139, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    rows = Rows(sp.csr_array(dense), np.array([1.0, -1.0, 1.0]))
+    rows.clip_rows(1e-100)
+    walk = Walk(np.zeros((2, 1)))
+    follower = Follower(rows.blocks[0], walk, Logistic(), 0.0, None)  # type: ignore[arg-type]
+    follower.catch_up(1e-100)
+    walk.move(1.0, np.array([0]), np.array([1e200]))
+    follower.catch_up(1e-100)
+    np.testing.assert_allclose(follower._path.z, [1e100, 0.0, np.sqrt(0.5) * 1e100], rtol=1e-12)
+    assert np.isfinite(follower._path.now).all()
+    assert np.isfinite(follower._path.drift).all()
+
+
+@pytest.mark.parametrize("why", ["surplus", "too long"])
+def test_rows_that_do_not_count_are_not_followed(why: str) -> None:
+    """Margins, drift and sums are those of the rows that count, however large the others are."""
+    generator = np.random.default_rng(2)
+    dense = generator.standard_normal((20, 6)) * (generator.random((20, 6)) < 0.5)
+    targets, active = targets_for(Logistic(), 20, generator), np.arange(20) != 5
+    dense[5] = 1.7e308
+    rows = Rows(sp.csr_array(dense), targets, active if why == "surplus" else None)
+    with np.errstate(all="ignore"):
+        rows.clip_rows(0.01)
+    kept = Rows(sp.csr_array(dense[active]), targets[active])
+    kept.clip_rows(0.01)
+    walk = Walk(np.zeros((6, 1)))
+    both = [Follower(one.blocks[0], walk, Logistic(), 0.0, None) for one in (rows, kept)]  # type: ignore[arg-type]
+    for step, _ in enumerate(random_moves(walk, generator, 12, [])):
+        for follower in both:
+            follower.catch_up(0.005)
+            follower.draw("vertices", 1e3, Rationed(step, 200))  # type: ignore[arg-type]
+        np.testing.assert_allclose(both[0].sums(), both[1].sums(), rtol=1e-12)
+        np.testing.assert_allclose(both[0]._path.now[:3], both[1]._path.now[:3], rtol=1e-9)
+    assert both[0]._path.z[5] == 0.0

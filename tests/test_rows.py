@@ -414,9 +414,10 @@ def test_targets_and_activity_follow_their_rows(X: np.ndarray, storage: str) -> 
     active = np.random.default_rng(3).random(N) < 0.5
     rows = make(X, storage, active)
     np.testing.assert_array_equal(collect(rows, lambda block: block.active), active)
-    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), np.arange(N))
-    rows.clip_targets(3.0, 7.0)
-    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), np.clip(np.arange(N), 3, 7))
+    targets = np.where(active, np.arange(N), 0.0)
+    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), targets)
+    rows.clip_targets(-7.0, 7.0)
+    np.testing.assert_array_equal(collect(rows, lambda block: block.targets), np.clip(targets, -7, 7))
     np.testing.assert_array_equal(collect(make(X, storage), lambda block: block.active), np.ones(N, dtype=bool))
 
 
@@ -466,3 +467,113 @@ def test_a_batch_that_fails_leaves_nothing_for_the_next(use: str, monkeypatch: p
         batch.margins_at(weights, 0.0) if use == "margins" else batch.gather_sparsely(np.ones((20, 1)))
     found = block.take(np.arange(20, 40)).gather_sparsely(np.ones((20, 1)))
     np.testing.assert_array_equal(found.values, right.values)
+
+
+# --- rows that do not count ------------------------------------------------------------------------------------------
+
+
+def left_out(X: np.ndarray, storage: str, why: str) -> tuple[Any, Rows, np.ndarray]:
+    """The given array, its rows, and which of them count: all but rows 2, 4 and 11, with huge entries in two."""
+    X, counts = X.copy(), np.ones(N, dtype=bool)
+    counts[[2, 4, 11]] = False
+    largest = 3e38 if "32" in storage else 1.7e308
+    X[2], X[11, 3], X[11, 6] = -largest, largest, 0.5
+    if why == "not finite":
+        X[~counts, 1] = [np.nan, np.inf, -np.inf]
+    if why == "too long" and "32" in storage:
+        pytest.skip("no float32 is too long")
+    X[4, 0] = largest
+    matrix = STORAGES[storage](X)
+    rows = Rows(matrix, np.arange(1.0, N + 1), counts if why == "surplus" else None)
+    if why == "too long":
+        with np.errstate(all="ignore"):
+            rows.clip_rows(1e9)
+    return matrix, rows, counts
+
+
+@every_storage
+@pytest.mark.parametrize("why", ["surplus", "not finite", "too long"])
+def test_rows_that_do_not_count_are_zeros(X: np.ndarray, storage: str, why: str) -> None:
+    """Entries and target, by columns, by rows, in batches and in batches of batches; sums never meet what they were."""
+    matrix, rows, counts = left_out(X, storage, why)
+    parts = (matrix.data,) if sp.issparse(matrix) else (matrix,)
+    before = [part.copy() for part in parts]
+    expected = np.where(counts[:, None], X, 0.0)
+    rows.clip_entries(1e9)
+    numbers = np.array([1, 2, 4, 7, 11, 20])
+    batch = rows.batch(numbers)
+    some = np.arange(0, 6, 2)
+    for found, right in (
+        (rows, np.arange(N)),
+        (batch, numbers),
+        (batch.batch(some), numbers[some]),
+    ):
+        np.testing.assert_array_equal(collect(found, lambda block: block.active), counts[right])
+        np.testing.assert_array_equal(
+            collect(found, lambda block: block.targets), (counts * np.arange(1.0, N + 1))[right]
+        )
+        np.testing.assert_array_equal(contents(found), expected[right])
+        columns = collect(found, lambda block: sp.csr_array(block.columns(np.arange(D))).toarray())
+        np.testing.assert_array_equal(columns, expected[right])
+        np.testing.assert_array_equal(collect(found, lambda b: b.norms("linf")), np.abs(expected[right]).max(axis=1))
+        infinite = found.reduce(lambda block: block.gather(np.where(block.active, 1.0, 1e300)[:, None]))
+        np.testing.assert_allclose(infinite[:, 0], expected[right].sum(axis=0), atol=1e-12)
+        sparsely = found.reduce(lambda block: block.gather_sparsely(np.where(block.active, 1.0, 1e300)[:, None]))
+        np.testing.assert_allclose(sparsely.to_dense()[:, 0], expected[right].sum(axis=0), atol=1e-12)
+    for block in rows.blocks:
+        if isinstance(block, SparseBlock):
+            assert np.abs(block.columns_in_place()[2]).max() <= 1e9
+    for part, copy in zip(parts, before):
+        np.testing.assert_array_equal(part, copy)
+
+
+@every_storage
+def test_nothing_is_copied_where_all_rows_count(X: np.ndarray, storage: str) -> None:
+    matrix = STORAGES[storage](X)
+    rows = Rows(matrix, np.zeros(N))
+    rows.clip_rows(1.0)
+    for block in rows.blocks:
+        if storage == "csc":
+            assert np.shares_memory(block._csc.data, matrix.data)  # type: ignore[attr-defined]
+        if not sp.issparse(matrix):
+            assert np.shares_memory(block._rows, matrix)  # type: ignore[attr-defined]
+
+
+@every_storage
+def test_a_twin_is_cleared_without_a_change_to_its_block(X: np.ndarray, storage: str) -> None:
+    """Also where the block has a copy of its own already."""
+    rows = make(X, storage, np.arange(N) != 3)
+    for block in rows.blocks:
+        block.clip_entries(0.5)
+        right = block.margins(np.eye(D), 0.0).copy()
+        twin = block.twin()
+        twin._leave_out(np.ones(block.n_rows, dtype=bool))
+        assert not twin.margins(np.eye(D), 0.0).any()
+        block._forget()
+        np.testing.assert_array_equal(block.margins(np.eye(D), 0.0), right)
+
+
+@every_storage
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_lengths_are_not_those_of_rows_before_a_clip(X: np.ndarray, storage: str, norm: str) -> None:
+    """A fit that estimates its bounds asks for lengths, and clips the rows then."""
+    rows = make(X, storage)
+    collect(rows, lambda block: block.norms(norm))
+    rows.clip_rows(0.25)
+    order = 2 if norm == "l2" else np.inf
+    expected = np.linalg.norm(clipped(X, None, 0.25, False), ord=order, axis=1)
+    np.testing.assert_allclose(collect(rows, lambda block: block.norms(norm)), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("storage", ["float64", "csr", "csc"])
+def test_a_stretched_row_is_measured_as_it_now_is(storage: str) -> None:
+    """Its entries on a few features may be so small, before it is stretched, that their squares vanish."""
+    X = np.zeros((N, D))
+    X[5, :3] = [1e-120, 1e-165, 1e-170]
+    rows = make(X, storage)
+    rows.clip_rows(1e50, normalise=True)
+    on, units = np.array([1, 2]), np.r_[np.full(D - 1, 1e60), 1.0]
+    for found in (rows, rows.batch(np.arange(4, 7))):
+        place = 5 if found is rows else 1
+        np.testing.assert_allclose(collect(found, lambda block: block.norms_on(on))[place], 1e5, rtol=1e-9)
+        np.testing.assert_allclose(collect(found, lambda block: block.norms_in(units))[place], 1e-10, rtol=1e-9)

@@ -88,7 +88,8 @@ class Curator:
             sensitivity = sensitivity.times(summation_slack(self._public.n_rows))
             size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
             largest = fullest * size(public)
-            if release.mechanism.noise.value and _LARGEST_SUM / self._public.n_rows < largest < math.inf:
+            limit = _LARGEST_SUM / self._public.n_rows
+            if release.mechanism.noise.value and not (largest <= limit or largest == math.inf):
                 # Behind this a sum that is not finite would count as nothing, and say by that how large it was.
                 raise ValueError("the bounds, the clip or the weights are so large that sums over rows could overflow")
             exact = query.evaluate(rows, public)

@@ -22,8 +22,8 @@ from tulle.walk import Walk
 Kind = Literal["vertices", "simplex", "magnitudes"]
 
 # Six uniforms a candidate; after 16 × 32 candidates all sums are taken anew (what finite precision does grows with
-# them).
-_UNIFORMS, _ROUNDS = 192, 16
+# them), and after 64 × 32 the draw is made from all sums.
+_UNIFORMS, _ROUNDS, _MOST_ROUNDS = 192, 16, 64
 
 # Where all log-weights are below the one, bounds are made for draws that are sharper by the other.
 _STANDS_OUT, _ROOM = 2.0, 1.4
@@ -93,7 +93,8 @@ class Follower:
         self._kernels.measure_rows(self._data, self._data.row_size)
         z = np.zeros(n_rows)
         if walk.start.any():
-            z = block.margins(walk.start, intercept_value)[:, 0].copy()
+            # One row's margin that is not a number would be in sums over all rows.
+            z = np.nan_to_num(block.margins(walk.start, intercept_value)[:, 0], nan=0.0, posinf=0.0, neginf=0.0)
         now = np.array([1.0, np.abs(z).max(initial=0.0), float(z @ z), 0.0])
         self._path = self._kernels.Path(z, np.zeros(n_rows), np.zeros(n_rows), now, np.zeros(3), np.zeros(2))
         self._weights = self._blocks_of_columns(parameters)
@@ -162,18 +163,28 @@ class Follower:
 
         The score of coordinate j is |g_j| ("magnitudes") or -g_j ("simplex"); for "vertices" each coordinate has two,
         of scores -g_j (sign +1) and +g_j (sign -1).
+
+        Whatever the rows are, it ends after a public number of proposals. What was refused until then says nothing of
+        who is drawn in the end, so that a draw from all sums instead has the same law.
         """
         wanted = self._bounds_for(self._kinds[kind], sharpness)
-        for k in range(sys.maxsize):
+        for k in range(_MOST_ROUNDS):
             uniforms = generator.random(_UNIFORMS)
             coordinate, sign = self._kernels.draw_coordinate(
                 self._data, self._path, self._weights, wanted, uniforms, self._entries
             )
             if coordinate >= 0:
-                break
+                return int(coordinate), float(sign)
             if coordinate == self._kernels.TOO_MUCH_WORK or k % _ROUNDS == _ROUNDS - 1:
                 wanted = self._refreshed(wanted.kind, sharpness)
-        return int(coordinate), float(sign)
+        return self._draw_from_all(kind, sharpness, generator)
+
+    def _draw_from_all(self, kind: Kind, sharpness: float, generator: np.random.Generator) -> tuple[int, float]:
+        """The same draw from all sums at once: the largest score with Gumbel noise, -log(Exponential)."""
+        sums = np.nan_to_num(self.sums(), nan=0.0, posinf=0.0, neginf=0.0)  # as in `Curator.ask`
+        scores = sharpness * scores_of(sums, kind)
+        best = int(np.argmax(scores - np.log(generator.standard_exponential(len(scores)))))
+        return best % len(sums), 1.0 if best < len(sums) else -1.0
 
     def _bounds_for(self, kind: int, sharpness: float) -> Any:
         """What is drawn, from the bounds that are there if they will do.

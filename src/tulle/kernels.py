@@ -238,7 +238,8 @@ def advance(data, path, weights, shrink, j, amount):  # type: ignore[no-untyped-
     for p in range(begin, end):
         i = p if whole else data.rows[p]
         before = path.z[i]
-        moved = amount * data.constant if whole else amount * data.entries[p] * data.row_scale[i]
+        # The entry as it now is comes first: a raw one can be so large that its product with the amount overflows.
+        moved = amount * (data.constant if whole else data.entries[p] * data.row_scale[i])
         after = before + moved / scale
         path.z[i] = after
         path.now[1] = max(path.now[1], abs(after))

@@ -831,7 +831,7 @@ class SecondMoments(Query):
         features = _clipped_rows(block, self.features, self.intercept_value, self.row_bound)
         features = features if isinstance(features, np.ndarray) else features.toarray()
         targets = self.unit * np.clip(block.targets, -public.label, public.label)
-        both = np.hstack([features, np.where(block.active & np.isfinite(targets), targets, 0.0)[:, None]])
+        both = np.hstack([features, np.where(np.isfinite(targets), targets, 0.0)[:, None]])
         return np.asarray((both.T @ both)[self._triangle()])
 
     def as_matrix(self, answer: FloatArray) -> FloatArray:

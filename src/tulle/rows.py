@@ -5,6 +5,9 @@ already public. `Rows.reduce` does that sum over blocks; a back end (`tulle.back
 
 Rows are clipped without copying them: entries are clipped in the transposed copy that the gradient needs anyway, and
 row norms by a factor per row that is applied to margins and slopes.
+
+A row that does not count is zeros, its target included, from the moment at which that is known: a sum over all rows
+never meets its numbers, and infinity times zero is nowhere computed.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class Block(ABC):
     def __init__(self, targets: FloatArray, active: npt.NDArray[np.bool_]) -> None:
         self.targets = targets
         self.active = active  # rows that count; a person's surplus rows do not
+        self._borrowed = True  # whether the entries are somebody else's, to be copied before they are changed
         self._scale: FloatArray | None = None
         self._known_norms: dict[Norm, FloatArray] = {}
         self._last_margins: tuple[FloatArray, float, FloatArray] | None = None
@@ -85,6 +89,7 @@ class Block(ABC):
     def twin(self) -> Block:
         """The same rows, to be clipped without a change to this block."""
         other = copy(self)
+        other._borrowed = True
         other._forget()
         return other
 
@@ -101,12 +106,16 @@ class Block(ABC):
         """The norm of each row of X."""
 
     @abstractmethod
-    def _norms_in(self, units: FloatArray) -> FloatArray:
-        """The largest |entry| / unit of each row of X."""
+    def norms_in(self, units: FloatArray) -> FloatArray:
+        """The largest |entry| / unit of each row as it now is, with a unit for each feature."""
 
     @abstractmethod
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
-        """The squared ℓ2 norm of each row of X restricted to some features."""
+        """The squared ℓ2 norm of each row, as it now is, restricted to some features.
+
+        Of entries times their row's factor: on a few features the entries of a row that is stretched can be so much
+        smaller than the row that their own squares vanish.
+        """
 
     @abstractmethod
     def _transposed_product_on(self, slopes: FloatArray, features: npt.NDArray[np.intp]) -> FloatArray:
@@ -122,6 +131,10 @@ class Block(ABC):
 
     @abstractmethod
     def _clip_entries(self, bound: float) -> None: ...
+
+    @abstractmethod
+    def _clear_rows(self) -> None:
+        """Make zeros of the entries of rows that do not count, but never in arrays of the user's."""
 
     @abstractmethod
     def _n_features(self) -> int: ...
@@ -142,6 +155,13 @@ class Block(ABC):
         """Clip every entry of X to [-bound, bound]. Comes before `clip_rows`."""
         self._clip_entries(bound)
         self._forget()
+
+    def _leave_out(self, rows: npt.NDArray[np.bool_] | None = None) -> None:
+        """Make zeros of the rows that do not count, from now on these too; nothing is copied where all count."""
+        self.active = self.active if rows is None else self.active & ~rows
+        if not self.active.all():
+            self.targets = np.where(self.active, self.targets, 0.0)
+            self._clear_rows()
 
     def _forget(self) -> None:
         self._known_norms, self._last_margins, self._walked = {}, None, None
@@ -165,25 +185,19 @@ class Block(ABC):
         # Nor does a record count that would have to be stretched beyond all numbers.
         out_of_range = ~(norms < _LONGEST) | ~np.isfinite(self._scale)
         self._scale[out_of_range] = 0.0
-        self.active = self.active & ~out_of_range
+        self._leave_out(out_of_range)
         self._forget()
 
     def norms(self, norm: Norm) -> FloatArray:
         """The norm of each row as it now is, clipped or not."""
         if norm not in self._known_norms:
-            self._known_norms[norm] = self._rescaled(self._norms(norm))
+            norms = self._norms(norm)
+            self._known_norms[norm] = norms if self._scale is None else norms * self._scale
         return self._known_norms[norm]
-
-    def norms_in(self, units: FloatArray) -> FloatArray:
-        """The largest |entry| / unit of each row, with a unit for each feature."""
-        return self._rescaled(self._norms_in(units))
-
-    def _rescaled(self, norms: FloatArray) -> FloatArray:
-        return norms if self._scale is None else np.where(self._scale > 0, norms * self._scale, 0.0)
 
     def norms_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         """The ℓ2 norm of each row restricted to some features."""
-        return self._rescaled(np.sqrt(self._squares_on(features)))
+        return np.sqrt(self._squares_on(features))
 
     def margins(self, weights: FloatArray, intercept_value: float) -> FloatArray:
         """<x, w> of each row and output; the last line of `weights` belongs to a constant column of that value."""
@@ -261,23 +275,22 @@ class SparseBlock(Block):
             columns = columns.copy()
             columns.sum_duplicates()
             self._borrowed = False
-        bad = ~np.isfinite(columns.data)
-        if bad.any():  # behind the estimator's checks a record with such an entry counts as nothing
-            self.active = self.active & (np.bincount(columns.indices[bad], minlength=self.n_rows) == 0)
-            columns = columns.copy()
-            columns.data[bad] = 0.0
-            self._borrowed = False
+        # Behind the estimator's checks a record with an entry that is not finite counts as nothing.
+        bad = np.zeros(self.n_rows, dtype=bool)
+        bad[columns.indices[~np.isfinite(columns.data)]] = True
         row_order = None
-        if matrix.format == "csr" and matrix.dtype == np.float64 and not bad.any():
+        if matrix.format == "csr" and matrix.dtype == np.float64:
             given = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
             row_order = given if given.has_canonical_format else None
         self._entry_bound = np.inf
         self._scratch: Scratch | None = None
         self._hold(columns, row_order)
+        self._leave_out(bad)
 
     def _hold(self, columns: Any, row_order: Any) -> None:
         """Columns for passes over all rows. Batches are read row by row: from the given rows, or from a copy of that
-        order made when it is first needed."""
+        order made when it is first needed. The given rows may be the user's own, and hold what was never clipped or
+        cleared: `SparseBatch` does both to what it takes."""
         self._csc, self._row_order = columns, row_order
         self._transposed = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
 
@@ -286,7 +299,6 @@ class SparseBlock(Block):
 
     def twin(self) -> Block:
         other: Any = super().twin()
-        other._borrowed = True  # whoever clips entries copies them first
         other._scratch = None
         return other
 
@@ -360,37 +372,53 @@ class SparseBlock(Block):
                 np.maximum.at(norms, rows, np.abs(entries))
         return np.sqrt(norms) if norm == "l2" else norms
 
-    def _norms_in(self, units: FloatArray) -> FloatArray:
+    def norms_in(self, units: FloatArray) -> FloatArray:
         norms = np.zeros(self.n_rows)
         for part in self._entry_parts():
             positions = np.arange(part.start, min(part.stop, self._csc.nnz))
             features = np.searchsorted(self._csc.indptr, positions, side="right") - 1
-            np.maximum.at(norms, self._csc.indices[part], np.abs(self._csc.data[part]) / units[features])
+            rows = self._csc.indices[part]
+            np.maximum.at(norms, rows, np.abs(self._times_factor(self._csc.data[part], rows)) / units[features])
         return norms
+
+    def _times_factor(self, entries: FloatArray, rows: npt.NDArray[Any]) -> FloatArray:
+        """Some entries as they now are."""
+        return entries if self._scale is None else entries * self._scale[rows]
 
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
         squares = np.zeros(self.n_rows)
         for chosen in self._feature_parts(features):
             columns = self._csc[:, chosen]
-            squares += np.bincount(columns.indices, columns.data**2, minlength=self.n_rows)
+            entries = self._times_factor(columns.data, columns.indices)
+            squares += np.bincount(columns.indices, entries**2, minlength=self.n_rows)
         return squares
 
     def _add_column(self, to: FloatArray, feature: int, amount: float) -> None:
         place = slice(self._csc.indptr[feature], self._csc.indptr[feature + 1])
-        rows, entries = self._csc.indices[place], self._csc.data[place]
-        to[rows] += amount * (entries if self._scale is None else entries * self._scale[rows])
+        rows = self._csc.indices[place]
+        to[rows] += amount * self._times_factor(self._csc.data[place], rows)
 
     def _clip_entries(self, bound: float) -> None:
         data = self._csc.data
         if data.size == 0 or max(data.max(), -data.min()) <= bound:
             return
-        if self._borrowed:
-            data = data.copy()
-            self._csc = sp.csc_array((data, self._csc.indices, self._csc.indptr), shape=self._csc.shape)
-            self._transposed = sp.csr_array((data, self._csc.indices, self._csc.indptr), shape=self._csc.shape[::-1])
-            self._borrowed = False
+        data = self._own_entries()
         np.clip(data, -bound, bound, out=data)
         self._entry_bound = min(self._entry_bound, bound)
+
+    def _own_entries(self) -> FloatArray:
+        """The entries, in an array that may be changed."""
+        if self._borrowed:
+            columns = self._csc
+            columns = sp.csc_array((columns.data.copy(), columns.indices, columns.indptr), shape=columns.shape)
+            self._hold(columns, self._row_order)
+            self._borrowed = False
+        return np.asarray(self._csc.data)
+
+    def _clear_rows(self) -> None:
+        entries, left_out = self._own_entries(), ~self.active
+        for part in self._entry_parts():
+            entries[part][left_out[self._csc.indices[part]]] = 0.0
 
 
 class Scratch:
@@ -444,7 +472,7 @@ class SparseBatch(Block):
     scratch : Scratch
         Shared by all batches of a block.
     targets, active : arrays
-        Of all rows.
+        Of all rows. Those that do not count are taken as zeros, whatever the matrix holds.
     """
 
     def __init__(
@@ -468,12 +496,13 @@ class SparseBatch(Block):
             self._features, self._entries = np.empty(size, dtype=matrix.indices.dtype), np.empty(size)
             arrays = (matrix.indptr, matrix.indices, matrix.data, numbers, entry_bound)
             self._loops.take_rows(*arrays, self._features, self._entries)
-            return
-        places = np.repeat(starts - (ends - counts), counts) + np.arange(size)
-        self._features = matrix.indices[places]
-        self._entries = matrix.data[places]
-        if entry_bound < np.inf:
-            self._entries = np.clip(self._entries, -entry_bound, entry_bound)
+        else:
+            places = np.repeat(starts - (ends - counts), counts) + np.arange(size)
+            self._features = matrix.indices[places]
+            self._entries = matrix.data[places]
+            if entry_bound < np.inf:
+                self._entries = np.clip(self._entries, -entry_bound, entry_bound)
+        self._leave_out()
 
     @cached_property
     def _matrix(self) -> Any:
@@ -546,17 +575,18 @@ class SparseBatch(Block):
     def _norms(self, norm: Norm) -> FloatArray:
         if norm == "l2":
             return np.sqrt(self._sum_by_row(self._entries**2))
-        return self._norms_in(np.ones(self._width))
-
-    def _norms_in(self, units: FloatArray) -> FloatArray:
         norms = np.zeros(self.n_rows)
-        np.maximum.at(
-            norms, np.repeat(np.arange(self.n_rows), self._counts), np.abs(self._entries) / units[self._features]
-        )
+        np.maximum.at(norms, np.repeat(np.arange(self.n_rows), self._counts), np.abs(self._entries))
+        return norms
+
+    def norms_in(self, units: FloatArray) -> FloatArray:
+        norms, rows = np.zeros(self.n_rows), np.repeat(np.arange(self.n_rows), self._counts)
+        entries = self._entries if self._scale is None else self._entries * self._scale[rows]
+        np.maximum.at(norms, rows, np.abs(entries) / units[self._features])
         return norms
 
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
-        columns = self._columns(features)
+        columns = self.columns(features)
         return np.asarray(columns.multiply(columns).sum(axis=1), dtype=np.float64).ravel()
 
     def _columns(self, features: npt.NDArray[np.intp]) -> Any:
@@ -568,6 +598,9 @@ class SparseBatch(Block):
     def _clip_entries(self, bound: float) -> None:
         self._entries = np.clip(self._entries, -bound, bound)
         self.__dict__.pop("_matrix", None)
+
+    def _clear_rows(self) -> None:
+        self._entries[np.repeat(~self.active, self._counts)] = 0.0
 
 
 def _row_by_row(entries: FloatArray, vectors: FloatArray) -> bool:
@@ -584,14 +617,13 @@ def _in_lanes(array: FloatArray, size: int | None = None) -> list[FloatArray]:
 class DenseBlock(Block):
     """Rows of a dense array, float32 or float64; arithmetic is in float64."""
 
-    def __init__(self, matrix: npt.NDArray[Any], targets: FloatArray, active: npt.NDArray[np.bool_]) -> None:
+    def __init__(
+        self, matrix: npt.NDArray[Any], targets: FloatArray, active: npt.NDArray[np.bool_], borrowed: bool = True
+    ) -> None:
         super().__init__(targets, active)
-        bad = ~np.isfinite(matrix).all(axis=1)
-        if bad.any():  # as in SparseBlock
-            self.active = active & ~bad
-            matrix = np.where(np.isfinite(matrix), matrix, 0.0)
-        self._rows = matrix
+        self._rows, self._borrowed = matrix, borrowed
         self._entry_bound = np.inf
+        self._leave_out(~np.isfinite(matrix).all(axis=1))  # as in SparseBlock
 
     def _n_features(self) -> int:
         return int(self._rows.shape[1])
@@ -632,11 +664,13 @@ class DenseBlock(Block):
             return np.sqrt(np.einsum("ij,ij->i", entries, entries))
         return np.asarray(np.abs(entries).max(axis=1, initial=0.0))
 
-    def _norms_in(self, units: FloatArray) -> FloatArray:
-        return np.asarray((np.abs(self._entries(self._rows)) / units).max(axis=1, initial=0.0))
+    def norms_in(self, units: FloatArray) -> FloatArray:
+        entries = self._entries(self._rows)
+        entries = entries if self._scale is None else entries * self._scale[:, None]
+        return np.asarray((np.abs(entries) / units).max(axis=1, initial=0.0))
 
     def _squares_on(self, features: npt.NDArray[np.intp]) -> FloatArray:
-        columns = self._columns(features)
+        columns = self.columns(features)
         return np.asarray(np.einsum("ij,ij->i", columns, columns))
 
     def _add_column(self, to: FloatArray, feature: int, amount: float) -> None:
@@ -644,13 +678,18 @@ class DenseBlock(Block):
         to += amount * (column if self._scale is None else column * self._scale)
 
     def _take(self, numbers: RowNumbers) -> Block:
-        batch = DenseBlock(self._rows[numbers], self.targets[numbers], self.active[numbers])
+        batch = DenseBlock(self._rows[numbers], self.targets[numbers], self.active[numbers], borrowed=False)
         batch._entry_bound = self._entry_bound
         return batch
 
     def _clip_entries(self, bound: float) -> None:
         if max(self._rows.max(initial=0.0), -self._rows.min(initial=0.0)) > bound:
             self._entry_bound = min(self._entry_bound, bound)
+
+    def _clear_rows(self) -> None:
+        if self._borrowed:
+            self._rows, self._borrowed = np.array(self._rows), False
+        self._rows[~self.active] = 0.0
 
 
 class Rows:

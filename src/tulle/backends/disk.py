@@ -1,7 +1,8 @@
 """Rows in a folder of blocks (`tulle.blocks`): read from memory-mapped files, one block at a time.
 
 What stays in memory is some numbers a row (targets, lengths, margins), and for a solver the columns that it works on,
-as far as there is room. Everything is summed in this process.
+as far as there is room. Files are never written to: of a block with rows that do not count, or with entries to be
+clipped, a copy is made for as long as it is awake. Everything is summed in this process.
 """
 
 from __future__ import annotations
@@ -32,15 +33,18 @@ class SparseBlockOnDisk(SparseBlock):
         # Its rows were checked when they were converted, and again before the fit: none is left out here.
         Block.__init__(self, targets, active)
         self._matrix, self._number = matrix, k
-        self._borrowed, self._entry_bound = True, np.inf
+        self._entry_bound = np.inf
         self.rest()
 
     def wake(self) -> None:
         columns, by_rows = self._matrix.block(self._number)
+        self._borrowed = True
         if self._entry_bound < np.inf:
             entries = np.clip(columns.data, -self._entry_bound, self._entry_bound)
             columns = sp.csc_array((entries, columns.indices, columns.indptr), shape=columns.shape)
+            self._borrowed = False
         self._hold(columns, by_rows)
+        self._leave_out()
 
     def rest(self) -> None:
         self._csc = self._transposed = self._row_order = self._scratch = None
@@ -62,7 +66,8 @@ class DenseBlockOnDisk(DenseBlock):
         self.rest()
 
     def wake(self) -> None:
-        self._rows = self._matrix.block(self._number)
+        self._rows, self._borrowed = self._matrix.block(self._number), True
+        self._leave_out()
 
     def rest(self) -> None:
         self._rows = np.empty((0, self._matrix.shape[1]))

@@ -1,0 +1,501 @@
+"""Sensitivity replay: fit some rows, give the same answers to the fit of neighbouring rows, compare exact answers.
+
+A fit is a conversation: what is asked next depends on the answers so far. With the answers of the first fit the second
+one asks the same questions, and each exact answer must be within the sensitivity that the mechanism was told, in the
+norm that it uses. Rows are as hostile as floats allow, 5e-324 to 1.7e308. A fit that takes too long has failed too: one
+row must not decide whether a fit ends.
+
+`python tests/sensitivity_replay.py SECONDS SEED` draws pairs for that long and prints the worst ratios.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import faulthandler
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tulle import Bounds, SparseClassifier, SparseRegressor
+from tulle.blocks import write_blocks
+from tulle.following import FollowedScores, scores_of
+from tulle.mechanisms import (
+    Exact,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    NoisyMax,
+    ObjectivePerturbation,
+    Sensitivity,
+    SparseAnswer,
+    TopK,
+)
+from tulle.methods import (
+    CoordinateDescent,
+    FrankWolfe,
+    HardThresholding,
+    KnowledgeTransfer,
+    ScreenRefine,
+    StochasticHardThresholding,
+    TwoStage,
+)
+from tulle.minimise import PenalisedSum
+from tulle.sampling import Sampler
+
+# A pair takes a tenth of a second or so.
+SECONDS_A_PAIR = 60.0
+
+_ROUNDING = 2.0**-50
+
+METHODS: dict[str, Callable[[], Any]] = {
+    "auto": lambda: "auto",
+    "screen and refine": ScreenRefine,
+    "screen and refine, gaussian": partial(ScreenRefine, noise="gaussian"),
+    "screen and refine, selection": partial(ScreenRefine, noise="selection", rounds=2),
+    "screen and refine, statistics": partial(ScreenRefine, refinement="statistics"),
+    "two stage": TwoStage,
+    "hard thresholding": partial(HardThresholding, n_iter=3),
+    "hard thresholding, gaussian": partial(HardThresholding, n_iter=3, noise="gaussian"),
+    "hard thresholding, selection": partial(HardThresholding, n_iter=3, noise="selection"),
+    "batches, poisson": partial(StochasticHardThresholding, sampling="poisson"),
+    "batches, without replacement": partial(StochasticHardThresholding, sampling="without_replacement"),
+    "batches, shuffled": partial(StochasticHardThresholding, sampling="shuffled"),
+    "batches, svrg": partial(StochasticHardThresholding, variant="svrg"),
+    "frank wolfe": partial(FrankWolfe, n_iter=4, noise="selection"),
+    "frank wolfe, gaussian": partial(FrankWolfe, n_iter=4, noise="gaussian"),
+    "frank wolfe, incremental": partial(FrankWolfe, n_iter=6, noise="selection", engine="incremental"),
+    "coordinate descent": partial(CoordinateDescent, n_iter=4),
+    "coordinate descent, selection": partial(CoordinateDescent, n_iter=4, noise="selection"),
+    "coordinate descent, incremental": partial(CoordinateDescent, n_iter=6, noise="selection", engine="incremental"),
+    "knowledge transfer": KnowledgeTransfer,
+    "knowledge transfer, output": partial(KnowledgeTransfer, perturbation="output"),
+    "knowledge transfer, dense": partial(KnowledgeTransfer, variant="dense"),
+}
+
+# A name, what the estimator is told, and how many classes there are; 0 for a regression.
+LOSSES = {
+    "logistic": ("logistic", 2),
+    "squared hinge": ("squared_hinge", 2),
+    "softmax": ("logistic", 3),
+    "hinge against the rest": ("squared_hinge", 3),
+    "squared": ("squared", 0),
+    "huber": ("huber", 0),
+    "poisson": ("poisson", 0),
+}
+
+# Around every border that code draws: the smallest floats, squares that vanish or overflow, the range of row norms.
+HOSTILE = np.array(
+    [
+        *(0.0, -0.0, 5e-324, 1e-300, 1e-162, 1e-155, 1e-150, 1e-141, 1e-139, 1e-100),
+        *(1e-50, 0.3, 1.0, 3.0, 1e8, 1e50, 1e100, 1e139, 1e140, 1e141, 1e153, 1e155, 1e200, 1.7e308),
+    ]
+)
+
+
+# --- recording and replaying -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """What came of some pairs.
+
+    Attributes
+    ----------
+    pairs, refused : int
+        Those that were compared, and those whose settings the fit refuses.
+    worst : dict
+        By mechanism: the largest change of an exact answer in units of the sensitivity.
+    violations : list of str
+    """
+
+    pairs: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    worst: dict[str, float] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+    def note(self, name: str, ratio: float, pair: Any) -> None:
+        self.worst[name] = max(self.worst.get(name, 0.0), ratio)
+        if not ratio <= 1:
+            self.violations.append(f"{name} moved by {ratio:.3g} of its sensitivity: {pair}")
+
+    def __str__(self) -> str:
+        worst = ", ".join(f"{name} {ratio:.12g}" for name, ratio in sorted(self.worst.items()))
+        refused = sum(self.refused.values())
+        return f"{self.pairs} pairs, {refused} refused, {len(self.violations)} violations; worst ratios: {worst}"
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a mechanism was given, and what it released."""
+
+    mechanism: Mechanism
+    exact: Any
+    sensitivity: Sensitivity
+    released: Any
+
+
+def exact_of(answer: Any) -> Any:
+    """The exact answer as an array, or an objective."""
+    if isinstance(answer, PenalisedSum):
+        return answer
+    if isinstance(answer, FollowedScores):
+        return scores_of(answer._follower.sums(), answer._kind)[:, None] * answer._reach
+    return np.array(answer.to_dense() if isinstance(answer, SparseAnswer) else answer)
+
+
+def _with_own_release(mechanism: type[Mechanism]) -> Iterator[type[Mechanism]]:
+    if "release" in vars(mechanism):
+        yield mechanism
+    for kind in mechanism.__subclasses__():
+        yield from _with_own_release(kind)
+
+
+class Conversation:
+    """The answers of one fit. While it `listens` they are recorded; while it `repeats` they are given again, and what
+    they would be about is compared."""
+
+    def __init__(self, pair: Any, tally: Tally) -> None:
+        self._pair, self._tally = pair, tally
+        self._answers: list[Answer] = []
+        self._repeated: int | None = None
+        self._inside = False
+
+    @contextlib.contextmanager
+    def _hooked(self) -> Iterator[None]:
+        kinds = list(_with_own_release(Mechanism))
+        releases, draw = [kind.release for kind in kinds], Sampler.draw
+        batches = np.random.default_rng(7)  # who is in a batch is the same in both fits
+        for kind, release in zip(kinds, releases):
+            kind.release = self._instead_of(release)  # type: ignore[method-assign]
+        Sampler.draw = lambda sampler, generator: draw(sampler, batches)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for kind, release in zip(kinds, releases):
+                kind.release = release  # type: ignore[method-assign]
+            Sampler.draw = draw  # type: ignore[method-assign]
+
+    def _instead_of(self, release: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(mechanism: Mechanism, exact: Any, sensitivity: Sensitivity, generator: Any, then: Any) -> Any:
+            if self._inside:  # one mechanism calls another
+                return release(mechanism, exact, sensitivity, generator, then)
+            self._inside = True
+            try:
+                if self._repeated is None:
+                    seen = exact_of(exact)
+                    released = release(mechanism, exact, sensitivity, generator, then)
+                    self._answers.append(Answer(mechanism, seen, sensitivity, released))
+                else:
+                    known = self._answers[self._repeated]
+                    self._repeated += 1
+                    assert known.mechanism == mechanism, self._pair
+                    self._compare(known, exact_of(exact), sensitivity)
+                    released = known.released
+                return copy.deepcopy(released)
+            finally:
+                self._inside = False
+
+        return hooked
+
+    @contextlib.contextmanager
+    def listens(self) -> Iterator[None]:
+        with self._hooked():
+            yield
+
+    @contextlib.contextmanager
+    def repeats(self) -> Iterator[None]:
+        self._repeated = 0
+        with self._hooked():
+            yield
+        assert self._repeated == len(self._answers), f"another number of answers: {self._pair}"
+
+    def _compare(self, known: Answer, exact: Any, sensitivity: Sensitivity) -> None:
+        name = type(known.mechanism).__name__
+        assert sensitivity == known.sensitivity, f"the sensitivity depends on rows: {self._pair}"
+        if isinstance(known.mechanism, Exact):  # no promise
+            return
+        if isinstance(known.mechanism, ObjectivePerturbation):
+            self._compare_objectives(known.exact, exact, sensitivity)
+            return
+        assert np.isfinite(known.exact).all(), f"{name} is not finite: {self._pair}"
+        assert np.isfinite(exact).all(), f"{name} is not finite: {self._pair}"
+        norm, allowed = self._measure(known.mechanism, sensitivity)
+        moved = norm(known.exact - exact)
+        # Steps are taken from weights that may be much longer; the rounding of that sum is on the bill of
+        # `Mechanism.rounding`.
+        moved = max(0.0, moved - _ROUNDING * max(norm(known.exact), norm(exact)))
+        self._tally.note(name, moved / allowed if allowed else (np.inf if moved else 0.0), self._pair)
+
+    def _measure(self, mechanism: Mechanism, sensitivity: Sensitivity) -> tuple[Callable[[Any], float], float]:
+        """The norm that the noise is scaled by, and what it was told."""
+        if isinstance(mechanism, Gaussian):
+            return _length, sensitivity.l2
+        if isinstance(mechanism, Laplace):
+            return lambda change: float(np.abs(change).sum()), sensitivity.l1
+        assert isinstance(mechanism, (TopK, NoisyMax)), f"in which norm is the noise of {mechanism}?"
+        return lambda change: float(np.abs(change).max(initial=0.0)), sensitivity.linf
+
+    def _compare_objectives(self, one: PenalisedSum, other: PenalisedSum, sensitivity: Sensitivity) -> None:
+        """Gradients of both at some points, and whether both minimisers are as exact as they are said to be."""
+        rng, none = np.random.default_rng(0), np.zeros(one.shape)
+        assert sensitivity.objective is not None
+        for far in (0.0, 1e-3, 1.0, 1e3):
+            theta = one.centre + far * rng.standard_normal(one.shape)
+            moved = _length(one._gradient(theta, none) - other._gradient(theta, none))
+            # Both gradients are rounded, by an eighth of the tolerance at most.
+            self._tally.note("gradient", moved / (sensitivity.objective.gradient + one.tolerance), self._pair)
+        for objective in (one, other):
+            left = _length(objective._gradient(objective.minimise(none), none))
+            self._tally.note("certificate", left / (1.25 * objective.tolerance), self._pair)
+
+
+def _length(vector: Any) -> float:
+    """The ℓ2 norm, also of what is so small or large that squares are not numbers."""
+    largest = float(np.abs(vector).max(initial=0.0))
+    return largest * float(np.linalg.norm(np.asarray(vector).ravel() / largest)) if largest else 0.0
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, what: object) -> Iterator[None]:
+    """Fail what takes longer; end the process where compiled code does not let Python do so."""
+
+    def fail(*_: Any) -> None:
+        raise AssertionError(f"not done after {seconds:g} s: {what}")
+
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(2 * seconds, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- pairs of neighbours ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two data sets that differ in the rows of one person, and what is fitted to both."""
+
+    label: str
+    method: str
+    loss: str
+    rows: tuple[Any, Any]
+    targets: tuple[Any, Any]
+    groups: Any
+    settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.method}, {self.loss}, {self.label}"
+
+    def fit(self, which: int, place: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        loss, classes = LOSSES[self.loss]
+        estimator = SparseClassifier if classes else SparseRegressor
+        X, y = place(self.rows[which], self.targets[which])
+        model = estimator(delta=1e-6, method=METHODS[self.method](), loss=loss, random_state=5, **self.settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of too few rows, and of what estimates are worth
+            model.fit(X, y, groups=self.groups)
+
+
+def hostile_row(rng: np.random.Generator, d: int) -> Any:
+    signs = rng.choice([-1.0, 1.0], d)
+    kind = rng.integers(6)
+    if kind == 0:
+        return np.full(d, rng.choice(HOSTILE)) * signs
+    if kind == 1:
+        return np.where(np.arange(d) == rng.integers(d), rng.choice(HOSTILE), 0.0) * signs
+    if kind == 2:
+        return rng.choice(HOSTILE, d) * signs
+    if kind == 3:
+        return rng.choice(HOSTILE[:10], d) * signs
+    if kind == 4:
+        return rng.choice(HOSTILE[-8:], d) * signs
+    return rng.standard_normal(d)
+
+
+def _rows(rng: np.random.Generator, n: int, d: int) -> Any:
+    kind = rng.random()
+    if kind < 0.3:
+        return np.array([hostile_row(rng, d) for _ in range(n)])
+    if kind < 0.5:
+        return np.tile(hostile_row(rng, d), (n, 1))
+    return rng.standard_normal((n, d))
+
+
+def with_duplicates(X: Any, rng: np.random.Generator) -> Any:
+    """CSR in which every entry is stored as two halves, in no order, with some zeros."""
+    coo = sp.coo_array(X)
+    row, column, data = (np.tile(array, 2) for array in (coo.row, coo.col, coo.data / 2))
+    row, column = np.append(row, np.arange(X.shape[0])), np.append(column, rng.integers(X.shape[1], size=X.shape[0]))
+    data = np.append(data, np.zeros(X.shape[0]))
+    order = rng.permutation(len(data))
+    order = order[np.argsort(row[order], kind="stable")]
+    starts = np.append(0, np.cumsum(np.bincount(row, minlength=X.shape[0])))
+    return sp.csr_array((data[order], column[order].astype(np.int32), starts.astype(np.int32)), shape=X.shape)
+
+
+STORAGES: dict[str, Callable[[Any, np.random.Generator], Any]] = {
+    "dense": lambda X, rng: X,
+    "float32": lambda X, rng: np.clip(X, -3e38, 3e38).astype(np.float32),
+    "fortran": lambda X, rng: np.asfortranarray(X),
+    "csr": lambda X, rng: sp.csr_array(X),
+    "csc": lambda X, rng: sp.csc_array(X),
+    "duplicates": with_duplicates,
+}
+
+
+def _bounds(rng: np.random.Generator, regression: bool, rows_per_person: int) -> Bounds:
+    declared: dict[str, Any] = {}
+    size, kind = float(rng.choice([1e-50, 1e-20, 1e-3, 0.1, 1.0, 7.0, 1e10, 1e50])), rng.random()
+    if kind < 0.3:
+        declared["row_l2"] = size
+    elif kind < 0.6:
+        declared["row_linf"] = size
+    elif kind < 0.8:
+        declared |= {"row_l2": size, "row_linf": max(1e-50, size * float(rng.choice([0.1, 0.5, 1.0])))}
+    elif kind < 0.95:
+        declared["normalise"] = True
+        if rng.random() < 0.5:
+            declared["row_linf"] = float(rng.choice([0.1, 0.5, 2.0]))
+        if rng.random() < 0.5:
+            declared["row_l2"] = size
+    if regression and rng.random() < 0.8:
+        declared["label"] = float(rng.choice([1e-50, 1e-3, 1.0, 1e3, 1e50]))
+    return Bounds(rows_per_person=rows_per_person, **declared)
+
+
+def draw_pair(rng: np.random.Generator, method: str, number: Any = "") -> Pair:
+    loss = "squared" if "statistics" in method else str(rng.choice(list(LOSSES)))
+    classes = LOSSES[loss][1]
+    n, d = int(rng.choice([12, 12, 40] if classes else [2, 3, 5, 12, 40])), int(rng.choice([1, 2, 7, 30]))
+    X = _rows(rng, n, d)
+    if classes:
+        y = np.arange(n) % classes
+    elif rng.random() < 0.3:
+        y = rng.choice(HOSTILE, n) * rng.choice([-1.0, 1.0], n)
+    else:
+        y = rng.standard_normal(n) * rng.choice([1.0, 1e3, 1e49])
+    rows_per_person, groups = int(rng.choice([1, 1, 3])), None
+    if rng.random() < 0.4:  # persons with surplus rows, all of which the neighbour has others of
+        groups = rng.integers(max(2, n // 3), size=n)
+        changed = np.flatnonzero(groups == groups[rng.integers(n)])
+    else:
+        changed = rng.choice(n, min(rows_per_person, n - 1), replace=False)
+    other, other_y = X.copy(), y.copy()
+    for i in changed:
+        other[i] = -X[i] if rng.random() < 0.3 else hostile_row(rng, d)
+        if classes:
+            other_y[i] = (y[i] + 1) % classes if rng.random() < 0.5 else y[i]
+        else:
+            other_y[i] = rng.choice(HOSTILE) * rng.choice([-1.0, 1.0])
+    if classes and len(np.unique(other_y)) < classes:  # which classes there are is public
+        other_y = y.copy()
+    if loss == "poisson":
+        y, other_y = np.abs(y), np.abs(other_y)
+    storage = str(rng.choice(list(STORAGES)))
+    shuffled = int(rng.integers(1 << 30))
+    stored = tuple(STORAGES[storage](rows, np.random.default_rng(shuffled)) for rows in (X, other))
+    settings = {
+        "epsilon": float(rng.choice([0.1, 1.0, 8.0])),
+        "bounds": _bounds(rng, not classes, rows_per_person),
+        "n_nonzero": int(min(d, rng.choice([1, 2, d]))),
+        "fit_intercept": bool(rng.random() < 0.6),
+    }
+    label = f"{n} x {d} {storage}, rows {changed.tolist()} of {'persons' if groups is not None else 'all'}, {settings}"
+    return Pair(f"pair {number}, {label}", method, loss, (stored[0], stored[1]), (y, other_y), groups, settings)
+
+
+def in_memory(X: Any, y: Any) -> tuple[Any, Any]:
+    return X, y
+
+
+@contextlib.contextmanager
+def in_folders() -> Iterator[Callable[[Any, Any], tuple[Any, Any]]]:
+    """Rows go through a folder of blocks on disk, of five rows each."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = iter(range(sys.maxsize))
+
+        def place(X: Any, y: Any) -> tuple[Any, Any]:
+            blocks = write_blocks(Path(folder) / f"{next(made)}.blocks", [(X, y)], rows_per_block=5)
+            return blocks.X, blocks.y
+
+        yield place
+
+
+def replay(pair: Pair, tally: Tally, place: Callable[[Any, Any], tuple[Any, Any]] = in_memory) -> None:
+    """Fit one data set, and then the other with the answers of the first. What is refused, on the way too, is refused
+    by public figures, so that both are."""
+    conversation = Conversation(pair, tally)
+    with time_limit(SECONDS_A_PAIR, pair):
+        with conversation.listens():
+            refused = _refusal(partial(pair.fit, 0, place))
+        with conversation.repeats():
+            again = _refusal(partial(pair.fit, 1, place))
+    assert refused == again, f"{refused!r}, but for the neighbour {again!r}: {pair}"
+    if refused is None:
+        tally.pairs += 1
+    else:
+        tally.refused[f"{pair.method}: {refused}"[:100]] += 1
+
+
+def _refusal(fit: Callable[[], None]) -> str | None:
+    try:
+        fit()
+    except (ValueError, TypeError) as refusal:
+        return str(refusal)
+    return None
+
+
+def compile_kernels() -> None:
+    """Outside of any time limit."""
+    rng = np.random.default_rng(0)
+    X, y = sp.csr_array(rng.standard_normal((12, 3))), np.arange(12) % 2
+    method = FrankWolfe(n_iter=2, noise="selection", engine="incremental")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        SparseClassifier(1.0, 1e-6, method=method, bounds=Bounds(row_l2=1.0), random_state=0).fit(X, y)
+
+
+def main() -> int:
+    """Draw pairs for some seconds, of all methods in turn, one in eight of them from disk."""
+    seconds, seed = float(sys.argv[1]), int(sys.argv[2])
+    methods = sys.argv[3].split(";") if len(sys.argv) > 3 else list(METHODS)
+    compile_kernels()
+    tally, number, end = Tally(), 0, time.monotonic() + seconds
+    with in_folders() as on_disk:
+        while time.monotonic() < end:
+            pair = draw_pair(np.random.default_rng([seed, number]), methods[number % len(methods)], (seed, number))
+            try:
+                replay(pair, tally, on_disk if number % 8 == 7 else in_memory)
+            except AssertionError as failure:
+                tally.violations.append(str(failure))
+            number += 1
+    print(tally)
+    for refusal, count in tally.refused.most_common(20):
+        print(f"  refused {count}: {refusal}")
+    for violation in tally.violations[:20]:
+        print(f"  {violation}")
+    return bool(tally.violations)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
