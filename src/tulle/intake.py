@@ -391,7 +391,7 @@ def finite_numbers(given: Cells, name: str) -> FloatArray:
         bad = np.array([number is None for number in read], dtype=bool)
         if bad.any():
             raise ValueError(
-                f"could not convert string to float: {name} holds words where numbers belong ({_in_rows(bad)}); "
+                f"could not convert string to float: {name} holds words, and a regression needs numbers ({_in_rows(bad)}); "
                 "convert them, or fit a classifier"
             )
         values = np.array(read, dtype=np.float64)

@@ -98,9 +98,12 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     for name in _ARRAYS:
         if hasattr(model, name):
             arrays[name] = _plain(np.asarray(getattr(model, name)), name)
+    settings = model.get_params(deep=False)
+    if settings.get("classes", ()) is None:
+        del settings["classes"]  # an older tulle can read it then
     header = {
         "model": kind,
-        "settings": _packed_all(model.get_params(deep=False)),
+        "settings": _packed_all(settings),
         "fitted": {name: float(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
         "sparse": bool(sp.issparse(model.coef_)),
         "privacy": model.privacy_.to_dict(),
