@@ -129,6 +129,7 @@ class Bounds:
         )
 
     @classmethod
+    @np.errstate(all="ignore")  # a warning, or an error, about somebody's extreme row would be a release
     def estimate(
         cls,
         X: Any,
@@ -182,8 +183,7 @@ class Bounds:
         public = PublicFacts.without_model(shape[0], shape[1], rows_per_person)
         generator = keyed_generator(random_state, stream_of(entries))
         said = ("Bounds.estimate", [plan], None, (float(epsilon), 0.0), rows_per_person)
-        # A warning, or an error, about somebody's extreme row would be a release.
-        with nullcontext() if spread is None else spread.billed(*said), np.errstate(all="ignore"):
+        with nullcontext() if spread is None else spread.billed(*said):
             rows = Rows(X, targets) if spread is None else spread.rows(None)
             curator = Curator(rows, public, plan, generator)
             found = estimate_quantiles(curator.ask, wanted, quantile)

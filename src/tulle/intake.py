@@ -391,8 +391,8 @@ def finite_numbers(given: Cells, name: str) -> FloatArray:
         bad = np.array([number is None for number in read], dtype=bool)
         if bad.any():
             raise ValueError(
-                f"could not convert string to float: {name} holds words, and a regression needs numbers ({_in_rows(bad)}); "
-                "convert them, or fit a classifier"
+                f"could not convert string to float: {name} holds words, and a regression needs numbers; convert them, "
+                f"or fit a classifier ({_in_rows(bad)})"
             )
         values = np.array(read, dtype=np.float64)
     for problem, bad in (

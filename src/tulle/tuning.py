@@ -219,7 +219,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         n_held_out = self._n_held_out(n_rows)
         self._warn(n_rows)
         delta = search.price.delta(self.budget)
-        offers = _Offers(template, search.price, delta, n_rows - n_held_out, X, labels)
+        offers = _Offers(template, search.price, delta, n_rows - n_held_out, rows, labels)
         self._try_beforehand(offers)
         plan = as_plan(search)
         proved, accountant = proof(plan, self.budget.delta)
@@ -458,16 +458,16 @@ class _Offers:
     delta : float
         At which fits are planned.
     n_training : int
-    X, labels : arrays
-        Of all rows: as they were given, and through the intake.
+    rows, labels : arrays
+        All of them, from the intake.
     """
 
-    def __init__(self, template: Any, price: TrialPrice, delta: float, n_training: int, X: Any, labels: Any) -> None:
+    def __init__(self, template: Any, price: TrialPrice, delta: float, n_training: int, rows: Any, labels: Any) -> None:
         self.price = price
         self.delta = delta
         self._template = template
-        self._shape = (n_training, template.n_features_in_)
-        self._given = X
+        self._shape = (n_training, rows.shape[1])
+        self._rows = rows
         self._labels = labels
         # All but exact where all releases are Gaussian.
         self._guess = gaussian_epsilon(price.mu, delta) * (1 - 1e-6)
@@ -483,9 +483,9 @@ class _Offers:
 
         The classes are the declared ones, or those of all rows, not of the training rows: the former are published.
         """
-        check_not_private(getattr(model.method, "features", None), self._given)
+        check_not_private(getattr(model.method, "features", None), self._rows)
         # The rows were checked once, for all models.
-        model.n_features_in_ = self._template.n_features_in_
+        model.n_features_in_ = self._rows.shape[1]
         if hasattr(self._template, "feature_names_in_"):
             model.feature_names_in_ = self._template.feature_names_in_
         targets, loss = model._targets(self._labels)
@@ -596,7 +596,7 @@ def _run_trial(
     changes what the fit sees or what the score sees, never both; each keeps within the whole price.
     """
     price, delta = offers.price, offers.delta
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # they could be counted
         targets, loss = offers.prepare(model)
         with billed_to(TrialLedger(price, delta)):
