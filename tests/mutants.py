@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
+from mutants_intake import INTAKE_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_rows import ROWS_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
@@ -430,7 +431,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one row too many of each person",
         "contribution bounding off by one",
-        "bounds.py",
+        "intake.py",
         "position < limit",
         "position <= limit",
         ("tests/test_bounds.py::TestPeople",),
@@ -2059,8 +2060,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "classifiers do not ask whose rows the public ones are",
         "a check written into one of two front doors",
         "estimators.py",
-        '        check_not_private(getattr(self.method, "features", None), X)\n        if (spread',
-        "        if (spread",
+        '        check_not_private(getattr(self.method, "features", None), X)\n'
+        "        if (spread := self._spread(X, y)) is not None:\n            code",
+        "        if (spread := self._spread(X, y)) is not None:\n            code",
         (_PUBLIC + "test_private_rows_are_refused_as_public_features",),
     ),
     Mutant(
@@ -2109,6 +2111,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *LOCAL_MUTANTS,
     *FRONT_MUTANTS,
+    *INTAKE_MUTANTS,
     *SPREAD_MUTANTS,
     *ROWS_MUTANTS,
     *FEDERATED_MUTANTS,

@@ -570,8 +570,8 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
         "one class noticed after everybody was asked",
         "a check of labels that comes when users have spent their only answer",
         "local/label_private.py",
-        "        self.classes_, codes = coded_classes(self, y)\n        k = len(self.classes_)\n",
-        "        self.classes_, codes = np.unique(y, return_inverse=True)\n        k = max(len(self.classes_), 2)\n",
+        "        self.classes_ = classes_of(self, lambda: labels)\n        k = len(self.classes_)\n",
+        "        self.classes_ = np.unique(labels)\n        k = max(len(self.classes_), 2)\n",
         (_ESTIMATORS + "test_one_class_is_refused",),
     ),
     Mutant(

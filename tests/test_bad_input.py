@@ -166,11 +166,10 @@ def test_labels_of_a_wrong_shape(cls: Any, make: Any, message: str) -> None:
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("label", [0, 1.0, "spam"])
 def test_one_class(label: Any) -> None:
-    """A classifier needs two classes and names the one it found."""
-    with pytest.raises(
-        ValueError, match=f"needs rows of at least two classes, but the labels hold one class: .*{label}"
-    ):
+    """A classifier that was told no classes needs two, and does not quote the one it found."""
+    with pytest.raises(ValueError, match="at least two classes, but the labels hold one class; declare") as refusal:
         SparseClassifier(bounds=BOUNDS).fit(X, np.full(N, label))
+    assert "spam" not in str(refusal.value)
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -299,8 +298,8 @@ def test_estimating_bounds_needs_a_positive_epsilon(epsilon: Any) -> None:
 @pytest.mark.parametrize(
     ("rows", "labels", "message"),
     [
-        (with_entry(X, np.nan), None, "Input contains NaN"),
-        (with_entry(X, np.inf), None, "Input contains infinity"),
+        (with_entry(X, np.nan), None, "Input X contains NaN"),
+        (with_entry(X, np.inf), None, "Input X contains infinity"),
         (X[:0], None, r"Found array with 0 sample\(s\)"),
         (X[:, 0], None, "Expected 2D array, got 1D array"),
         (X, np.ones((N, 2)), "y should be a 1d array"),

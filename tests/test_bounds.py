@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import chisquare
 
-from tulle.bounds import GRID, Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases
+from tulle.bounds import GRID, Bounds, KnownBounds, estimate_quantiles, quantile_releases
 from tulle.curator import Curator
+from tulle.intake import first_rows_of_each_person
 from tulle.losses import Logistic, Squared
 from tulle.privacy import Budget, BudgetExceededError, Ledger, Plan, epsilon
 from tulle.public import PublicFacts

@@ -178,7 +178,9 @@ def test_the_report_names_unit_users_and_what_was_seen(cls: Any) -> None:
     assert said.startswith("Local privacy, simulated")
     assert ("Only labels are protected" in said) is not whole
     assert "at most one question" in said
-    assert ("set of class labels is taken as public" in said) is (cls is LabelPrivateSparseClassifier)
+    assert ("set of class labels was taken from the rows, and the fit published it" in said) is (
+        cls is LabelPrivateSparseClassifier
+    )
 
 
 def test_the_report_of_a_real_study_speaks_of_users() -> None:

@@ -502,7 +502,7 @@ def test_the_users_side_needs_numpy_and_scipy_alone() -> None:
     of_tulle = {name for name in loaded if name.startswith("tulle.")} - {"tulle.local"}
     rooms = ("user", "client", "wire", "channel", "ball", "labels", "responses", "uniforms")
     sides = {f"tulle.local.{room}" for room in rooms}
-    assert of_tulle == sides | {"tulle.gaussian_tradeoff", "tulle.durable"}
+    assert of_tulle == sides | {"tulle.gaussian_tradeoff", "tulle.durable", "tulle.intake"}
 
 
 def test_the_servers_side_needs_more() -> None:

@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.stats import loguniform, randint
-from sklearn import get_config
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -455,21 +454,18 @@ def test_what_some_settings_escape_is_not_warned_of() -> None:
 
 def test_rows_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of settings and trials. What is predicted for during a trial is checked as ever."""
-    checks: list[tuple[Any, bool]] = []
-    check = SparseClassifier._checked
+    checked: list[Any] = []
+    entries = tulle.intake.entries
 
-    def watched(self: Any, *data: Any, **settings: Any) -> Any:
-        checks.append((data[0], get_config()["assume_finite"]))
-        return check(self, *data, **settings)
+    def watched(rows: Any, **settings: Any) -> Any:
+        checked.append(rows)
+        return entries(rows, **settings)
 
-    monkeypatch.setattr(SparseClassifier, "_checked", watched)
+    monkeypatch.setattr(tulle.intake, "entries", watched)
     number_of_trials(monkeypatch, 5)
     frame = pd.DataFrame(X, columns=list("abcdef"))
     fitted = search().fit(frame, Y)
-    thorough = [data for data, trusted in checks if not trusted and len(data) == len(X)]
-    assert len(thorough) == 1
-    assert thorough[0] is frame
-    assert not any(isinstance(data, pd.DataFrame) for data, trusted in checks if trusted)
+    assert [rows is frame for rows in checked if len(rows) == len(X)] == [True]
     assert fitted.feature_names_in_.tolist() == list("abcdef")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tulle import intake
 from tulle.curator import Ask, Curator
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.losses import Loss
@@ -128,6 +129,7 @@ class Bounds:
         )
 
     @classmethod
+    @np.errstate(all="ignore")  # a warning, or an error, about somebody's extreme row would be a release
     def estimate(
         cls,
         X: Any,
@@ -159,7 +161,7 @@ class Bounds:
         -------
         Bounds
         """
-        from tulle.backends import NoTargets, find_spread
+        from tulle.backends import find_spread
 
         if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
@@ -170,9 +172,10 @@ class Bounds:
         else:
             spread.check()
             if y is None:
-                spread = spread.coded(NoTargets())
+                spread = spread.coded(intake.NoTargets())
             else:
                 spread.smallest_target()  # an error where they are words
+                spread = spread.coded(intake.AsNumbers())
         shape = X.shape if spread is None else spread.shape
         wanted = ("row_l2", "row_linf") if y is None else ("row_l2", "row_linf", "label")
         plan = Plan((), quantile_releases(wanted, epsilon))
@@ -196,14 +199,12 @@ class Bounds:
 
 def _checked(X: Any, y: Any) -> tuple[Any, FloatArray]:
     """Finite rows, and finite targets: zeros where there are none."""
-    from sklearn.utils import check_array, check_consistent_length, column_or_1d
-
-    X = check_array(X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
-    targets = np.zeros(X.shape[0])
-    if y is not None:
-        targets = check_array(column_or_1d(y), ensure_2d=False, dtype=np.float64, input_name="y")
-    check_consistent_length(X, targets)
-    return X, targets
+    rows = intake.entries(X)
+    if y is None:
+        return rows, np.zeros(rows.shape[0])
+    targets = intake.cells(y, "y")
+    intake.check_same_length(rows, targets)
+    return rows, intake.finite_numbers(targets, "y")
 
 
 def reliable(n_rows: int, quantile: float, epsilon: float, rows_per_person: int = 1) -> bool:
@@ -228,15 +229,3 @@ def estimate_quantiles(ask: Ask, wanted: Sequence[str], quantile: float) -> dict
         chosen = ask(f"{of} quantile", QuantileScores(GRID, quantile, of))
         found[of] = float(GRID[int(np.argmax(chosen[:, 0]))])
     return found
-
-
-def first_rows_of_each_person(groups: Any, limit: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which rows count: the first `limit` of each person."""
-    _, person = np.unique(groups, return_inverse=True)
-    order = np.argsort(person, kind="stable")
-    sorted_person = person[order]
-    starts = np.r_[0, np.flatnonzero(np.diff(sorted_person)) + 1]
-    position = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-    active = np.empty(len(order), dtype=bool)
-    active[order] = position < limit
-    return active

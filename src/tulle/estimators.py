@@ -7,6 +7,7 @@ import numbers
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -17,10 +18,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tulle.backends import AsNumbers, ClassCodes, Spread, find_spread
+from tulle import intake
+from tulle.backends import Spread, find_spread
 from tulle.bounds import Bounds
 from tulle.events import FloatArray
 from tulle.fitting import FitRequest, Fitted, possible_plans, run_fit
@@ -54,7 +55,7 @@ _PARAMETERS = """
     bounds : Bounds or None, default=None
         Bounds on rows and labels. What a method needs and is not declared is estimated privately, for the share of
         epsilon that `Bounds.estimate_share` says.
-    calibration : {{"rigorous", "published"}}, default="rigorous"
+{classes}    calibration : {{"rigorous", "published"}}, default="rigorous"
         "published" runs the paper's own noise and reports the epsilon that it really has.
     fit_intercept : bool, default=True
         Whether to add a constant column; it counts in every sensitivity and is never thresholded.
@@ -87,6 +88,13 @@ _PARAMETERS = """
 """
 
 
+_CLASSES = """    classes : sequence of str or of numbers, or None, default=None
+        The class labels that there are, at least two, declared without looking at the rows. They decide all shapes,
+        whichever of them the rows hold; rows with another label count as nothing. None takes them from the rows: the
+        set of labels is then published by the fit, and somebody who is the only one of a class shows.
+"""
+
+
 def seed_of(state: Any) -> int | None:
     """The seed that a random_state stands for; None for none. A generator of the user's is drawn from once."""
     if state is None:
@@ -104,16 +112,17 @@ def _document(cls: type, **words: str) -> None:
     cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.format(**words).strip("\n").lstrip())
 
 
-def coded_classes(estimator: Any, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """The classes among labels, and each label's number among them; an error where there is one class only."""
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
+def classes_of(estimator: Any, labels: Callable[[], intake.Cells]) -> npt.NDArray[Any]:
+    """The classes that an estimator declares; where it does not, those among the labels, at least two."""
+    if estimator.classes is not None:
+        return intake.declared_classes(estimator.classes)
+    classes = intake.found_classes(labels())
     if len(classes) < 2:
         raise ValueError(
-            f"{type(estimator).__name__} needs rows of at least two classes, but the labels hold one class: "
-            f"{classes[0]!r}"
+            f"{type(estimator).__name__} needs rows of at least two classes, but the labels hold one class; declare "
+            "classes=... to fit whatever the rows hold"
         )
-    return classes, codes
+    return classes
 
 
 def _margins_of(coef: Any, intercept: Any, bounds: Bounds | None, X: Any) -> FloatArray:
@@ -145,16 +154,19 @@ class LinearModel(BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _checked(self, *data: Any, **checks: Any) -> Any:
-        rows = 1 if checks.get("reset") is False else 2
-        return validate_data(
-            self,
-            *data,
-            accept_sparse=("csr", "csc"),
-            dtype=(np.float64, np.float32),
-            ensure_min_samples=rows,
-            **checks,
-        )
+    def _checked(self, X: Any) -> Any:
+        """Rows to predict for, through the intake."""
+        rows = intake.entries(X, estimator=self)
+        validate_data(self, X, "no_validation", reset=False, skip_check_array=True)
+        return rows
+
+    def _checked_to_fit(self, X: Any, y: Any) -> tuple[Any, intake.Cells]:
+        """Rows and labels to fit to, through the intake: labels are not read any further here."""
+        rows = intake.entries(X, least_rows=2, estimator=self)
+        validate_data(self, X, y, reset=True, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
+        labels = intake.cells(y, "y")
+        intake.check_same_length(rows, labels)
+        return rows, labels
 
     def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         """coef_ and intercept_ of weights of shape (features + 1, outputs)."""
@@ -178,7 +190,7 @@ class LinearModel(BaseEstimator):
         check_is_fitted(self)
         margins = partial(_margins_of, self.coef_, self.intercept_, self.bounds)
         if (spread := find_spread(X)) is None:
-            return margins(self._checked(X, reset=False))
+            return margins(self._checked(X))
         if spread.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {spread.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
@@ -216,7 +228,7 @@ class LinearModel(BaseEstimator):
                 "nothing is proved for this fit, and its answers may reveal any row that it was trained on; fit with "
                 "an epsilon, and with a sound variant of the method"
             )
-        X = self._checked(X_public, reset=False)
+        X = self._checked(X_public)
         coef = getattr(self, "teacher_coef_", self.coef_)
         margins = _margins_of(coef, getattr(self, "teacher_intercept_", self.intercept_), self.bounds, X)
         report = replace(
@@ -321,10 +333,11 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
 
     def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any) -> None:
         warn_of_peeks(self)
-        request = self._request(loss, X.shape[0])
-        plans = possible_plans(request, X.shape)
-        progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
-        self._keep(run_fit(request, X, targets, groups, progress.advance))
+        with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
+            request = self._request(loss, X.shape[0])
+            plans = possible_plans(request, X.shape)
+            progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
+            self._keep(run_fit(request, X, targets, groups, progress.advance))
         progress.finish()
 
     def _keep(self, fitted: Fitted) -> None:
@@ -349,6 +362,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
             calibration=self.calibration,
             fit_intercept=bool(self.fit_intercept),
             seed=seed_of(self.random_state),
+            classes_declared=getattr(self, "classes", None) is not None,
         )
 
     def _budget(self, n_rows: int) -> Budget | None:
@@ -407,7 +421,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
 
     {parameters}
     classes_ : array
-        The class labels; their set is taken as public.
+        The class labels: the declared ones in order, or those that the rows hold.
 
     Examples
     --------
@@ -432,11 +446,13 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         method: Any = "auto",
         loss: str | Loss = "logistic",
         bounds: Bounds | None = None,
+        classes: Any = None,
         calibration: Literal["rigorous", "published"] = "rigorous",
         fit_intercept: bool = True,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
+        self.classes = classes
         super().__init__(
             epsilon,
             delta,
@@ -467,7 +483,8 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             (`tulle.blocks.open_blocks`), a Dask array, DataFrame or bag of blocks of rows (extra `dask`), or rows at
             clients (`tulle.federated.aggregator.RowsAtClients`, with y=None).
         y : array of shape (n,)
-            Class labels; for rows on a cluster in the same partitions.
+            Class labels, each compared by its own type and value (see `tulle.intake`); for rows on a cluster in the
+            same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, for `Bounds.rows_per_person`.
 
@@ -482,14 +499,21 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         """The checked rows, the targets as the loss wants them, and the loss; sets `classes_`."""
         check_not_private(getattr(self.method, "features", None), X)
         if (spread := self._spread(X, y)) is not None:
-            # Repeated, since so few rows of so many classes would look like a mistake.
-            self.classes_, _ = coded_classes(self, np.tile(spread.labels(), 3))
-            loss = resolve_loss(self.loss, "classification", len(self.classes_))
-            return spread.coded(ClassCodes(self.classes_, loss.n_outputs > 1)), None, loss
-        X, y = self._checked(X, y)
-        self.classes_, codes = coded_classes(self, y)
+            code, loss = self._code(spread.labels)
+            return spread.coded(code), None, loss
+        rows, labels = self._checked_to_fit(X, y)
+        return rows, *self._targets(labels)
+
+    def _code(self, labels: Callable[[], intake.Cells]) -> tuple[intake.ClassCodes, Loss]:
+        """How labels become targets, and the loss; sets `classes_`. Declared classes are not looked for in the rows."""
+        self.classes_ = classes_of(self, labels)
         loss = resolve_loss(self.loss, "classification", len(self.classes_))
-        return X, np.asarray(codes if loss.n_outputs > 1 else 2 * codes - 1, dtype=np.float64), loss
+        return intake.ClassCodes(self.classes_, loss.n_outputs > 1), loss
+
+    def _targets(self, labels: intake.Cells) -> tuple[FloatArray, Loss]:
+        """The targets as the loss wants them, NaN for a row of no class, and the loss; sets `classes_`."""
+        code, loss = self._code(lambda: labels)
+        return code(labels), loss
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> FloatArray:
@@ -548,17 +572,18 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
         """The checked rows, the targets, and the loss."""
         check_not_private(getattr(self.method, "features", None), X)
-        loss, targets = resolve_loss(self.loss, "regression"), None
         if (spread := self._spread(X, y)) is not None:
-            X = spread.coded(AsNumbers())
-            smallest = spread.smallest_target()
-        else:
-            X, y = self._checked(X, y, y_numeric=True)
-            targets = np.asarray(y, dtype=np.float64)
-            smallest = targets.min()
-        if isinstance(loss, Poisson) and smallest < 0:
-            raise ValueError("loss='poisson' needs targets >= 0 (counts), but some are negative; use another loss")
-        return X, targets, loss
+            loss = resolve_loss(self.loss, "regression")
+            _check_counts(loss, spread.smallest_target())
+            return spread.coded(intake.AsNumbers()), None, loss
+        rows, labels = self._checked_to_fit(X, y)
+        return rows, *self._targets(labels)
+
+    def _targets(self, labels: intake.Cells) -> tuple[FloatArray, Loss]:
+        """The targets as finite numbers, and the loss."""
+        loss, targets = resolve_loss(self.loss, "regression"), intake.finite_numbers(labels, "y")
+        _check_counts(loss, float(targets.min()))
+        return targets, loss
 
     def _shaped(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         return weights[:-1, 0].copy(), float(weights[-1, 0])
@@ -571,10 +596,16 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         return np.asarray(resolve_loss(self.loss, "regression").mean(margins)[:, 0])
 
 
+def _check_counts(loss: Loss, smallest: float) -> None:
+    if isinstance(loss, Poisson) and smallest < 0:
+        raise ValueError("loss='poisson' needs targets >= 0 (counts), but some are negative; use another loss")
+
+
 _document(
     SparseClassifier,
     loss="logistic",
     losses='"logistic" (softmax for more than two classes), "squared_hinge" (one against the rest), or an object.',
+    classes=_CLASSES,
     coef_shape="(1, d) or (classes, d)",
     intercept_shape="array of shape (1,) or (classes,)",
 )
@@ -582,6 +613,7 @@ _document(
     SparseRegressor,
     loss="squared",
     losses='"squared", "huber", "poisson", or an object.',
+    classes="",
     coef_shape="(d,)",
     intercept_shape="float",
 )

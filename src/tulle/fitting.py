@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.backends import Spread
-from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, first_rows_of_each_person, quantile_releases, reliable
+from tulle.bounds import Bounds, KnownBounds, estimate_quantiles, quantile_releases, reliable
 from tulle.curator import Curator, Witness
 from tulle.events import FloatArray
+from tulle.intake import LABELS_DECLARED, LABELS_PUBLISHED, counted, first_rows_of_each_person
 from tulle.losses import Loss
 from tulle.methods import Method
 from tulle.privacy import (
@@ -64,6 +65,7 @@ class FitRequest:
     seed: int | None
     # Whether no answer may have a part of delta for finite precision, as where many fits share one bill.
     exact_only: bool = False
+    classes_declared: bool = False
 
     def __post_init__(self) -> None:
         if self.calibration not in ("rigorous", "published"):
@@ -209,7 +211,8 @@ def run_fit(
     X : array, sparse array or Spread of shape (n, d)
         Finite, dense or CSR or CSC; or rows elsewhere, with their targets.
     targets : array of shape (n,) or None
-        -1 and +1, class numbers or numbers, as the loss wants them; None where X is a Spread.
+        -1 and +1, class numbers or numbers, as the loss wants them; NaN for a row that counts as nothing. None where X
+        is a Spread.
     groups : array of shape (n,) or None
         Person ids.
     witness : callable or None
@@ -267,7 +270,7 @@ def _rows(X: Any, targets: FloatArray | None, active: npt.NDArray[np.bool_] | No
     if isinstance(X, Spread):
         return X.rows(active)
     assert targets is not None
-    return Rows(X, targets, active)
+    return Rows(X, *counted(targets, active))
 
 
 def clip_and_plan(
@@ -306,11 +309,7 @@ def _taught(request: FitRequest, public: PublicFacts, weights: FloatArray) -> tu
 def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.bool_] | None:
     if groups is None:
         return None
-    # Groups on a cluster come here: which rows count is a matter of all rows of a person.
-    groups = np.asarray(groups.compute() if hasattr(groups, "compute") else groups)
-    if groups.shape != (n_rows,):
-        raise ValueError(f"groups has shape {groups.shape} for {n_rows} rows; pass one person id per row")
-    return first_rows_of_each_person(groups, bounds.rows_per_person)
+    return first_rows_of_each_person(groups, bounds.rows_per_person, n_rows)
 
 
 def warn_beforehand(request: FitRequest, shape: tuple[int, int], promise: float) -> None:
@@ -419,7 +418,7 @@ def _assumptions(
             + (f", labels to {public.label:.4g} ({origin('label')})." if public.label < math.inf else ".")
         )
     if request.loss.kind == "classification":
-        lines.append("The set of class labels is taken as public.")
+        lines.append(LABELS_DECLARED if request.classes_declared else LABELS_PUBLISHED)
     lines.append(
         "The numbers of rows and features, the settings and the bounds are public. What was done to the rows before "
         "fit (scaling, word weights, choosing features or settings by looking at them) is not covered."

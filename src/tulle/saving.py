@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tulle.archive import ArchiveError, Arrays, read_archive, write_archive
 from tulle.bounds import Bounds
+from tulle.intake import declared_classes
 from tulle.losses import LOSSES, resolve_loss
 from tulle.methods import METHODS
 from tulle.privacy import Budget
@@ -97,9 +98,12 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     for name in _ARRAYS:
         if hasattr(model, name):
             arrays[name] = _plain(np.asarray(getattr(model, name)), name)
+    settings = model.get_params(deep=False)
+    if settings.get("classes", ()) is None:
+        del settings["classes"]  # an older tulle can read it then
     header = {
         "model": kind,
-        "settings": _packed_all(model.get_params(deep=False)),
+        "settings": _packed_all(settings),
         "fitted": {name: float(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
         "sparse": bool(sp.issparse(model.coef_)),
         "privacy": model.privacy_.to_dict(),
@@ -183,6 +187,8 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     kept = settings.get("n_nonzero")
     if kept is not None and not (type(kept) is int and kept >= 1):
         raise ValueError(f"n_nonzero is {kept!r}")
+    if settings.get("classes") is not None:
+        declared_classes(settings["classes"])
     if not isinstance(settings.get("fit_intercept", True), bool):
         raise ValueError(f"fit_intercept is {settings['fit_intercept']!r}")
 
@@ -196,6 +202,8 @@ def _outputs(model: Any) -> tuple[int, ...]:
     classes = np.asarray(getattr(model, "classes_", ()))
     if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
         raise ValueError("its classes are not at least two different ones")
+    if model.classes is not None and declared_classes(model.classes).tolist() != classes.tolist():
+        raise ValueError("its classes are not those that it declares")
     return (1 if len(classes) == 2 else len(classes),)
 
 
@@ -249,6 +257,8 @@ def _packed(name: str, value: Any) -> Any:
         value = value.item()
     if isinstance(value, _PLAIN):
         return value
+    if name == "classes":
+        return declared_classes(value).tolist()
     if isinstance(value, Bounds):
         return {"bounds": _packed_all(dataclasses.asdict(value))}
     if name == "loss" and type(value) in LOSSES.values():

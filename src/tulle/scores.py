@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
+from tulle import intake
 from tulle.curator import Curator, summation_slack
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Laplace
@@ -52,7 +53,11 @@ class Metric(ABC):
 
     @abstractmethod
     def figures(self, model: Any, X: Any, y: Any, label: float) -> FloatArray:
-        """What the query sees of each row: functions of that row's prediction and label alone; shape (n, columns)."""
+        """What the query sees of each row: functions of that row's prediction and label alone; shape (n, columns).
+
+        `y` are finite numbers, or for classifiers the numbers of classes in ``model.classes_``, -1 for a label that is
+        none of them.
+        """
 
     @abstractmethod
     def score(self, answer: FloatArray) -> float:
@@ -67,8 +72,12 @@ class Metric(ABC):
         return
 
 
-def row_figures(metric: Metric, model: Any, X: Any, y: Any, label: float) -> FloatArray:
+def row_figures(metric: Metric, model: Any, X: Any, labels: intake.Cells, label: float) -> FloatArray:
     """A metric's figures of all rows, or an error where some row has none. The noise is made for this shape."""
+    if metric.kind == "regression":
+        y: Any = intake.finite_numbers(labels, "y")
+    else:
+        y = intake.codes(labels, model.classes_)
     figures = metric.figures(model, X, y, label)
     if figures.shape != (len(y), metric.columns):
         raise ValueError(f"metric {metric.name!r} makes figures of shape {figures.shape} of {len(y)} rows")
@@ -76,11 +85,19 @@ def row_figures(metric: Metric, model: Any, X: Any, y: Any, label: float) -> Flo
 
 
 def ask_score(
-    metric: Metric, plan: Plan, figures: FloatArray, generator: np.random.Generator, rows_per_unit: int = 1
+    metric: Metric,
+    plan: Plan,
+    figures: FloatArray,
+    generator: np.random.Generator,
+    rows_per_unit: int = 1,
+    active: intake.Mask | None = None,
 ) -> FloatArray:
-    """The noisy answer to a metric's query under the release "score"."""
+    """The noisy answer to a metric's query under the release "score".
+
+    `active` are the rows that count, each by its own label; None: all.
+    """
     public = PublicFacts.without_model(len(figures), figures.shape[1], rows_per_unit)
-    curator = Curator(Rows(figures, np.zeros(len(figures))), public, plan, generator)
+    curator = Curator(Rows(figures, np.zeros(len(figures)), active), public, plan, generator)
     answer: FloatArray = curator.ask("score", metric.query)
     curator.settle()
     return answer
@@ -126,7 +143,8 @@ class Accuracy(_Mean):
     binary = True
 
     def figures(self, model: Any, X: Any, y: Any, label: float) -> FloatArray:
-        return np.asarray(_one_per_row(quietly(model.predict, X), len(y)) == y, dtype=np.float64)[:, None]
+        predicted = intake.codes(_one_per_row(quietly(model.predict, X), len(y)), model.classes_)
+        return ((predicted == y) & (y >= 0)).astype(np.float64)[:, None]
 
 
 class AbsoluteError(_Mean):
@@ -219,7 +237,7 @@ class AreaUnderCurve(Metric):
             with np.errstate(all="ignore"):
                 values = np.log(chances[:, 1]) - np.log1p(-chances[:, 1])
         cell = np.searchsorted(_EDGES, np.nan_to_num(values, nan=0.0), side="right")
-        return (cell + self.cells * (y == model.classes_[1])).astype(np.float64)[:, None]
+        return (cell + self.cells * (y == 1)).astype(np.float64)[:, None]
 
     def score(self, answer: FloatArray) -> float:
         return self._curve(answer, 0.5)[0]
@@ -356,6 +374,7 @@ class PrivateScore:
         )
 
 
+@np.errstate(all="ignore")  # a warning, or an error, about somebody's extreme row would be a release
 def private_score(
     model: Any,
     X: Any,
@@ -364,6 +383,7 @@ def private_score(
     epsilon: float,
     metric: Literal["accuracy", "auc", "r2", "absolute_error", "squared_error"] | None = None,
     label: float | None = None,
+    classes: Any = None,
     confidence: float = 0.95,
     rows_per_person: int = 1,
     random_state: Any = None,
@@ -378,6 +398,7 @@ def private_score(
     X : array or sparse array of shape (n, d)
         At least one row.
     y : array of shape (n,)
+        Labels are compared with ``model.classes_`` one by one; one that is none of them counts as wrong.
     epsilon : float
         In (0, inf). The noise on a mean of n figures in [0, 1] is Laplace of scale 1 / (n epsilon).
     metric : {"accuracy", "auc", "r2", "absolute_error", "squared_error"} or None, default=None
@@ -389,6 +410,9 @@ def private_score(
     label : float or None, default=None
         Bound on the magnitude of regression targets, in (0, inf), declared without looking at them. Labels and
         residuals beyond it are clipped. None takes ``model.bounds.label``, of a search that of its best model.
+    classes : sequence of str or of numbers, or None, default=None
+        The labels that count, at least two, declared without looking at the rows: rows with another one count as
+        nothing (as wrong for "accuracy", not at all for "auc"). None: those of the model. Classifiers only.
     confidence : float, default=0.95
         In (0, 1): of the interval.
     rows_per_person : int, default=1
@@ -412,7 +436,7 @@ def private_score(
     >>> print(private_score(model, X, y, epsilon=1.0, random_state=0))
     accuracy 0.7493 (95 % interval 0.715 to 0.7816, sampling and noise) on 1,000 private rows; ε = 1, δ = 0
     """
-    from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
+    from sklearn.utils import check_consistent_length
     from sklearn.utils.validation import check_is_fitted
 
     from tulle.estimators import seed_of
@@ -433,23 +457,25 @@ def private_score(
     chosen.check(model)
     bounds = getattr(getattr(model, "best_estimator_", model), "bounds", None)
     bound = label_bound(label, bounds) if kind == "regression" else 1.0
-    y = column_or_1d(y)
-    if kind == "regression":
-        y = np.asarray(y, dtype=np.float64)
-        assert_all_finite(y, input_name="y")
-    check_consistent_length(X, y)
-    if len(y) == 0:
+    if classes is not None and kind == "regression":
+        raise ValueError("classes are for classifiers, and this model has none; leave classes out")
+    declared = None if classes is None else intake.declared_classes(classes)
+    labels = intake.cells(y, "y")
+    check_consistent_length(X, labels)
+    if len(labels) == 0:
         raise ValueError("there are no rows to score on")
+    active = None if declared is None else intake.codes(labels, declared) >= 0
     seed = seed_of(random_state)
-    public = PublicFacts.without_model(len(y), chosen.columns, int(rows_per_person))
+    public = PublicFacts.without_model(len(labels), chosen.columns, int(rows_per_person))
     scale = _noise_scale(chosen, 1 / float(epsilon), public)
     if not 1e-100 < scale < 1e100:
         raise ValueError(f"epsilon = {epsilon:g} asks for noise that float64 cannot hold; choose another epsilon")
-    figures = row_figures(chosen, model, X, y, bound)
+    figures = row_figures(chosen, model, X, labels, bound)
 
     plan = Plan((Release("score", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
     entries = bill_open_ledgers("private_score", [plan], (float(epsilon), 0.0), rows_per_person)
-    answer = ask_score(chosen, plan, figures, keyed_generator(seed, stream_of(entries)), rows_per_person)
+    generator = keyed_generator(seed, stream_of(entries))
+    answer = ask_score(chosen, plan, figures, generator, rows_per_person, active)
     low, high = chosen.interval(answer, public.n_rows, scale, 1 - confidence)
     return PrivateScore(
         value=min(max(chosen.score(answer), chosen.worst), chosen.best),

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn import config_context
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
-from sklearn.utils import column_or_1d, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from tulle import intake
 from tulle.backends import find_spread
 from tulle.estimators import Seed, SparseClassifier, SparseRegressor, seed_of
 from tulle.events import FloatArray
@@ -49,6 +49,7 @@ from tulle.privacy import (
     proof,
     stream_of,
 )
+from tulle.public_features import check_not_private
 from tulle.randomness import keyed_generator
 from tulle.scores import Metric, ask_score, label_bound, resolve_metric, row_figures
 from tulle.trials import BestOfTrials, TrialCount, TrialLedger, TrialPrice, affordable_search, as_plan
@@ -193,7 +194,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         X : array or sparse array of shape (n, d)
             Dense float32 or float64, CSR or CSC; never densified. The two parts are copies.
         y : array of shape (n,)
-            Class labels or regression targets.
+            Class labels or regression targets. Where the estimator declares `classes`, rows with another label count
+            as nothing in fits and in scores.
 
         Returns
         -------
@@ -208,8 +210,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 "PrivateSearch copies its two parts of the rows and needs them in memory; fit rows on disk or on a "
                 "cluster with fixed settings"
             )
-        rows, _, _ = template._prepare(X, y)
-        labels = column_or_1d(y)
+        check_not_private(getattr(template.method, "features", None), X)
+        rows, labels = template._checked_to_fit(X, y)
+        template._targets(labels)  # an error where they are no classes, or no numbers
         metric.check(template)
         n_rows = rows.shape[0]
         n_held_out = self._n_held_out(n_rows)
@@ -263,6 +266,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         names = {name for grid in self._grids() for name in grid}
         for name in sorted(names.intersection(_DECIDED)):
             raise ValueError(f"param_distributions must not hold {name!r}: the search decides it for every trial")
+        if "classes" in names:
+            raise ValueError(
+                "param_distributions must not hold 'classes': declare them on the estimator, for all trials"
+            )
         if isinstance(model, SparseClassifier):
             return search, resolve_metric(self.scoring, "classification", "accuracy"), 1.0
         metric = resolve_metric(self.scoring, "regression", "absolute_error")
@@ -432,8 +439,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 class _Offers:
     """For each setting the epsilon at which its fit takes all of the trial's price. Looks at no features of rows.
 
-    The labels are looked at as a single fit looks at them before it spends anything: which classes there are, and
-    whether a loss accepts them.
+    The labels are looked at as a single fit looks at them before it spends anything: which classes there are, where
+    none were declared, and whether a loss accepts them.
 
     Parameters
     ----------
@@ -444,7 +451,7 @@ class _Offers:
         At which fits are planned.
     n_training : int
     rows, labels : arrays
-        All of them, checked.
+        All of them, from the intake.
     """
 
     def __init__(self, template: Any, price: TrialPrice, delta: float, n_training: int, rows: Any, labels: Any) -> None:
@@ -466,12 +473,14 @@ class _Offers:
     def prepare(self, model: Any) -> tuple[FloatArray, Loss]:
         """The targets of all rows as the model's loss wants them, and the loss; tells the model of its features.
 
-        The classes are those of all rows, not of the training rows: only the former are taken as public.
+        The classes are the declared ones, or those of all rows, not of the training rows: the former are published.
         """
-        with config_context(assume_finite=True):  # the rows were checked once, for all models
-            _, targets, loss = model._prepare(self._rows, self._labels)
+        check_not_private(getattr(model.method, "features", None), self._rows)
+        # The rows were checked once, for all models.
+        model.n_features_in_ = self._rows.shape[1]
         if hasattr(self._template, "feature_names_in_"):
             model.feature_names_in_ = self._template.feature_names_in_
+        targets, loss = model._targets(self._labels)
         return targets, loss
 
     def request(self, model: Any, loss: Loss) -> FitRequest:
@@ -580,7 +589,7 @@ def _run_trial(
     changes what the fit sees or what the score sees, never both; each keeps within the whole price.
     """
     price, delta = offers.price, offers.delta
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # they could be counted
         targets, loss = offers.prepare(model)
         with billed_to(TrialLedger(price, delta)):
@@ -589,5 +598,7 @@ def _run_trial(
         plan = _score_plan(price)
         TrialLedger(price, delta).bill("score", [plan], (proof(plan, delta)[0], delta))
         figures = row_figures(metric, model, parts.held_out_rows, parts.held_out_labels, label)
-        answer = ask_score(metric, plan, figures, generator)
+        declared = metric.kind == "classification" and model.classes is not None
+        active = intake.codes(parts.held_out_labels, model.classes_) >= 0 if declared else None
+        answer = ask_score(metric, plan, figures, generator, active=active)
     return _Trial(model, params, metric.score(answer))

@@ -10,19 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from tulle.events import FloatArray
+from tulle.intake import AsNumbers, Cells, ClassCodes, Mask, NoTargets
 from tulle.losses import Loss
 from tulle.privacy import Plan, Promise
 from tulle.rows import Rows
 
-Mask = npt.NDArray[np.bool_]
-Labels = npt.NDArray[Any]
+Code = ClassCodes | AsNumbers | NoTargets
 
 
 class Spread(ABC):
@@ -36,7 +32,7 @@ class Spread(ABC):
 
     shape: tuple[int, int]
     feature_names: tuple[str, ...] | None
-    code: Callable[[Labels], FloatArray] | None = None
+    code: Code | None = None
 
     def check(self) -> None:
         """Find what is damaged, before anything is billed."""
@@ -86,23 +82,23 @@ class Spread(ABC):
             self.close()
 
     @abstractmethod
-    def labels(self) -> Labels:
-        """The distinct targets, in order. Their set is public, as in memory."""
+    def labels(self) -> Cells:
+        """The different labels, at least once each: what a fit without declared classes publishes."""
 
     @abstractmethod
     def smallest_target(self) -> float:
-        """The smallest target; an error where targets are words."""
+        """The smallest target; an error where one is no finite number."""
 
     @abstractmethod
     def rows(self, active: Mask | None) -> Rows:
         """The rows, with targets as `code` makes them of the given ones (zeros without any). `active` are those that
-        count; None: all."""
+        count, if they have a target; None: all."""
 
     @abstractmethod
     def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
         """What a function makes of features, block by block: an array with a line for each row."""
 
-    def coded(self, code: Callable[[Labels], FloatArray]) -> Self:
+    def coded(self, code: Code) -> Self:
         """The same rows with targets as a function makes them."""
         other = copy(self)
         other.code = code
@@ -133,65 +129,6 @@ def find_spread(X: Any, y: Any = None) -> Spread | None:
     return None
 
 
-# How targets are made of labels: data and not closures, so that they can travel to where rows are.
-
-
-@dataclass(frozen=True, eq=False)
-class ClassCodes:
-    """Labels as the numbers of their classes, or as -1 and +1.
-
-    Parameters
-    ----------
-    classes : array or tuple of str
-        All of them, in order.
-    numbers : bool
-        Numbers from 0 on; otherwise -1 and +1.
-    """
-
-    classes: Labels | tuple[str, ...]
-    numbers: bool
-
-    def __call__(self, y: Labels) -> FloatArray:
-        codes = np.searchsorted(np.asarray(self.classes), y)
-        return np.asarray(codes if self.numbers else 2 * codes - 1, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class AsNumbers:
-    """Targets as they are."""
-
-    def __call__(self, y: Labels) -> FloatArray:
-        return np.asarray(y, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class NoTargets:
-    """Zeros, where rows alone are asked about."""
-
-    def __call__(self, y: Labels) -> FloatArray:
-        return np.zeros(len(y))
-
-
-def smallest_of(y: Labels) -> float | None:
-    """The smallest number; None where targets are words."""
-    try:
-        return float(np.min(np.asarray(y, dtype=np.float64)))
-    except (ValueError, TypeError):
-        return None
-
-
-def smallest_of_all(found: Sequence[float | None]) -> float:
-    """The smallest number of several sets of targets, none of which may be words."""
-    numbers = [smallest for smallest in found if smallest is not None]
-    if len(numbers) < len(found):
-        raise ValueError("y holds words, and a regression needs numbers; convert them, or fit a classifier")
-    return min(numbers)
-
-
-def checked_targets(y: Any) -> Labels:
-    """Targets of one column that are words or finite numbers; an error as scikit-learn's otherwise."""
-    from sklearn.utils import assert_all_finite, column_or_1d
-
-    targets = column_or_1d(y, warn=True)
-    assert_all_finite(targets, input_name="y")
-    return np.asarray(targets)
+def targets_of(labels: Cells, code: Code | None) -> FloatArray:
+    """Targets as a code makes them of labels; as numbers without one. Rows of no target have NaN (`intake.counted`)."""
+    return (code or AsNumbers())(labels)

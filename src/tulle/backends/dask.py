@@ -26,8 +26,9 @@ import scipy.sparse as sp
 from dask.delayed import Delayed
 from distributed import Client, get_client
 
-from tulle.backends import Labels, Mask, Spread, checked_targets, smallest_of, smallest_of_all
+from tulle.backends import Code, Spread, targets_of
 from tulle.events import FloatArray
+from tulle.intake import Cells, Mask, cells, counted, different, entries, finite_numbers, joined
 from tulle.pieces import Pieces, summed
 from tulle.rows import Block, RowNumbers, Rows
 
@@ -72,18 +73,19 @@ class RowsOnDask(Spread):
         columns = list(getattr(X, "columns", ()))
         self.feature_names = tuple(columns) if columns and all(isinstance(name, str) for name in columns) else None
 
-    def _of_targets(self, function: Callable[[Labels], Any]) -> list[Any]:
+    def _of_targets(self, function: Callable[[Cells], Any]) -> list[Any]:
         found = self._client.gather([self._client.submit(_of_targets, raw, function, pure=False) for raw in self._raw])
         return list(found)
 
-    def labels(self) -> Labels:
-        found = self._of_targets(np.unique)
-        if len({part.dtype.kind in "biuf" for part in found}) > 1:
-            raise ValueError("y holds words in some partitions and numbers in others; make them one kind")
-        return np.unique(np.concatenate(found))
+    def labels(self) -> Cells:
+        return joined(self._of_targets(different))
 
     def smallest_target(self) -> float:
-        return smallest_of_all(self._of_targets(smallest_of))
+        smallest, problems = zip(*self._of_targets(_smallest))
+        for k, problem in enumerate(problems):
+            if problem:
+                raise ValueError(f"partition {k} of the targets: {problem}")
+        return min(smallest)
 
     def rows(self, active: Mask | None) -> Rows:
         ends = np.cumsum(self._sizes)
@@ -187,7 +189,7 @@ def _partitions(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
         X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         known = not np.isnan(X.chunks[0]).any()
         if known and y is not None and not hasattr(y, "to_delayed"):
-            y = checked_targets(y)
+            y = cells(y, "y")
             y = dask.array.from_array(y, chunks=(len(y),))
         if known and isinstance(y, dask.array.Array) and not np.isnan(y.chunks[0]).any():
             if y.shape[0] != X.shape[0]:
@@ -239,7 +241,7 @@ class _Checked(NamedTuple):
     """A partition: features, targets, and what is wrong with them ("" for nothing)."""
 
     features: Any
-    targets: Labels | None
+    targets: Cells | None
     problem: str
 
 
@@ -251,18 +253,14 @@ class _Facts(NamedTuple):
 
 def _checked(x: Any, y: Any) -> _Checked:
     """The rows of a partition as one array. What is wrong is said and not raised: no traceback with rows is logged."""
-    from sklearn.utils import check_array
-
     try:
         if isinstance(x, (list, tuple)):  # of a bag
             x, y = _joined(x, y)
         if hasattr(x, "columns") and hasattr(y, "index") and not x.index.equals(y.index):
             # Features and targets are read by themselves; a source that is not the same twice would mix up people.
             return _Checked(None, None, "X and y have different indices; take both from one source, in one order")
-        features = check_array(
-            x, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), ensure_min_samples=0, input_name="X"
-        )
-        targets = None if y is None else checked_targets(y)
+        features = entries(x, least_rows=0)
+        targets = None if y is None else cells(y, "y")
         if targets is not None and len(targets) != features.shape[0]:
             return _Checked(None, None, f"X has {features.shape[0]} rows there and y has {len(targets)}")
     except (ValueError, TypeError) as error:
@@ -277,7 +275,7 @@ def _joined(blocks: Sequence[Any], targets: Any) -> tuple[Any, Any]:
             raise ValueError("X holds pairs of rows and targets, and y is given too; pass y=None")
         blocks, targets = zip(*blocks)
     if isinstance(targets, (list, tuple)):
-        targets = np.concatenate([np.atleast_1d(part) for part in targets]) if len(targets) else np.empty(0)
+        targets = joined([cells(part if np.ndim(part) else [part], "y") for part in targets])
     if not blocks:
         return np.empty((0, 1)), targets
     return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.vstack(blocks), targets
@@ -288,7 +286,15 @@ def _facts(part: _Checked) -> _Facts:
     return _Facts(n_rows, n_features, part.problem)
 
 
-def _of_targets(part: _Checked, function: Callable[[Labels], Any]) -> Any:
+def _smallest(targets: Cells) -> tuple[float, str]:
+    """The smallest target, or what is wrong with one of them."""
+    try:
+        return float(finite_numbers(targets, "y").min()), ""
+    except ValueError as error:
+        return 0.0, str(error)
+
+
+def _of_targets(part: _Checked, function: Callable[[Cells], Any]) -> Any:
     if part.targets is None:
         raise ValueError("y is None; pass the targets in the partitions of X, or a bag of pairs")
     return function(part.targets)
@@ -299,11 +305,10 @@ def _of_features(part: _Checked, question: bytes) -> FloatArray:
         return np.asarray(_unpacked(question)(part.features))
 
 
-def _block(part: _Checked, code: Callable[[Labels], FloatArray] | None, active: Mask | None) -> Block:
-    targets = np.zeros(part.features.shape[0]) if part.targets is None else part.targets
-    targets = np.asarray(targets if code is None else code(targets), dtype=np.float64)
+def _block(part: _Checked, code: Code | None, active: Mask | None) -> Block:
+    made = np.zeros(part.features.shape[0]) if part.targets is None else targets_of(part.targets, code)
     with np.errstate(all="ignore"):
-        return Block.of(part.features, targets, active)
+        return Block.of(part.features, *counted(made, active))
 
 
 def _clipped(block: Block, how: str, bounds: tuple[Any, ...]) -> Block:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.backends import Labels, Mask, Spread, checked_targets, smallest_of, smallest_of_all
+from tulle.backends import Spread, targets_of
 from tulle.blocks import BlockMatrix
 from tulle.events import FloatArray
+from tulle.intake import Cells, Mask, cells, counted, different, finite_numbers
 from tulle.pieces import Pieces, summed
 from tulle.rows import Block, DenseBlock, Rows, SparseBlock
 
@@ -132,7 +133,7 @@ class RowsOnDisk(Spread):
 
     def __init__(self, X: BlockMatrix, y: Any) -> None:
         self._X = X
-        self._y = None if y is None else checked_targets(y)
+        self._y = None if y is None else cells(y, "y")
         if self._y is not None and len(self._y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]:,} rows and y has {len(self._y):,}; pass the targets of these rows")
         self.shape, self.feature_names = X.shape, X.feature_names
@@ -140,21 +141,20 @@ class RowsOnDisk(Spread):
     def check(self) -> None:
         self._X.check()
 
-    def _targets(self) -> Labels:
+    def _targets(self) -> Cells:
         if self._y is None:
             raise ValueError("y is None; pass the targets of these rows, such as folder.y")
         return self._y
 
-    def labels(self) -> Labels:
-        return np.unique(self._targets())
+    def labels(self) -> Cells:
+        return different(self._targets())
 
     def smallest_target(self) -> float:
-        return smallest_of_all([smallest_of(self._targets())])
+        return float(finite_numbers(self._targets(), "y").min())
 
     def rows(self, active: Mask | None) -> Rows:
-        targets = np.zeros(self.shape[0]) if self._y is None else self._y
-        targets = np.asarray(targets if self.code is None else self.code(targets), dtype=np.float64)
-        active = np.ones(len(targets), dtype=bool) if active is None else active
+        made = np.zeros(self.shape[0]) if self._y is None else targets_of(self._y, self.code)
+        targets, active = counted(made, active)
         kind = SparseBlockOnDisk if self._X.sparse else DenseBlockOnDisk
         ends = self._X.starts[1:]
         places = [slice(first, end) for first, end in zip(self._X.starts, ends)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tulle.cli.outcome import UserError
@@ -66,6 +67,7 @@ def reading_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "encoding": arguments.encoding,
         "n_features": getattr(arguments, "n_features", None),
         "zero_based": arguments.zero_based,
+        "labels": getattr(arguments, "classes", None) is not None,
         "progress": not getattr(arguments, "quiet", False),
     }
 
@@ -98,6 +100,15 @@ def read_data(
     return table
 
 
+def width_published(arguments: argparse.Namespace) -> bool:
+    """Whether the largest index of a row decided how many features there are."""
+    from tulle.tables.files import FORMATS
+
+    suffixes = {suffix.lower() for suffix in Path(arguments.data).suffixes}
+    svmlight = arguments.format == "svmlight" or (arguments.format is None and suffixes & set(FORMATS["svmlight"]))
+    return bool(svmlight) and arguments.n_features is None and not os.path.isdir(arguments.data)
+
+
 def _is_block_folder(path: str) -> bool:
     if not os.path.isdir(path):  # before numpy is loaded for nothing
         return False
@@ -113,7 +124,7 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
 
     usual = {"ignore": [], "header": True, "encoding": "utf-8", "zero_based": False}
     for name, given in settings.items():
-        if name not in ("n_features", "progress") and given != usual.get(name):
+        if name not in ("n_features", "progress", "labels") and given != usual.get(name):
             option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
             raise UserError(f"{path} is a folder of blocks: leave {option} out here, and pass it to tulle convert")
     folder = open_blocks(path)
@@ -173,9 +184,14 @@ def bounds_of(arguments: argparse.Namespace) -> Bounds:
 
 
 def task_of(arguments: argparse.Namespace, table: Table) -> Task:
-    """Classification or regression. The set of class labels is public, so that two values may decide; more may not."""
+    """Classification or regression. Declared classes decide by themselves. Without them the set of class labels is
+    published in any case, so that two values may decide; more may not."""
     import numpy as np
 
+    if getattr(arguments, "classes", None) is not None:
+        if arguments.task == "regression":
+            raise UserError("--classes is for classification; leave it out, or --task regression")
+        return "classification"
     if arguments.task is not None:
         if arguments.task == "regression" and table.y is not None and table.y.dtype.kind not in "fiub":
             raise UserError(f"the target of {table.source} holds words; --task regression needs numbers")

@@ -26,6 +26,7 @@ from tulle.cli.data import (
     model_settings,
     read_data,
     task_of,
+    width_published,
 )
 from tulle.cli.model_folder import (
     MODEL,
@@ -49,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     budget.add_argument("--ledger", metavar="FILE", help="bill the fit to this ledger (see tulle ledger)")
     budget.add_argument("--dataset", metavar="NAME", help="the data set's name in the ledger")
     add_model_arguments(parser)
+    parser.add_argument(
+        "--classes",
+        type=classes_named,
+        metavar="A,B,...",
+        help="classification: the labels that there are, known without looking; rows with another one count as "
+        "nothing. Without it the labels in the file are published",
+    )
     parser.add_argument("--method", default="auto", metavar="NAME", help="default auto; see tulle compare")
     parser.add_argument(
         "--calibration",
@@ -60,6 +68,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, metavar="N", help="reproducible noise: voids the promise towards whoever knows the seed"
     )
     add_output_arguments(parser)
+
+
+def classes_named(text: str) -> list[Any]:
+    """The labels between commas; numbers where all of them spell numbers."""
+    import math
+
+    from tulle.intake import declared_classes, number_of, spelled
+
+    words = [word.strip() for word in text.split(",")]
+    numbers = [number_of(word) for word in words]
+    named: list[Any] = words if any(map(math.isnan, numbers)) else numbers
+    try:
+        return list(declared_classes(named, spelled).tolist())
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be at least two different labels between commas, not {text!r}"
+        ) from None
 
 
 def epsilon_or_none(text: str) -> float | None:
@@ -86,6 +111,14 @@ def run(arguments: argparse.Namespace) -> Outcome:
     )
     table = read_data(arguments, blocks=True)
     task = task_of(arguments, table)
+    settings = model_settings(arguments)
+    labels = table.y
+    if arguments.classes is not None:
+        from tulle.intake import spelled_cells
+
+        # By what each cell of the file spells: another row may decide whether the column was read as numbers.
+        assert labels is not None
+        labels, settings["classes"] = spelled_cells(labels), arguments.classes
     model = estimator_class(task)(
         arguments.epsilon,
         arguments.delta,
@@ -93,7 +126,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         calibration=arguments.calibration,
         random_state=arguments.seed,
         verbose=0 if arguments.quiet or arguments.json else 1,
-        **model_settings(arguments),
+        **settings,
     )
     ledger: Any = None
     if arguments.ledger is not None:
@@ -113,12 +146,15 @@ def run(arguments: argparse.Namespace) -> Outcome:
         data=arguments.dataset or name,
     )
     with made(folder), ledger or nullcontext(), _bill_told(ledger):
-        model.fit(table.X, table.y, groups=table.groups)
+        model.fit(table.X, labels, groups=table.groups)
         model.verbose = 0
         if table.feature_names is not None:
             import numpy as np
 
             model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
+        if width_published(arguments):
+            line = "The number of features was taken from the file, and the fit published it (no --n-features)."
+            model.privacy_ = replace(model.privacy_, assumptions=(*model.privacy_.assumptions, line))
         # First of all, as the noise is drawn and the budget gone. The model is for release; what a ledger says is not.
         save(model, folder / MODEL, about)
     about = about if ledger is None else replace(about, ledger=ledger.summary())

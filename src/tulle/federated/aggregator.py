@@ -38,8 +38,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tulle.backends import Labels as LabelArray
-from tulle.backends import Mask, Spread
+from tulle.backends import Spread
 from tulle.events import FloatArray
 from tulle.federated.link import Link
 from tulle.federated.messages import Refused
@@ -75,6 +74,7 @@ from tulle.federated.questions import (
     question_of,
 )
 from tulle.federated.wire import WireError, decode, encode
+from tulle.intake import Cells, Mask, different
 from tulle.losses import Loss
 from tulle.pieces import Pieces, summed
 from tulle.privacy import BudgetExceededError, Plan, PlanError, Promise
@@ -144,11 +144,11 @@ class RowsAtClients(Spread):
                 "Bounds(rows_per_person=...) here"
             )
 
-    def labels(self) -> LabelArray:
+    def labels(self) -> Cells:
         said = self._clients.facts(AskLabels(), Labels)
         if len({isinstance(one.labels, tuple) for one in said}) > 1:
             raise ValueError("y holds words at some clients and numbers at others; make them one kind")
-        return np.unique(np.concatenate([np.asarray(one.labels) for one in said]))
+        return different(np.concatenate([np.asarray(one.labels) for one in said]))
 
     def smallest_target(self) -> float:
         """-1 where any target is below zero, otherwise 0: clients tell the sign only."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tulle import intake
 from tulle.curator import Curator
 from tulle.durable import locked, write_durably
 from tulle.events import NoisePerSensitivity
@@ -165,9 +166,7 @@ class Client:
         seed: int | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        from sklearn.utils import check_array, check_consistent_length, column_or_1d
-
-        from tulle.backends import checked_targets
+        from sklearn.utils import check_consistent_length
 
         self.name = check_name(name)
         if (ledger is None) != without_privacy:
@@ -178,11 +177,10 @@ class Client:
             raise ValueError(f"max_epsilon must be a finite number > 0 or None, got {max_epsilon!r}")
         if not (type(rows_per_person) is int and rows_per_person >= 1):
             raise ValueError(f"rows_per_person must be an integer >= 1, got {rows_per_person!r}")
-        self._X = check_array(
-            X, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32), ensure_min_samples=2, input_name="X"
-        )
-        self._y = checked_targets(y)
-        self._groups = None if groups is None else column_or_1d(groups)
+        self._X = intake.entries(X, least_rows=2)
+        self._y = intake.cells(y, "y")
+        intake.check_values(self._y, "y")
+        self._groups = None if groups is None else intake.cells(groups, "groups")
         check_consistent_length(self._X, self._y, self._groups)
         self.ledger = ledger
         self._state = Path(state)

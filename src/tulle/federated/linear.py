@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tulle import intake
 from tulle.batch_queries import BatchGradient
-from tulle.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds, first_rows_of_each_person
+from tulle.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds
 from tulle.events import FloatArray
-from tulle.federated.terms import ModelTerms, Task, number_of, numbers_of
+from tulle.federated.terms import ModelTerms, Task
 from tulle.losses import Loss, resolve_loss
 from tulle.mechanisms import HardThreshold
 from tulle.methods.geometry import intercept_entry
@@ -60,7 +60,7 @@ class LinearTerms(ModelTerms):
             raise ValueError(f"n_features must be an integer >= 1, got {self.n_features!r}")
         if self.classes is not None:
             alike = {type(name) if isinstance(name, str) else float for name in self.classes}
-            keys = {_key(name) for name in self.classes}
+            keys = {intake.spelled(name) for name in self.classes}
             if not 2 <= len(keys) == len(self.classes) <= _MOST_CLASSES or len(alike) > 1:
                 raise ValueError(f"classes must be at least two different words, or numbers, got {self.classes!r}")
         if not (isinstance(self.normalise, bool) and isinstance(self.fit_intercept, bool)):
@@ -119,22 +119,21 @@ class LinearTerms(ModelTerms):
 
     def targets(self, y: Any) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Targets as the loss wants them, and which rows have one."""
+        labels = intake.cells(y, "y")
         if self.classes is None:
-            numbers = numbers_of(y)
-            return np.nan_to_num(numbers), np.isfinite(numbers)
-        # Sorted, as scikit-learn's models have them.
-        code_of = {_key(label): code for code, label in enumerate(np.unique(np.asarray(self.classes)).tolist())}
-        codes = np.array([code_of.get(_key(label), -1) for label in np.asarray(y).tolist()])
-        known = codes >= 0
-        values = np.where(known, codes, 0)
-        return (values if self.resolved_loss.n_outputs > 1 else 2 * values - 1).astype(np.float64), known
+            return intake.counted(intake.numbers(labels), None)
+        # As files are read: at some clients all labels may have been numbers, and at others one was a word.
+        code = intake.ClassCodes(
+            intake.declared_classes(self.classes, intake.spelled), self.resolved_loss.n_outputs > 1
+        )
+        return intake.counted(code(labels, intake.spelled), None)
 
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> LinearTask:
         if X.shape[1] != self.n_features:
             raise ValueError(f"the study has {self.n_features:,} features, and these rows have {X.shape[1]:,}")
         targets, known = self.targets(y)
         if groups is not None:
-            known &= first_rows_of_each_person(groups, rows_per_person)
+            known &= intake.first_rows_of_each_person(groups, rows_per_person)
         rows = Rows(X, targets, known)
         self.bounds.known(self.n_features).clip(rows, self.resolved_loss)
         return LinearTask(rows, self.public(X.shape[0], rows_per_person), self.intercept_value)
@@ -158,13 +157,6 @@ def linear_terms(n_features: int, *, step: float, fit_intercept: bool = True, **
     facts = without.public(1)
     a = intercept_entry(replace(facts, fit_intercept=True), step)
     return replace(without, fit_intercept=True, intercept_value=float(a))
-
-
-def _key(label: Any) -> float | str:
-    """What a label is compared by: its number, if it is one, also where a file's column of numbers became one of words
-    because of another row."""
-    number = number_of(label)
-    return str(label) if math.isnan(number) else number
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,9 +41,9 @@ except ImportError as error:  # pragma: no cover
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from tulle.bounds import first_rows_of_each_person
+from tulle import intake
 from tulle.events import FloatArray
-from tulle.federated.terms import ModelTerms, Task, numbers_of
+from tulle.federated.terms import ModelTerms, Task
 from tulle.mechanisms import HardThreshold, Sensitivity, ThresholdByLayer
 from tulle.public import PublicFacts
 from tulle.queries import LEAST_FACTOR, Query, mean_moves
@@ -252,7 +252,7 @@ class NetworkTerms(ModelTerms):
         return HardThreshold(min(keep, total), total)
 
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> NetworkTask:
-        X, y = np.asarray(X), numbers_of(y)
+        X, y = np.asarray(X), intake.numbers(intake.cells(y, "y"))
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"a network's rows are a dense array of numbers of shape (n, d), got {X.dtype} {X.shape}")
         if y.shape != X.shape[:1]:
@@ -266,7 +266,7 @@ class NetworkTerms(ModelTerms):
         if self.network.loss.of_labels:
             known &= (y >= 0) & (y < self.n_classes) & (y == np.floor(y))
         if groups is not None:
-            known &= first_rows_of_each_person(groups, rows_per_person)
+            known &= intake.first_rows_of_each_person(groups, rows_per_person)
         targets = np.where(known, y, 0).astype(np.float64)
         public = PublicFacts.without_model(len(X), X.shape[1], rows_per_person)
         return NetworkTask(network_rows(X, targets, known), public, self)

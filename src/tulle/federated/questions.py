@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle import losses, mechanisms, queries
-from tulle.backends import AsNumbers, ClassCodes, NoTargets
 from tulle.batch_queries import BatchGradient
-from tulle.events import FloatArray, NoisePerSensitivity
+from tulle.events import NoisePerSensitivity
 from tulle.federated.messages import Refused, check_name
 from tulle.federated.wire import encode
+from tulle.intake import AsNumbers, ClassCodes, NoTargets
 from tulle.losses import Loss
 from tulle.minimise import Terms
 from tulle.privacy import Budget, Plan, Release, is_number
@@ -570,7 +570,7 @@ def check_can_travel(value: Any) -> None:
         raise TypeError(f"{value!r} cannot be sent to clients, which run no code but what is installed there")
 
 
-def portable(code: Callable[[npt.NDArray[Any]], FloatArray] | None) -> ClassCodes | AsNumbers | NoTargets:
+def portable(code: ClassCodes | AsNumbers | NoTargets | None) -> ClassCodes | AsNumbers | NoTargets:
     """How targets are coded, as data.
 
     Raises

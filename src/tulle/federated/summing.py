@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tulle.bounds import first_rows_of_each_person
+from tulle import intake
 from tulle.durable import locked, write_durably
 from tulle.federated.messages import RefusedError, check_delta
 from tulle.federated.questions import (
@@ -122,9 +122,8 @@ class Summing:
         max_epsilon: float | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        # Objects compare with words as words do; only words and numbers have an order.
-        self._X, self._y = X, np.asarray(y, dtype=np.str_) if np.asarray(y).dtype.kind in "OUS" else np.asarray(y)
-        self._active = None if groups is None else first_rows_of_each_person(groups, rows_per_person)
+        self._X, self._y = X, intake.cells(y, "y")
+        self._active = None if groups is None else intake.first_rows_of_each_person(groups, rows_per_person)
         self._rows_per_person = rows_per_person
         self._ledger, self._state, self._name = ledger, Path(state), name
         self._trusts_aggregator, self._max_epsilon = trusts_aggregator, max_epsilon
@@ -154,17 +153,18 @@ class Summing:
         return Shape(self._name, *map(int, self._X.shape))
 
     def _labels(self, asked: AskLabels) -> Labels:
-        found = np.unique(self._y)
-        words = found.dtype.kind == "U"
-        whole = words or found.dtype.kind in "biu" or bool(np.all(found == np.floor(found)))
-        if not whole or len(found) > _MOST_CLASSES:
+        try:
+            found = intake.found_classes(self._y)
+        except ValueError:
+            found = np.empty(0)
+        if not 0 < len(found) <= _MOST_CLASSES or found.dtype.kind not in "biufU":
             raise RefusedError("terms", "the targets here are no class labels")
-        return Labels(self._name, tuple(found.tolist()) if words else found)
+        return Labels(self._name, tuple(found.tolist()) if found.dtype.kind == "U" else found)
 
     def _sign(self, asked: AskSign) -> Sign:
         """One bit, where other back ends tell the smallest target: it is all that anybody asks."""
-        words = self._y.dtype.kind == "U"
-        return Sign(self._name, None if words else bool(np.asarray(self._y, dtype=np.float64).min() < 0))
+        numbers = intake.numbers(self._y)
+        return Sign(self._name, None if np.isnan(numbers).any() else bool(numbers.min() < 0))
 
     # --- the bill ---
 
@@ -292,7 +292,9 @@ class Summing:
         key = encode(wanted.code)
         known = self._prepared
         if known is None or known[0] != key or known[1] != wanted.clips[: len(known[1])]:
-            known = (key, (), Rows(self._X, wanted.code(self._y), self._active))
+            # By what cells of a file spell, as in `LinearTerms`.
+            targets = wanted.code(self._y, intake.spelled)
+            known = (key, (), Rows(self._X, *intake.counted(targets, self._active)))
         rows = known[2]
         self._prepared = None  # until all of it is done
         for clip in wanted.clips[len(known[1]) :]:

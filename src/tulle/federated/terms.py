@@ -17,9 +17,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tulle.events import FloatArray
 from tulle.federated.wire import encode
 from tulle.mechanisms import HardThreshold
 from tulle.privacy import Budget, is_number
@@ -81,23 +78,6 @@ class ModelTerms(ABC):
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> Task:
         """The rows of a client that takes part. An error says that the columns are none that such a model has; what is
         in them, or what labels there are, never makes one: the server would learn it."""
-
-
-def numbers_of(y: Any) -> FloatArray:
-    """Each label as a number by itself; nan where it is none."""
-    labels = np.asarray(y)
-    if labels.dtype.kind in "biuf":
-        return labels.astype(np.float64)
-    return np.array([number_of(label) for label in labels.tolist()], dtype=np.float64)
-
-
-def number_of(label: Any) -> float:
-    """A label as a finite number; nan where it is none."""
-    try:
-        number = float(label)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
 
 
 @dataclass(frozen=True)

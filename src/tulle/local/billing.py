@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tulle.events import Event, ExposedEvent, FloatArray, GaussianEvent, NoisePerSensitivity, PureEvent
+from tulle.intake import LABELS_PUBLISHED
 from tulle.local.channel import Channel, Unrandomised
 from tulle.local.labels import GaussianLabel
 from tulle.local.protocols import LabelCollection, LdpIht, Protocol
@@ -95,7 +96,14 @@ def slack(protocol: Protocol) -> float:
 
 
 def report(
-    protocol: Protocol, method: str, n_users: int, accepted: int, *, seeded: bool = False, simulated: bool = False
+    protocol: Protocol,
+    method: str,
+    n_users: int,
+    accepted: int,
+    *,
+    seeded: bool = False,
+    simulated: bool = False,
+    labels_published: bool = False,
 ) -> PrivacyReport:
     """The privacy report of a study.
 
@@ -113,6 +121,8 @@ def report(
         Whether users' randomness came from a seed.
     simulated : bool, default=False
         Whether rows of an array played the users.
+    labels_published : bool, default=False
+        Whether the set of class labels was taken from users' labels.
     """
     budget, proved, delta = protocol.budget, promise(protocol), protocol.delta
     lines = releases(protocol)
@@ -127,7 +137,7 @@ def report(
         accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
         unit=f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered",
         bill=bill_lines(lines, delta),
-        assumptions=tuple(_assumptions(protocol, seeded, simulated)),
+        assumptions=tuple(_assumptions(protocol, seeded, simulated, labels_published)),
         who_saw_what=(
             f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
             f"{'labels' if labels_only else 'answers'}, one a user.",
@@ -147,13 +157,13 @@ def _who_saw_rows(private: str, simulated: bool, exact: bool) -> str:
     return held if exact else f"{held} In a real study nobody but the user sees the user's {private}."
 
 
-def _assumptions(protocol: Protocol, seeded: bool, simulated: bool) -> list[str]:
+def _assumptions(protocol: Protocol, seeded: bool, simulated: bool, labels_published: bool) -> list[str]:
     lines = []
     if isinstance(protocol, LabelCollection):
         if protocol.budget is not None:
             lines.append("Only labels are protected. The server knows users' features, and the model may reveal them.")
         if protocol.n_classes is not None:
-            lines.append("The set of class labels is taken as public.")
+            lines.append(LABELS_PUBLISHED if labels_published else "The set of class labels is taken as public.")
     if protocol.found:
         bounds = ", ".join(f"{name} {value:.4g}" for name, value in protocol.found.items())
         lines.append(f"Bounds were searched for among users who answered nothing else: {bounds}.")

@@ -17,6 +17,7 @@ from sklearn.base import RegressorMixin
 from tulle.bounds import Bounds
 from tulle.estimators import LinearModel, Seed, seed_of
 from tulle.events import FloatArray
+from tulle.intake import finite_numbers
 from tulle.local import billing
 from tulle.local.channel import check_count, check_epsilon
 from tulle.local.expectations import Expectation, expectation
@@ -92,6 +93,7 @@ class LocalModel(LinearModel):
             server.accepted,
             seeded=seed is not None,
             simulated=True,
+            labels_published=getattr(self, "classes", ()) is None,
         )
         return server
 
@@ -129,5 +131,5 @@ class LocalRegressor(RegressorMixin, LocalModel):
         return np.asarray(resolve_response(self.response).value(margins[:, 0]))
 
     def _checked_numbers(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
-        X, y = self._checked(X, y, y_numeric=True)
-        return X.tocsr() if hasattr(X, "tocsr") else X, np.asarray(y, dtype=np.float64)
+        rows, labels = self._checked_to_fit(X, y)
+        return rows.tocsr() if hasattr(rows, "tocsr") else rows, finite_numbers(labels, "y")

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from tulle.bounds import Bounds
-from tulle.estimators import LinearClassifier, Seed, coded_classes
+from tulle.estimators import LinearClassifier, Seed, classes_of
 from tulle.events import FloatArray
+from tulle.intake import codes
 from tulle.local.channel import check_count, check_positive
 from tulle.local.estimators import LocalModel, LocalRegressor
 from tulle.local.labels import RandomisedResponse
@@ -226,13 +227,16 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
         Non-zero weights for each class, at least 1. None: the power of two that predicts
         held-out answers best.
     solver : {"iht", "lasso"}, default="iht"
+    classes : sequence of str or of numbers, or None, default=None
+        The classes that there are, at least two, declared without looking at anybody's. A user of another class answers
+        as one of the first. None takes them from the rows, and publishes them.
     penalty, n_iter, step, refit, fit_intercept, random_state, verbose
         As in `LabelPrivateSparseRegressor`, and so are the attributes.
 
     Attributes
     ----------
     classes_ : array
-        The set of classes is taken as public.
+        The declared classes in order, or those that the rows hold.
 
     Examples
     --------
@@ -253,6 +257,7 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
         *,
         n_nonzero: int | None = None,
         solver: Solver = "iht",
+        classes: Any = None,
         penalty: float | None = None,
         n_iter: int = 20,
         step: float | None = None,
@@ -264,6 +269,7 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
         self.epsilon = epsilon
         self.n_nonzero = n_nonzero
         self.solver = solver
+        self.classes = classes
         self.penalty = penalty
         self.n_iter = n_iter
         self.step = step
@@ -296,12 +302,13 @@ class LabelPrivateSparseClassifier(_LabelPrivate, LinearClassifier):
         self
         """
         self._check_solver()
-        X, y = self._checked(X, y)
+        X, labels = self._checked_to_fit(X, y)
         X = X.tocsr() if hasattr(X, "tocsr") else X
-        self.classes_, codes = coded_classes(self, y)
+        self.classes_ = classes_of(self, lambda: labels)
         k = len(self.classes_)
         protocol = self.protocol(X.shape[1], X.shape[0], k)
-        self._study(protocol, X, codes.astype(np.float64))
+        # Everybody answers, for silence would say something.
+        self._study(protocol, X, np.maximum(codes(labels, self.classes_), 0).astype(np.float64))
         answered, given = protocol.by_number()
         channel = protocol.channel
         if isinstance(channel, RandomisedResponse):

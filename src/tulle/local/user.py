@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tulle.durable import sync_folder
+from tulle.intake import cells, numbers
 from tulle.local.channel import IntArray, check_positive
 from tulle.local.labels import RandomisedResponse
 from tulle.local.responses import RESPONSES, Response
@@ -145,8 +146,8 @@ class User:
         self.name = check_name(name)
         if np.ndim(x) != 1:
             raise ValueError(f"a user has one row of features, not an array of {np.ndim(x)} dimensions")
-        self._row = np.array(x, dtype=np.float64).reshape(1, -1)
-        self._label = np.array([y], dtype=np.float64)
+        self._row = numbers(cells(x, "x")).reshape(1, -1)
+        self._label = numbers(cells([y], "y"))
         if not (np.all(np.isfinite(self._row)) and np.all(np.isfinite(self._label))):
             raise ValueError("a user's row and label must be finite numbers")
         self._max_epsilon, self._max_delta = float(max_epsilon), float(max_delta)

@@ -63,6 +63,7 @@ def read_table(
     encoding: str = "utf-8",
     n_features: int | None = None,
     zero_based: bool = False,
+    labels: bool = False,
     features: Sequence[str] | None = None,
     progress: bool = False,
 ) -> Table:
@@ -96,6 +97,9 @@ def read_table(
     zero_based : bool, default=False
         svmlight: whether indices count from 0, as scikit-learn's `dump_svmlight_file` writes them unless told
         otherwise, and not from 1, as LIBSVM does. Never guessed from the indices, since one row could decide it.
+    labels : bool, default=False
+        CSV: whether the target is words whatever its cells spell, so that words may stand among numbers: for classes
+        that are declared beforehand (`tulle.intake.spelled_cells`).
     features : sequence of str or None, default=None
         Features by name, in this order; other columns are left out. None: all columns that have no other role. Where a
         file has no names (svmlight, npz without ``feature_names``) only their number counts.
@@ -134,6 +138,7 @@ def read_table(
         delimiter,
         encoding,
         zero_based,
+        labels,
     )
     with open_batches(path, wanted, format=format, progress=progress) as (source, batches):
         parts = collected(source, batches)

@@ -31,6 +31,7 @@ class Wanted:
     delimiter: str | None = None
     encoding: str = "utf-8"
     zero_based: bool = False
+    labels: bool = False
 
 
 class Parts(NamedTuple):

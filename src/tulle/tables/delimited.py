@@ -196,7 +196,8 @@ class _Rows:
         self._roles = roles = assign_roles(source, names, wanted)
         self._used = [*roles.features, *(place for place in (roles.target, roles.groups) if place is not None)]
         # The first row says whether targets are words or numbers; a column that mixes them is refused.
-        self._target_words: _Words | None = None
+        self._target_words: _Words | None = _Words(numbers=True) if wanted.labels else None
+        self._labels = wanted.labels
         self._people = _Words(numbers=True)
         self.begun = False
 
@@ -220,7 +221,7 @@ class _Rows:
         return Parts(np.ascontiguousarray(values[:, : len(self._roles.features)]), y, names, groups)
 
     def _decide_target(self, text: str) -> None:
-        if self._roles.target is None:
+        if self._roles.target is None or self._labels:
             return
         first = next(csv.reader(io.StringIO(text.lstrip("\n")), delimiter=self._delimiter))
         if self._roles.target < len(first) and not is_number(first[self._roles.target]):
@@ -291,6 +292,8 @@ class _Rows:
     def _why_not_target(self, cell: str) -> str | None:
         if is_missing(cell):
             return missing_target(cell)
+        if self._labels:
+            return None
         if is_number(cell) == (self._target_words is not None):
             kind, others = ("number", "word") if is_number(cell) else ("word", "number")
             return (
