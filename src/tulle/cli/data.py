@@ -10,6 +10,7 @@ from tulle.cli.outcome import UserError
 
 if TYPE_CHECKING:
     from tulle.bounds import Bounds
+    from tulle.report import PrivacyReport
     from tulle.tables import Table
 
 Task = Literal["classification", "regression"]
@@ -120,7 +121,21 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
     picked = features is not None and folder.feature_names is not None  # by name, where the rows are used
     if settings["n_features"] not in (None, folder.shape[1]) and not picked:
         raise UserError(f"{path} has {folder.shape[1]:,} features, where {settings['n_features']:,} are wanted")
-    return Table(folder.X, folder.y, folder.feature_names, folder.groups, source=path, content=folder.content)
+    parts = (folder.X, folder.y, folder.feature_names, folder.groups)
+    return Table(*parts, source=path, content=folder.content, width_from_rows=folder.width_from_rows)
+
+
+def told_width(report: PrivacyReport, table: Table) -> PrivacyReport:
+    """The report of a fit to a table, which says where the number of features is nothing that was known before."""
+    if not table.width_from_rows:
+        return report
+    from dataclasses import replace
+
+    line = (
+        f"The number of features, {table.X.shape[1]:,}, was published: it is the largest index among the rows, and one "
+        "person's row may decide it (--n-features declares it beforehand)."
+    )
+    return replace(report, assumptions=(*report.assumptions, line))
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

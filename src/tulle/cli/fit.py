@@ -26,6 +26,7 @@ from tulle.cli.data import (
     model_settings,
     read_data,
     task_of,
+    told_width,
 )
 from tulle.cli.model_folder import (
     MODEL,
@@ -115,6 +116,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     with made(folder), ledger or nullcontext(), _bill_told(ledger):
         model.fit(table.X, table.y, groups=table.groups)
         model.verbose = 0
+        model.privacy_ = told_width(model.privacy_, table)
         if table.feature_names is not None:
             import numpy as np
 

@@ -83,6 +83,7 @@ class Source:
     def __init__(self, name: str, raw: BufferedReader, size: int) -> None:
         self.name = name
         self.size = size
+        self.width_from_rows = False  # whether the number of features is the largest index that somebody's row has
         self._raw = raw
         self._rows_read: float | None = None
         self.suffix, self.packing = _suffixes(name)
