@@ -14,9 +14,11 @@ SECRET = "Jane Doe 12 Elm St"
 
 
 def caught(call: Any) -> Exception:
-    with pytest.raises(Exception) as raised:
+    try:
         call()
-    return raised.value
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
 
 
 def test_what_tulle_raises_is_told() -> None:
@@ -36,7 +38,7 @@ def test_what_tulle_raises_is_told() -> None:
         lambda: np.array([SECRET]).astype(float),
         lambda: {}[SECRET],
         lambda: getattr(np, SECRET),
-        lambda: np.loadtxt([SECRET]),
+        lambda: np.loadtxt([SECRET], delimiter=","),
     ],
 )
 def test_what_others_say_is_not_repeated(call: Any) -> None:
@@ -56,7 +58,7 @@ def test_what_others_say_is_not_repeated(call: Any) -> None:
         assert type(error).__name__ in text
 
 
-def test_compiled_code_that_tulle_calls_is_not_tulle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_that_tulle_calls_is_not_tulle() -> None:
     """The last frame is tulle's, and it did not raise."""
     code = compile(
         f"def cast():\n    float({SECRET!r})\ndef refuse():\n    raise ValueError('ours')\n", "cast.py", "exec"
