@@ -432,6 +432,28 @@ def test_people_with_several_rows(run: Any, tmp_path: Path) -> None:
     assert "2 rows" in ran.values["privacy"]["unit"]
 
 
+def test_a_number_of_features_that_rows_decided_was_published(run: Any, place: Path, tmp_path: Path) -> None:
+    """Of an svmlight file without --n-features, read at once or by way of blocks; and of no other."""
+    said = f"The number of features, {len(NAMES)}, was published"
+    assert run("convert", place / "outcome.svm", tmp_path / "counted.blocks").code == 0
+    assert run("convert", place / "outcome.svm", tmp_path / "known.blocks", "--n-features", len(NAMES)).code == 0
+    for number, (data, more, published) in enumerate(
+        (
+            (place / "outcome.svm", (), True),
+            (place / "outcome.svm", ("--n-features", len(NAMES)), False),
+            (tmp_path / "counted.blocks", (), True),
+            (tmp_path / "known.blocks", (), False),
+            (place / "outcome.npz", (), False),
+        )
+    ):
+        folder = tmp_path / f"m{number}"
+        ran = run("fit", data, "--epsilon", 1, "--row-linf", 1, "--quiet", "--json", *more, "-o", folder)
+        assert ran.code == 0
+        for text in (ran.out, *((folder / name).read_text() for name in ("privacy.json", "report.html"))):
+            assert (said in text) == published
+        assert (said in str(load(folder / "model.npz").privacy_)) == published
+
+
 # --- what is wrong with a file ---------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from tulle.federated.linear import linear_terms
 from tulle.federated.messages import Enrol
 from tulle.federated.terms import Terms
 from tulle.federated.wire import encode
+from tulle.local.user import User
 
 SECRET = "Jane Doe 12 Elm St"
 PARTS = ("Jane", "Doe", "Elm")
@@ -250,26 +251,50 @@ def test_a_secret_of_an_audited_function_stays_there(
             assert not any(part in text for part in PARTS for text in (out, err)), (out, err)
 
 
-def test_a_secret_at_a_federated_client_stays_there(tmp_path: Path) -> None:
-    """In a label or in a number's place: neither the server nor the client's own log gets it."""
-    X = np.random.default_rng(0).normal(size=(N, 2))
-    y = np.where(np.arange(N) == ROW, SECRET, np.where(np.arange(N) % 2, "a", "b"))
+def test_a_secret_in_a_failed_cell_of_a_comparison_stays_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Failures are kept in files and shown in tables."""
+    monkeypatch.chdir(tmp_path)
+    planted = csv_file("note", "none")()
+    Path(planted.name).write_bytes(planted.content)
+
+    def failing(self: Any, X: Any, y: Any, groups: Any = None) -> Any:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr("tulle.estimators.SparseClassifier.fit", failing)
+    assert main([*COMMANDS["compare"](planted.name, planted.options), "--quiet"]) == 1
+    text = "".join([*capfd.readouterr(), texts_below(tmp_path / "out")])
+    assert "ValueError (test_no_cell_leaves.py" in text
+    assert not any(part in text for part in PARTS)
+
+
+def test_a_secret_in_a_users_row_stays_there() -> None:
+    """Of local privacy: the user's own process may log what it refuses."""
+    for x, y in (([1.0, SECRET], 1.0), ([1.0, 2.0], SECRET)):
+        with pytest.raises(ValueError) as raised:  # noqa: PT011
+            User("u", x, cast(float, y), max_epsilon=1.0)
+        assert not any(part in str(raised.value) for part in PARTS)
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_a_secret_at_a_federated_client_stays_there(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a library says of rows that do not go with a study: neither the server nor the client's log gets it."""
+
+    def failing(*rows: Any) -> Any:
+        raise kind(SECRET)
+
+    monkeypatch.setattr("tulle.federated.linear.LinearTerms.task", failing)
     model = linear_terms(2, step=1.0, classes=None, loss="squared", row_l2=1.0, label=1.0)
     terms = Terms(
-        study="s",
-        model=model,
-        rounds=1,
-        local_steps=1,
-        n_nonzero=1,
-        step=1.0,
-        clip=1.0,
-        batch=None,
-        epsilon=None,
-        delta=None,
+        "s", model, rounds=1, local_steps=1, n_nonzero=1, step=1.0, clip=1.0, batch=None, epsilon=None, delta=None
     )
     told: list[str] = []
-    client = Client("a", X, y, ledger=None, state=tmp_path, without_privacy=True, tell=told.append)
+    X = np.random.default_rng(0).normal(size=(N, 2))
+    client = Client("a", X, X[:, 0], ledger=None, state=tmp_path, without_privacy=True, tell=told.append)
     answer = client.answer(encode(Enrol(terms)))
-    assert told
+    assert f"{kind.__name__} (test_no_cell_leaves.py" in "".join(told)
     for text in (answer.decode("latin-1"), *told, texts_below(tmp_path)):
         assert not any(part in text for part in PARTS), text

@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import sys
+import traceback
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -356,6 +357,18 @@ def test_all_columns_of_other_formats_are_in_one_message(write: Write, monkeypat
     message = refused(write("a.svm", "x 1:2\n1 1:nan 3:word\n1 2:inf\n1 1:1 2:2\n"))
     for part in ("'target' (line 1)", "'1' (line 2)", "'3' (line 2)", "'2' (line 3)"):
         assert part in message
+
+
+def test_what_a_library_says_of_damage_is_not_repeated(write: Write) -> None:
+    """Its kind alone, however the error is looked at."""
+    with (
+        pytest.raises(TableError) as raised,
+        files.open_source(str(write("a.npz", b"1"))) as source,
+        files.damage_told(source, "the member X"),
+    ):
+        float("Jane Doe")
+    assert "the member X is cut short or damaged (ValueError)" in str(raised.value)
+    assert "Jane" not in "".join(traceback.format_exception(raised.value)).replace('float("Jane Doe")', "")
 
 
 def test_the_same_is_said_without_rows(write: Write) -> None:

@@ -758,7 +758,8 @@ def convert_table(
         for batch in batches:
             writer.append(batch.X, batch.y, batch.groups)
             writer.feature_names = batch.feature_names
-        writer.content, writer.width_from_rows = source.fingerprint(), source.width_from_rows
+        writer.content = source.fingerprint()
+        writer.width_from_rows = source.width_from_rows
     return open_blocks(folder)
 
 

@@ -191,7 +191,7 @@ class _Words:
     def decode(self, codes: npt.NDArray[np.float64]) -> npt.NDArray[np.str_]:
         """The words of the text, which are forgotten: a file may have a person in every row."""
         words = np.array([word.strip() for word in self._codes], dtype=str)
-        self.forget()
+        self._codes = {}
         return words[codes.astype(np.intp)]
 
     def forget(self) -> None:
