@@ -23,6 +23,7 @@ from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
 from mutants_intake import INTAKE_MUTANTS
 from mutants_local import LOCAL_MUTANTS
+from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
 from planted import Mutant
@@ -2115,6 +2116,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SPREAD_MUTANTS,
     *ROWS_MUTANTS,
     *FEDERATED_MUTANTS,
+    *REPLAY_MUTANTS,
 )
 
 

@@ -471,7 +471,7 @@ def test_pickles_in_the_place_of_targets_are_not_loaded(folder: BlockFolder, tmp
     path = Path(folder.path) / "000000.target.npy"
     np.save(path, np.array([Bomb()], dtype=object), allow_pickle=True)
     resealed(Path(folder.path), lambda m: m["files"]["000000.target.npy"].update(size=path.stat().st_size))
-    with pytest.raises(TableError, match="allow_pickle"):
+    with pytest.raises(TableError, match="ValueError"):
         open_blocks(folder.path)
     assert not touched.exists()
 
@@ -569,7 +569,7 @@ def test_an_index_that_asks_for_too_much_memory_is_refused_at_once(
     """Not when a block with so many columns is to be written."""
     (tmp_path / "a.svm").write_text(SVM + "1 2000000000:1\n")
     monkeypatch.setattr("tulle.tables.memory.free_memory", lambda: 10**9)
-    with pytest.raises(TableError, match="needs about 16 GB"):
+    with pytest.raises(TableError, match="does not fit into the memory"):
         convert_table(tmp_path / "a.svm", tmp_path / "a.blocks")
 
 

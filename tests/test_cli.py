@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -185,10 +186,11 @@ FAILURES: dict[str, tuple[BaseException, int, str, str]] = {
         ZeroDivisionError("1 / 0"),
         70,
         "bug",
-        "ZeroDivisionError: 1 / 0. This should not happen; run",
+        "ZeroDivisionError (test_cli.py, line ",
     ),
     "a wrong type": (TypeError("None + 1"), 70, "bug", "run again with --debug and report it"),
-    "an assertion": (AssertionError(), 70, "bug", "AssertionError: "),
+    "an assertion": (AssertionError(), 70, "bug", "AssertionError (test_cli.py"),
+    "a library's refusal": (ValueError("'Jane Doe' is no float"), 2, "input", "ValueError (test_cli.py, line "),
     "a full disk": (OSError(28, "No space left on device", "m/model.npz"), 2, "input", "m/model.npz: No space left"),
     "too little memory": (MemoryError(), 2, "input", "not enough memory; use fewer rows or columns"),
     "a library that is missing": (ImportError("install pyarrow"), 2, "input", "install pyarrow"),
@@ -197,7 +199,8 @@ FAILURES: dict[str, tuple[BaseException, int, str, str]] = {
 
 @pytest.mark.parametrize("way", FAILURES)
 def test_failures_have_their_exit_codes(run: Any, monkeypatch: Any, way: str) -> None:
-    """Ctrl-C is 130, a bug of ours 70 with the word --debug, what the user can mend 2; in text and in JSON."""
+    """Ctrl-C is 130, a bug of ours 70 with the word --debug, what the user can mend 2; in text and in JSON. What was
+    not raised by tulle itself may quote a cell, and its type and place are told in place of its words."""
     error, code, kind, message = FAILURES[way]
 
     def failing(arguments: Any) -> Any:
@@ -212,14 +215,23 @@ def test_failures_have_their_exit_codes(run: Any, monkeypatch: Any, way: str) ->
 
 
 def test_debug_shows_the_traceback(run: Any, monkeypatch: Any) -> None:
-    """The error itself comes out, for Python to print."""
+    """On standard error, with the lines of code and the types of errors; what libraries say stays out."""
 
     def failing(arguments: Any) -> Any:
-        raise ZeroDivisionError
+        try:
+            float("Jane Doe")
+        except ValueError as error:
+            raise ZeroDivisionError("Jane Doe") from error
 
     monkeypatch.setattr("tulle.cli.predict.run", failing)
-    with pytest.raises(ZeroDivisionError):
-        run("predict", "m", "x.csv", "--debug")
+    ran = run("predict", "m", "x.csv", "--debug")
+    assert ran.code == 70
+    assert "Traceback (most recent call last)" in ran.err
+    assert "in failing" in ran.err
+    assert "ZeroDivisionError (test_cli.py" in ran.err
+    assert "ValueError (test_cli.py" in ran.err
+    # The traceback shows lines of code, where this test's own words stand: nothing else does.
+    assert all('"Jane Doe"' in line for line in ran.err.splitlines() if "Jane" in line)
 
 
 def in_a_process(*words: Any, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -420,6 +432,28 @@ def test_people_with_several_rows(run: Any, tmp_path: Path) -> None:
     assert "2 rows" in ran.values["privacy"]["unit"]
 
 
+def test_a_number_of_features_that_rows_decided_was_published(run: Any, place: Path, tmp_path: Path) -> None:
+    """Of an svmlight file without --n-features, read at once or by way of blocks; and of no other."""
+    said = f"The number of features, {len(NAMES)}, was published"
+    assert run("convert", place / "outcome.svm", tmp_path / "counted.blocks").code == 0
+    assert run("convert", place / "outcome.svm", tmp_path / "known.blocks", "--n-features", len(NAMES)).code == 0
+    for number, (data, more, published) in enumerate(
+        (
+            (place / "outcome.svm", (), True),
+            (place / "outcome.svm", ("--n-features", len(NAMES)), False),
+            (tmp_path / "counted.blocks", (), True),
+            (tmp_path / "known.blocks", (), False),
+            (place / "outcome.npz", (), False),
+        )
+    ):
+        folder = tmp_path / f"m{number}"
+        ran = run("fit", data, "--epsilon", 1, "--row-linf", 1, "--quiet", "--json", *more, "-o", folder)
+        assert ran.code == 0
+        for text in (ran.out, *((folder / name).read_text() for name in ("privacy.json", "report.html"))):
+            assert (said in text) == published
+        assert (said in str(load(folder / "model.npz").privacy_)) == published
+
+
 # --- what is wrong with a file ---------------------------------------------------------------------------------------
 
 
@@ -493,7 +527,10 @@ def test_a_bad_file_costs_nothing(run: Any, place: Path, tmp_path: Path, ledger:
     assert message.startswith(str(path))
     assert len(message) < 600
     ran = run(*words, "--json")
-    assert (ran.code, ran.err, ran.values["error"]["message"]) == (2, "", message)
+    # Which row it is goes to standard error alone.
+    without = re.sub(r", (line|row) [0-9]+", "", message)
+    assert (ran.code, ran.values["error"]["message"]) == (2, without)
+    assert ran.err == ("" if without == message else f"tulle fit: {message}\n")
     assert ledger.read_bytes() == before
     assert not (tmp_path / "models").exists()
 
@@ -1122,13 +1159,13 @@ def test_a_function_that_does_not_leak_is_not_refuted(run: Any, functions: Path)
 @pytest.mark.parametrize(
     ("subject", "more", "message"),
     [
-        ("mine.py:broken", (), "broken(X, y, rng) must return numbers, and failed: KeyError: 'nothing'"),
+        ("mine.py:broken", (), "broken(X, y, rng) must return numbers, and failed: KeyError (mine.py, line "),
         ("mine.py:wordy", (), "wordy(X, y, rng) must return numbers, and failed: ValueError"),
         ("mine.py:nothing", (), "has no function 'nothing'"),
         ("mine.py:not_callable", (), "has no function 'not_callable'"),
         ("nowhere.py:leaky", (), "nowhere.py does not exist"),
         ("raising.py:leaky", (), "cannot be imported: ZeroDivisionError"),
-        ("exiting.py:leaky", (), "cannot be imported: SystemExit: 5"),
+        ("exiting.py:leaky", (), "cannot be imported: SystemExit (exiting.py, line 2)"),
         ("strange.py:leaky", (), "neighbours() must return ((X, y), (X, y))"),
         ("mine.py:leaky", ("--epsilon", 1), "leave out --epsilon; --claimed is what it claims"),
         ("mine.py:leaky", ("--claimed", "nan"), "--claimed must be a finite number >= 0"),

@@ -89,7 +89,7 @@ def test_the_command_says_what_it_wrote(place: Path, tmp_path: Path, capsys: Any
     ("more", "message"),
     [
         (["--target", "outcom"], "did you mean 'outcome'"),
-        (["--target", "outcome"], "column 'patient': 'p0' is not a number"),
+        (["--target", "outcome"], "column 'patient': a cell is not a number"),
         (["--target", "outcome", "--ignore", "patient", "--rows-per-block", "0"], "rows_per_block is from 1"),
     ],
     ids=["name", "cell", "size"],

@@ -197,6 +197,8 @@ class BlockFolder:
     feature_names : tuple of str or None
     content : str
         "sha256:" and a hash: of the file that was converted, else of all blocks.
+    width_from_rows : bool
+        As in `tulle.tables.Table`.
     """
 
     path: str
@@ -205,6 +207,7 @@ class BlockFolder:
     groups: npt.NDArray[Any] | None
     feature_names: tuple[str, ...] | None
     content: str
+    width_from_rows: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -260,6 +263,8 @@ def open_blocks(path: str | os.PathLike[str]) -> BlockFolder:
         }
         names = None if manifest["feature_names"] is None else tuple(map(str, manifest["feature_names"]))
         content = str(manifest["content"])
+        # Folders of before do not say it.
+        counted = bool(manifest.get("width_from_rows", sparse and names is None))
         kept = [part for part in ("target", "groups") if manifest[part]]
     rises = all(before < after for before, after in pairwise(starts))
     if not (len(starts) > 1 and starts[0] == 0 and starts[-1] == n and rises and 0 < d <= _LARGEST):
@@ -278,7 +283,7 @@ def open_blocks(path: str | os.PathLike[str]) -> BlockFolder:
         if found != stored.size:
             raise _damaged(name, f"{file} has {found:,} bytes, where {stored.size:,} were written")
     y, groups = (_joined(X, part) if part in kept else None for part in ("target", "groups"))
-    return BlockFolder(name, X, y, groups, names, content)
+    return BlockFolder(name, X, y, groups, names, content, counted)
 
 
 def _read_manifest(folder: str) -> dict[str, Any]:
@@ -299,7 +304,7 @@ def _read_manifest(folder: str) -> dict[str, Any]:
             "rows again (tulle convert)"
         ) from None
     except OSError as error:
-        raise TableError(f"{folder}: cannot be read ({error.strerror or error}); check its rights") from None
+        raise TableError(f"{folder}: cannot be read ({error.strerror}); check its rights") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _damaged(folder, f"{MANIFEST} cannot be read") from None
     if claimed != _sealed(manifest):
@@ -402,8 +407,7 @@ def _damage_told(folder: str) -> Iterator[None]:
             raise TableError(
                 f"{folder}: cannot be read ({error.strerror}); free what is short, or check rights"
             ) from None
-        said = str(error).partition("\n")[0]
-        raise _damaged(folder, f"cannot be read ({type(error).__name__}: {said})") from None
+        raise _damaged(folder, f"cannot be read ({type(error).__name__})") from None
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -452,6 +456,7 @@ class BlockWriter:
                 raise ValueError(f"{what} is from 1 to {_LARGEST:,}, not {given}")
         self.path = os.fsdecode(path)
         self.content = content
+        self.width_from_rows = False
         self.feature_names = None if feature_names is None else tuple(feature_names)
         self._rows_per_block = rows_per_block
         self._asked_rows = rows_per_block is not None
@@ -636,6 +641,7 @@ class BlockWriter:
             "target": bool(self._kinds and self._kinds[0]),
             "groups": bool(self._kinds and self._kinds[1]),
             "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "width_from_rows": self.width_from_rows,
             "content": self.content or f"sha256:{hashlib.sha256(hashes.encode()).hexdigest()}",
             "files": {
                 name: {"size": of.size, "sha256": of.sha256, "dtype": of.dtype, "shape": list(of.shape)}
@@ -753,6 +759,7 @@ def convert_table(
             writer.append(batch.X, batch.y, batch.groups)
             writer.feature_names = batch.feature_names
         writer.content = source.fingerprint()
+        writer.width_from_rows = source.width_from_rows
     return open_blocks(folder)
 
 
@@ -787,7 +794,7 @@ def _writing_told(folder: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise TableError(
-            f"{folder}: cannot be written ({error.strerror or error}); check the space and the rights there"
+            f"{folder}: cannot be written ({error.strerror}); check the space and the rights there"
         ) from None
 
 

@@ -95,36 +95,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(command, as_json, told, stop, ("interrupted", str(stop) or "interrupted", INTERRUPTED))
     except Exception as error:
         if "--debug" in given:
-            raise
+            from tulle.failures import traced
+
+            _say(traced(error), sys.stderr)
         return _failed(command, as_json, told, error, _explained(error))
     _say(_json({**outcome.values, **({"warnings": told} if told else {})}) if as_json else outcome.text, sys.stdout)
     return outcome.code
 
 
 def _explained(error: Exception) -> tuple[str, str, int]:
-    """What kind of failure it is, what to say, and the exit code."""
-    if isinstance(error, OSError):
+    """What kind of failure it is, what to say, and the exit code. What a library says may quote a cell: it is not
+    repeated."""
+    from tulle.failures import own_words, said_of
+
+    words = own_words(error)
+    if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        return "input", f"{place}{error.strerror or error}", WRONG_INPUT
+        return "input", f"{place}{error.strerror}", WRONG_INPUT
+    if isinstance(error, OSError):
+        return "input", said_of(error) if words is None else words, WRONG_INPUT
     if isinstance(error, MemoryError):
         return "input", "not enough memory; use fewer rows or columns, or a sparse format", WRONG_INPUT
-    if isinstance(error, (ValueError, ImportError)):
+    if isinstance(error, ImportError):
         return "input", str(error), WRONG_INPUT
+    if isinstance(error, ValueError):
+        refused = f"a library refused its input: {said_of(error)}. What it said may quote a row and is not repeated"
+        return "input", refused if words is None else words, WRONG_INPUT
     from tulle.privacy import BudgetExceededError
 
     if isinstance(error, BudgetExceededError):
         return "refused", str(error), REFUSED
-    return "bug", f"{type(error).__name__}: {error}. This should not happen; run again with --debug and report it", BUG
+    return "bug", f"{said_of(error)}. This should not happen; run again with --debug and report it", BUG
 
 
 def _failed(command: str, as_json: bool, told: list[str], error: BaseException, explained: tuple[str, str, int]) -> int:
     kind, message, code = explained
-    message = " ".join([message, *getattr(error, "__notes__", ())])
+    notes = getattr(error, "__notes__", ())
+    # Which row of a file cannot be read is for the screen alone: JSON is kept, and passed on.
+    kept = getattr(error, "without_rows", message)
     if as_json:
-        failure = {"error": {"kind": kind, "message": message, "exit_code": code}}
+        failure = {"error": {"kind": kind, "message": " ".join([kept, *notes]), "exit_code": code}}
         _say(_json({**failure, **({"warnings": told} if told else {})}), sys.stdout)
-    else:
-        _say(f"{f'tulle {command}'.rstrip()}: {message}", sys.stderr)
+    if not as_json or kept != message:
+        _say(f"{f'tulle {command}'.rstrip()}: {' '.join([message, *notes])}", sys.stderr)
     return code
 
 
@@ -145,11 +158,13 @@ def _json(values: Any) -> str:
 
 @contextmanager
 def _warnings_told(told: list[str], *, quietly: bool) -> Iterator[None]:
-    """Warnings as lines for people; each once."""
+    """Warnings as lines for people; each once. Those of other libraries, with categories of their own, can quote rows
+    and are not told."""
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         text = str(message)
-        if issubclass(category, UserWarning) and text not in told:
+        ours = category is UserWarning or category.__module__.startswith("tulle.")
+        if ours and issubclass(category, UserWarning) and text not in told:
             told.append(text)
             if not quietly:
                 print(f"tulle: warning: {text}", file=sys.stderr, flush=True)

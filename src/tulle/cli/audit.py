@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_model_arguments, estimator_class, model_settings
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError, output_file
+from tulle.failures import said_of
 
 if TYPE_CHECKING:
     from tulle.audit import AuditResult
@@ -167,7 +168,7 @@ def _audit_file(arguments: argparse.Namespace) -> AuditResult:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise UserError(f"{path} cannot be imported: {said_of(error)}") from error
     found = getattr(module, function, None)
     if not callable(found):
         raise UserError(f"{path} has no function {function!r}; write fit(X, y, rng) that returns what it would publish")
@@ -180,7 +181,7 @@ def _audit_file(arguments: argparse.Namespace) -> AuditResult:
         try:
             first, second = ((X, y) for X, y in module.neighbours())
         except Exception as error:
-            raise UserError(f"neighbours() must return ((X, y), (X, y)): {type(error).__name__}: {error}") from error
+            raise UserError(f"neighbours() must return ((X, y), (X, y)): {said_of(error)}") from error
         return audit_function(fit, first, second, **common, **_schedule(arguments))
     worlds = _worst_pairs(arguments)
     # A short pilot on each pair tells which one to spend the runs on; its runs are not counted.
@@ -205,9 +206,8 @@ class _Theirs:
         try:
             return np.asarray(self._function(X, y, rng), dtype=float)
         except Exception as error:
-            raise UserError(
-                f"{self.__name__}(X, y, rng) must return numbers, and failed: {type(error).__name__}: {error}"
-            ) from error
+            # Their own rows may be in what their function says.
+            raise UserError(f"{self.__name__}(X, y, rng) must return numbers, and failed: {said_of(error)}") from error
 
 
 def _worst_pairs(arguments: argparse.Namespace) -> list[Any]:

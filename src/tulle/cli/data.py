@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tulle.cli.outcome import UserError
 
 if TYPE_CHECKING:
     from tulle.bounds import Bounds
+    from tulle.report import PrivacyReport
     from tulle.tables import Table
 
 Task = Literal["classification", "regression"]
@@ -100,15 +100,6 @@ def read_data(
     return table
 
 
-def width_published(arguments: argparse.Namespace) -> bool:
-    """Whether the largest index of a row decided how many features there are."""
-    from tulle.tables.files import FORMATS
-
-    suffixes = {suffix.lower() for suffix in Path(arguments.data).suffixes}
-    svmlight = arguments.format == "svmlight" or (arguments.format is None and suffixes & set(FORMATS["svmlight"]))
-    return bool(svmlight) and arguments.n_features is None and not os.path.isdir(arguments.data)
-
-
 def _is_block_folder(path: str) -> bool:
     if not os.path.isdir(path):  # before numpy is loaded for nothing
         return False
@@ -131,7 +122,21 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
     picked = features is not None and folder.feature_names is not None  # by name, where the rows are used
     if settings["n_features"] not in (None, folder.shape[1]) and not picked:
         raise UserError(f"{path} has {folder.shape[1]:,} features, where {settings['n_features']:,} are wanted")
-    return Table(folder.X, folder.y, folder.feature_names, folder.groups, source=path, content=folder.content)
+    parts = (folder.X, folder.y, folder.feature_names, folder.groups)
+    return Table(*parts, source=path, content=folder.content, width_from_rows=folder.width_from_rows)
+
+
+def told_width(report: PrivacyReport, table: Table) -> PrivacyReport:
+    """The report of a fit to a table, which says where the number of features is nothing that was known before."""
+    if not table.width_from_rows:
+        return report
+    from dataclasses import replace
+
+    line = (
+        f"The number of features, {table.X.shape[1]:,}, was published: it is the largest index among the rows, and one "
+        "person's row may decide it (--n-features declares it beforehand)."
+    )
+    return replace(report, assumptions=(*report.assumptions, line))
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

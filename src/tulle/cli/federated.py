@@ -38,6 +38,7 @@ from tulle.cli.data import (
     model_settings,
     read_data,
     task_of,
+    told_width,
 )
 from tulle.cli.fit import epsilon_or_none
 from tulle.cli.model_folder import (
@@ -677,6 +678,7 @@ def _simulate(arguments: argparse.Namespace) -> Outcome:
             average=arguments.average,
             progress=rounds.add,
         )
+        fit = replace(fit, privacy=told_width(fit.privacy, table))
         model = _saved(fit, folder, arguments, table.feature_names)
     return _fitted(fit, model, folder)
 

@@ -26,7 +26,7 @@ from tulle.cli.data import (
     model_settings,
     read_data,
     task_of,
-    width_published,
+    told_width,
 )
 from tulle.cli.model_folder import (
     MODEL,
@@ -148,13 +148,11 @@ def run(arguments: argparse.Namespace) -> Outcome:
     with made(folder), ledger or nullcontext(), _bill_told(ledger):
         model.fit(table.X, labels, groups=table.groups)
         model.verbose = 0
+        model.privacy_ = told_width(model.privacy_, table)
         if table.feature_names is not None:
             import numpy as np
 
             model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
-        if width_published(arguments):
-            line = "The number of features was taken from the file, and the fit published it (no --n-features)."
-            model.privacy_ = replace(model.privacy_, assumptions=(*model.privacy_.assumptions, line))
         # First of all, as the noise is drawn and the budget gone. The model is for release; what a ledger says is not.
         save(model, folder / MODEL, about)
     about = about if ledger is None else replace(about, ledger=ledger.summary())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tulle.cli.model_folder import REPORT, internal_report
 from tulle.cli.outcome import Outcome, UserError, output_file
 from tulle.cli.predict import model_path
+from tulle.failures import said_of
 
 if TYPE_CHECKING:
     from tulle.report import About
@@ -110,4 +111,4 @@ def _damage_told(*sources: Path | None) -> Iterator[None]:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
         if not sources:
             raise
-        raise UserError(f"{' or '.join(map(str, sources))} {_DAMAGED}: {type(error).__name__}: {error}") from error
+        raise UserError(f"{' or '.join(map(str, sources))} {_DAMAGED}: {said_of(error)}") from error

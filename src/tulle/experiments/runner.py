@@ -37,6 +37,7 @@ from tulle.durable import locked, write_durably
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.dependencies import sources
 from tulle.experiments.progress import Progress
+from tulle.failures import said_of
 from tulle.report import finite
 
 _FORMAT = "tulle experiment 2"
@@ -368,7 +369,8 @@ def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
             with threadpool_limits(limits=1):
                 values = dict(task.run(cell))
         except Exception as error:
-            failed = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            # Results are kept: what a library says may quote a row.
+            failed = " ".join(said_of(error).split())
         took = time.perf_counter() - start
         seconds = float(values.pop("seconds", took))
         finished = Finished(cell, finite(values), seconds, failed, store.code.get(cell, ""))

@@ -26,6 +26,7 @@ from tulle import intake
 from tulle.curator import Curator
 from tulle.durable import locked, write_durably
 from tulle.events import NoisePerSensitivity
+from tulle.failures import own_words, said_of
 from tulle.federated.messages import (
     Enrol,
     Enrolled,
@@ -230,7 +231,7 @@ class Client:
                 reply = self._refusal("cap", "the ledger of these rows does not allow it", told=str(error))
             except Exception as error:
                 # What an error says may be about rows: the server does not learn it.
-                reply = self._refusal("failed", "it failed", told=f"{type(error).__name__}: {error}")
+                reply = self._refusal("failed", "it failed", told=said_of(error))
             return encode(reply)
 
     def _refusal(self, why: Reason, text: str, told: str = "") -> Refused:
@@ -271,7 +272,7 @@ class Client:
         try:
             task = terms.model.task(self._X, self._y, self._groups, self._rows_per_person)
         except (ValueError, TypeError) as error:
-            self._tell(f"the rows do not go with {terms.study!r}: {error}")
+            self._tell(f"the rows do not go with {terms.study!r}: {own_words(error) or said_of(error)}")
             raise RefusedError("terms", "the rows here do not go with these terms") from None
         n = self.n_rows
         if left_out := n - sum(int(block.active.sum()) for block in task.rows.blocks):

@@ -41,6 +41,9 @@ class Table:
         The path as given.
     content : str
         "sha256:" and the hash of the file's bytes.
+    width_from_rows : bool
+        Whether the number of features is no fact about the file but the largest index among the rows, as in svmlight
+        files where `n_features` is None. A model publishes it.
     """
 
     X: Any
@@ -49,6 +52,7 @@ class Table:
     groups: npt.NDArray[Any] | None
     source: str
     content: str
+    width_from_rows: bool = False
 
 
 def read_table(
@@ -142,7 +146,8 @@ def read_table(
     )
     with open_batches(path, wanted, format=format, progress=progress) as (source, batches):
         parts = collected(source, batches)
-        return Table(*parts, source=source.name, content=source.fingerprint())
+        content = source.fingerprint()
+        return Table(*parts, source=source.name, content=content, width_from_rows=source.width_from_rows)
 
 
 @contextmanager
@@ -165,7 +170,9 @@ def open_batches(
         named = None if wanted.features is None else len(wanted.features)
         if None not in (named, wanted.n_features) and named != wanted.n_features:
             raise source.refusal(f"{named} features are named and --n-features says {wanted.n_features}")
-        read = _reader(source.format(format))
+        chosen = source.format(format)
+        source.width_from_rows = chosen == "svmlight" and wanted.n_features is None and wanted.features is None
+        read = _reader(chosen)
         said = Progress(name, shown=progress)
         try:
             yield source, read(source, wanted, said)

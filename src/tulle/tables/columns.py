@@ -1,4 +1,7 @@
-"""Columns by name, and what a cell may hold: features, the target or a person's id, and why a cell is refused."""
+"""Columns by name, what a cell may hold (a feature, the target or a person's id), and which columns cannot be read.
+
+A cell is never quoted: its column and its row are enough to find it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tulle.tables.files import Source, shown
+from tulle.tables.files import Source, TableError, shown
 
 # Words that programs write where there is no value. "none" is not among them: it can be a class.
 _MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null"})
@@ -46,6 +49,9 @@ class Parts(NamedTuple):
     groups: npt.NDArray[Any] | None
 
 
+DOUBTFUL = "the first line holds a number where names belong; if it is a row, pass --no-header"
+
+
 @dataclass(frozen=True)
 class Roles:
     """Which columns, by position, are what."""
@@ -55,7 +61,7 @@ class Roles:
     groups: int | None
 
 
-def assign_roles(source: Source, given: Sequence[str], wanted: Wanted) -> Roles:
+def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtful: bool = False) -> Roles:
     """Give each column its role, or say which name is wrong.
 
     Parameters
@@ -64,16 +70,20 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted) -> Roles:
     given : sequence of str
         The names of all columns in the file; "" for one without.
     wanted : Wanted
+    doubtful : bool, default=False
+        Whether what is given may be somebody's row and no header. Names are not quoted then, but for the user's own.
     """
     names = [name or f"column {place}" for place, name in enumerate(given, 1)]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise source.refusal(f"more than one column is called {some(repeated)}; give each its own name")
+        which = DOUBTFUL if doubtful else f"more than one column is called {some(repeated)}"
+        raise source.refusal(f"{which}; give each its own name")
     places = {name: place for place, name in enumerate(names)}
 
     def place_of(name: str, option: str) -> int:
         if name not in places:
-            raise source.refusal(f"{option}: no column is called {shown(name)}; {_instead(name, names)}")
+            instead = DOUBTFUL if doubtful else _instead(name, names)
+            raise source.refusal(f"{option}: no column is called {shown(name)}; {instead}")
         return places[name]
 
     ignored = {place_of(name, "--ignore") for name in wanted.ignore}
@@ -87,7 +97,7 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted) -> Roles:
     if wanted.features is None:
         features = tuple(place for place in range(len(names)) if place not in {*ignored, target, groups})
     else:
-        features = _chosen(source, wanted.features, places)
+        features = _chosen(source, wanted.features, places, doubtful=doubtful)
         for place, option in ((target, "--target"), (groups, "--groups")):
             if place in features:
                 raise source.refusal(f"a feature of the model cannot be {option} too", column=names[place or 0])
@@ -101,13 +111,11 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted) -> Roles:
     return Roles(features, target, groups)
 
 
-def _chosen(source: Source, wanted: Sequence[str], places: dict[str, int]) -> tuple[int, ...]:
+def _chosen(source: Source, wanted: Sequence[str], places: dict[str, int], *, doubtful: bool) -> tuple[int, ...]:
     absent = [name for name in wanted if name not in places]
     if absent:
-        raise source.refusal(
-            f"{len(absent)} of {len(wanted)} features are not there: {some(absent)}; "
-            f"{_instead(absent[0], list(places))}"
-        )
+        instead = DOUBTFUL if doubtful else _instead(absent[0], list(places))
+        raise source.refusal(f"{len(absent)} of {len(wanted)} features are not there: {some(absent)}; {instead}")
     return tuple(places[name] for name in wanted)
 
 
@@ -136,6 +144,29 @@ def _instead(name: str, names: list[str]) -> str:
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Fault:
+    """What can be wrong with a cell, in words that hold for every such cell, and what to do: no cell is ever quoted."""
+
+    what: str
+    advice: str
+    or_ignore: bool = False  # whether leaving the column out would do
+
+
+NO_NUMBER = Fault("a cell is not a number", "encode the column as numbers", True)
+DECIMAL_COMMA = Fault("a cell has a decimal comma", "write a point (2.5, not 2,5)")
+MISSING_VALUE = Fault(
+    "a cell has no value",
+    "filling it by what other rows hold (a mean, a median) would be a release, so fill it with a constant that you "
+    "choose without looking",
+    True,
+)
+INFINITE_VALUE = Fault("a cell is not a finite number", "replace it by a bound that you choose without looking", True)
+MISSING_TARGET = Fault("a target is missing", "fill it in, or leave the row out")
+INFINITE_TARGET = Fault("a target is not a finite number", "replace it by a bound that you choose without looking")
+MISSING_PERSON = Fault("a person's id is missing", "every row needs one, so fill it in or leave the row out")
+
+
 def is_missing(text: str) -> bool:
     """Whether a cell says that there is no value."""
     return text.strip().lower() in _MISSING
@@ -152,63 +183,86 @@ def is_number(text: str) -> bool:
     return True
 
 
-def why_not_feature(text: str, column: str | None) -> str | None:
-    """Why a cell cannot be a feature's value, and what to do; None where it can.
-
-    `column` is None where --ignore cannot name it.
-    """
+def fault_of_feature(text: str) -> Fault | None:
+    """Why a cell cannot be a feature's value; None where it can."""
     if is_missing(text):
-        return missing_value(text, column)
+        return MISSING_VALUE
     if not is_number(text):
         if is_number(text.replace(",", ".", 1)):
-            return f"{shown(text)} has a decimal comma; write a point (2.5, not 2,5)"
+            return DECIMAL_COMMA
         apart = next((mark for mark in ";\t" if mark in text), None)
         if apart:
-            return f"{shown(text)} is not a number; if {apart!r} separates cells, pass --delimiter {apart!r}"
-        return f"{shown(text)} is not a number; encode the column as numbers{_or_ignore(column)}"
-    return None if math.isfinite(float(text)) else infinite_value(text, column)
+            return Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")
+        return NO_NUMBER
+    return None if math.isfinite(float(text)) else INFINITE_VALUE
 
 
-def missing_value(value: object, column: str | None) -> str:
-    """What to say of a feature without a value."""
-    cell = f"the cell says {shown(value)}" if str(value).strip() else "the cell is empty"
-    return (
-        f"{cell}; filling it by what other rows hold (a mean, a median) would be a release, so fill it with a constant "
-        f"that you choose without looking{_or_ignore(column)}"
-    )
+# More columns than anybody mends by hand: a text read as a table, or a table of words.
+_MOST_NAMED = 100
 
 
-def infinite_value(value: object, column: str | None) -> str:
-    """What to say of a feature that is infinite or beyond 64-bit numbers."""
-    return (
-        f"{shown(value)} is not a finite number; replace it by a bound that you choose without looking"
-        f"{_or_ignore(column)}"
-    )
-
-
-def missing_target(value: object) -> str:
-    """What to say of a row without a target."""
-    return f"the target is missing ({shown(value)}); fill it in, or leave the row out"
-
-
-def infinite_target(value: object) -> str:
-    """What to say of a target that is infinite."""
-    return f"the target {shown(value)} is not a finite number; replace it by a bound that you choose without looking"
-
-
-MISSING_PERSON = "the person's id is missing; every row needs one, so fill it in or leave the row out"
-
-
-def _or_ignore(column: str | None) -> str:
-    return "" if column is None else f", or leave the column out with --ignore {shown(column)}"
-
-
-def check_finite(source: Source, block: npt.NDArray[np.float64], first_row: int, names: Sequence[str] | None) -> None:
-    """Refuse NaN and infinite entries of dense rows, naming the first one's row and column.
+class Faults:
+    """The columns of a file that cannot be read, each with its first fault: told together, when all rows were seen.
 
     Parameters
     ----------
     source : Source
+    named : bool, default=True
+        Whether --ignore knows the columns by the names that they have here.
+    """
+
+    def __init__(self, source: Source, *, named: bool = True) -> None:
+        self._source = source
+        self._named = named
+        self._found: dict[str, tuple[Fault, dict[str, int]]] = {}
+
+    def __contains__(self, column: object) -> bool:
+        return column in self._found
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, column: str, fault: Fault, **place: int) -> None:
+        """A fault of a column, and its place: the line or the row, from 1. The first one counts."""
+        self._found.setdefault(column, (fault, place))
+
+    def check(self) -> None:
+        """Raise where a column has a fault."""
+        if len(self._found) == 1:
+            ((column, (fault, place)),) = self._found.items()
+            advice = self._advice(fault, f"leave the column out with --ignore {shown(column)}")
+            raise self._source.refusal(f"{fault.what}; {advice}", column=column, **place)
+        if self._found:
+            raise TableError(f"{self._source.name}: {self._told(True)}", f"{self._source.name}: {self._told(False)}")
+
+    def _advice(self, fault: Fault, otherwise: str) -> str:
+        return f"{fault.advice}, or {otherwise}" if fault.or_ignore and self._named else fault.advice
+
+    def _told(self, places: bool) -> str:
+        left = _MOST_NAMED
+        sentences = [f"{len(self._found):,} columns cannot be read"]
+        for fault in dict.fromkeys(fault for fault, _ in self._found.values()):
+            columns = [(column, place) for column, (of, place) in self._found.items() if of == fault]
+            named = [
+                shown(column) + (f" ({' '.join(f'{kind} {n}' for kind, n in place.items())})" if places else "")
+                for column, place in columns[:left]
+            ]
+            more = len(columns) - len(named)
+            named += [f"{more:,} more"] if more else []
+            advice = self._advice(fault, "leave such columns out with --ignore")
+            sentences.append(f"{fault.what[0].upper()}{fault.what[1:]} in {', '.join(named)}; {advice}")
+            left -= min(left, len(columns))
+        return ". ".join(sentences)
+
+
+def check_finite(
+    faults: Faults, block: npt.NDArray[np.float64], first_row: int, names: Sequence[str] | None = None
+) -> None:
+    """Note the columns of dense rows with entries that are NaN or infinite.
+
+    Parameters
+    ----------
+    faults : Faults
     block : ndarray of shape (rows, features)
     first_row : int
         The number of the block's first row, from 1.
@@ -218,30 +272,29 @@ def check_finite(source: Source, block: npt.NDArray[np.float64], first_row: int,
     finite = np.isfinite(block)
     if finite.all():
         return
-    row, place = np.argwhere(~finite)[0]
-    value, name = float(block[row, place]), str(place) if names is None else names[place]
-    reason = missing_value if math.isnan(value) else infinite_value
-    raise source.refusal(reason(value, None if names is None else name), row=first_row + int(row), column=name)
+    for place in np.flatnonzero(~finite.all(axis=0)).tolist():
+        row = int((~finite[:, place]).argmax())
+        fault = MISSING_VALUE if np.isnan(block[row, place]) else INFINITE_VALUE
+        faults.add(str(place) if names is None else names[place], fault, row=first_row + row)
 
 
-def check_target(source: Source, target: npt.NDArray[Any], first_row: int, column: str) -> None:
-    """Refuse targets that are missing or infinite, naming the first one's row."""
+def check_target(faults: Faults, target: npt.NDArray[Any], first_row: int, column: str) -> None:
+    """Note targets that are missing or infinite."""
     if target.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(target))
     else:
         words, inverse = np.unique(target, return_inverse=True)
         bad = np.flatnonzero(np.array([is_missing(word) for word in words], dtype=bool)[inverse])
     if len(bad):
-        value = target[bad[0]].item()
-        reason = infinite_target if isinstance(value, float) and not math.isnan(value) else missing_target
-        raise source.refusal(reason(value), row=first_row + int(bad[0]), column=column)
+        infinite = target.dtype.kind == "f" and np.isinf(target[bad[0]])
+        faults.add(column, INFINITE_TARGET if infinite else MISSING_TARGET, row=first_row + int(bad[0]))
 
 
-def check_people(source: Source, people: npt.NDArray[Any], first_row: int, column: str) -> None:
-    """Refuse ids that are missing, naming the first one's row."""
+def check_people(faults: Faults, people: npt.NDArray[Any], first_row: int, column: str) -> None:
+    """Note ids that are missing."""
     if people.dtype.kind == "U":
         missing = np.array([is_missing(person) for person in people.tolist()], dtype=bool)
     else:
         missing = people != people  # NaN alone differs from itself
     if missing.any():
-        raise source.refusal(MISSING_PERSON, row=first_row + int(missing.argmax()), column=column)
+        faults.add(column, MISSING_PERSON, row=first_row + int(missing.argmax()))

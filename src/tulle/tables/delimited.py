@@ -1,7 +1,8 @@
 """CSV: names by the csv module, numbers by numpy's compiled parser in blocks of whole rows.
 
 The fast path reads a block of good rows and knows nothing of places. Where it fails, or where a number is not finite,
-the same block is read again cell by cell, and the first cell that is wrong is named.
+the same block is read again cell by cell, and the columns that are wrong are noted. The rest of the file is then read
+without them, for all of them to be told in one message.
 """
 
 from __future__ import annotations
@@ -13,26 +14,33 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.tables.columns import (
+    DOUBTFUL,
+    INFINITE_TARGET,
     MISSING_PERSON,
+    MISSING_TARGET,
+    Fault,
+    Faults,
     Parts,
     Wanted,
     assign_roles,
-    infinite_target,
+    fault_of_feature,
     is_missing,
     is_number,
-    missing_target,
-    why_not_feature,
 )
 from tulle.tables.files import Progress, Source, shown, whole_lines
 
 _DELIMITERS = (",", ";", "\t")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_QUOTES = "a cell here cannot be told from the next; check its quotation marks and --delimiter"
+_ONE_KIND = "a target is all numbers or all words, so correct the cell or write every class as a word"
+_WORD = Fault("a target is a word, and the first row's is a number", _ONE_KIND)
+_NUMBER = Fault("a target is a number, and the first row's is a word", _ONE_KIND)
 
 
 def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
@@ -57,10 +65,12 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
             rows, skipped = _begin(source, wanted, delimiter.of(text), line, text)
             line, text = line + skipped, text.split("\n", skipped)[skipped]
         progress.at(source.share)
-        if text.strip("\n"):
-            yield rows.read(line, text)
+        parts = rows.read(line, text) if text.strip("\n") else None
+        if parts is not None:
+            yield parts
     if rows is None:
         raise source.refusal("nothing but blank lines; write the table again")
+    rows.faults.check()
     if not rows.begun:
         raise source.refusal("a header and no rows; write the table again")
 
@@ -99,10 +109,10 @@ def _wrong_encoding(source: Source, error: UnicodeError, line: int, encoding: st
             "if it was written on Windows, pass --encoding cp1252; if it is no text at all, pass the right --format"
         )
     if not isinstance(error, UnicodeDecodeError):  # UTF-16 without its mark, for one
-        return source.refusal(f"not {encoding} ({error}); {advice}", line=line)
+        return source.refusal(f"not {encoding}; {advice}", line=line)
     good = error.object[: error.start].decode(encoding, "ignore")
     line += len(re.findall("\r\n|\r|\n", good))
-    return source.refusal(f"byte 0x{error.object[error.start]:02x} is not {encoding}; {advice}", line=line)
+    return source.refusal(f"a byte is not {encoding}; {advice}", line=line)
 
 
 class _Delimiter:
@@ -141,8 +151,8 @@ def _begin(source: Source, wanted: Wanted, delimiter: str, line: int, text: str)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     try:
         first = [cell.strip() for cell in next(reader)]
-    except csv.Error as error:
-        raise source.refusal(f"{error}; check its quotation marks and --delimiter", line=line) from None
+    except csv.Error:
+        raise source.refusal(_QUOTES, line=line) from None
     if not wanted.header:
         return _Rows(source, wanted, [str(place) for place in range(len(first))], delimiter), 0
     if all(is_number(cell) for cell in first):
@@ -174,7 +184,7 @@ class _Words:
         code = self._codes.get(cell)
         if code is None:
             if is_missing(cell) or (is_number(cell) and not self._numbers):
-                raise ValueError  # _Rows._explain says where and why
+                raise ValueError  # _Rows._note_faults says where and why
             code = self._codes[cell] = len(self._codes)
         return code
 
@@ -183,6 +193,10 @@ class _Words:
         words = np.array([word.strip() for word in self._codes], dtype=str)
         self._codes = {}
         return words[codes.astype(np.intp)]
+
+    def forget(self) -> None:
+        """Begin with no words, for another text."""
+        self._codes = {}
 
 
 class _Rows:
@@ -193,25 +207,38 @@ class _Rows:
         self._names = names
         self._named = wanted.header
         self._delimiter = delimiter
-        self._roles = roles = assign_roles(source, names, wanted)
+        # A header with a number in it may be a row. Then columns are told by their places, but for those that the user
+        # has named: what is quoted from a header is public, and what is quoted from a row is not.
+        doubtful = wanted.header and any(is_number(name) for name in names)
+        self._roles = roles = assign_roles(source, names, wanted, doubtful=doubtful)
         self._used = [*roles.features, *(place for place in (roles.target, roles.groups) if place is not None)]
+        known = {wanted.target, wanted.groups, *(wanted.features or ())}
+        self._told = [
+            f"column {place}" if doubtful and name not in known else name for place, name in enumerate(names, 1)
+        ]
+        self._doubt = f" ({DOUBTFUL})" if doubtful else ""
         # The first row says whether targets are words or numbers; a column that mixes them is refused.
         self._target_words: _Words | None = _Words(numbers=True) if wanted.labels else None
         self._labels = wanted.labels
         self._people = _Words(numbers=True)
+        self.faults = Faults(source, named=not doubtful)
         self.begun = False
 
-    def read(self, line: int, text: str) -> Parts:
-        """The rows of a text whose first line has number `line`."""
+    def read(self, line: int, text: str) -> Parts | None:
+        """The rows of a text whose first line has number `line`; None where a column cannot be read."""
         if not self.begun:
             self._decide_target(text)
-        try:
-            values = self._parsed(text)
-        except (ValueError, csv.Error):
-            self._explain(line, text)
-        if not np.isfinite(values).all():
-            self._explain(line, text)
         self.begun = True
+        if not self._used:  # no column is left to look at
+            return None
+        values = self._parsed(text)
+        if values is None or not np.isfinite(values).all():
+            self._note_faults(line, text)
+        if self.faults or values is None:
+            for words in (self._target_words, self._people):
+                if words is not None:
+                    words.forget()
+            return None
         others = [column.copy() for column in values[:, len(self._roles.features) :].T]
         groups = None if self._roles.groups is None else self._people.decode(others.pop())
         y = None if self._roles.target is None else others.pop()
@@ -227,7 +254,17 @@ class _Rows:
         if self._roles.target < len(first) and not is_number(first[self._roles.target]):
             self._target_words = _Words(numbers=False)
 
-    def _parsed(self, text: str) -> npt.NDArray[np.float64]:
+    def _parsed(self, text: str) -> npt.NDArray[np.float64] | None:
+        """The columns that are still read, or None where they cannot be.
+
+        What a library says of a cell is dropped here: it quotes the cell.
+        """
+        try:
+            return self._columns(text)
+        except (ValueError, csv.Error):
+            return None
+
+    def _columns(self, text: str) -> npt.NDArray[np.float64]:
         quoted = '"' in text
         lines: Iterable[str]
         if quoted:
@@ -240,9 +277,11 @@ class _Rows:
         if set(widths) != {len(self._names)}:  # numpy does not look at columns that are left out
             raise ValueError
         converters: dict[int | str, Any] = {}
-        if self._target_words is not None and self._roles.target is not None:
+        if self._target_words is not None and self._roles.target in self._used:
+            assert self._roles.target is not None
             converters[self._roles.target] = self._target_words
-        if self._roles.groups is not None:
+        if self._roles.groups in self._used:
+            assert self._roles.groups is not None
             converters[self._roles.groups] = self._people
         values = np.loadtxt(
             lines,
@@ -258,48 +297,47 @@ class _Rows:
             raise ValueError
         return values
 
-    def _explain(self, first_line: int, text: str) -> NoReturn:
-        """Name the first cell of the text that is wrong."""
+    def _note_faults(self, first_line: int, text: str) -> None:
+        """Note the columns of the text that are wrong, and read them no more; raise where a row is no row."""
         reader = csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True)
-        line = first_line
+        line, before = first_line, len(self._used)
         try:
             for row in reader:
                 if row:
-                    self._check_row(line, row)
+                    self._note_row(line, row)
                 line = first_line + reader.line_num
-        except csv.Error as error:
-            raise self._source.refusal(f"{error}; check its quotation marks and --delimiter", line=line) from None
-        raise self._source.refusal("a row here cannot be read; check its quotation marks", line=first_line)
+        except csv.Error:
+            raise self._source.refusal(_QUOTES, line=line) from None
+        self._used = [place for place in self._used if self._told[place] not in self.faults]
+        if len(self._used) == before:
+            raise self._source.refusal("a row here cannot be read; check its quotation marks", line=first_line)
 
-    def _check_row(self, line: int, row: list[str]) -> None:
+    def _note_row(self, line: int, row: list[str]) -> None:
         if len(row) != len(self._names):
             raise self._source.refusal(
                 f"{len(row)} cells, where the first line has {len(self._names)}; the file may be cut short here, or a "
-                f"cell that holds {self._delimiter!r} lacks quotation marks",
+                f"cell that holds {self._delimiter!r} lacks quotation marks{self._doubt}",
                 line=line,
             )
-        for place in self._roles.features:
-            reason = why_not_feature(row[place], self._names[place])
-            if reason:
-                raise self._source.refusal(reason, line=line, column=self._names[place])
-        if self._roles.target is not None:
-            reason = self._why_not_target(row[self._roles.target])
-            if reason:
-                raise self._source.refusal(reason, line=line, column=self._names[self._roles.target])
-        if self._roles.groups is not None and is_missing(row[self._roles.groups]):
-            raise self._source.refusal(MISSING_PERSON, line=line, column=self._names[self._roles.groups])
+        for place in self._used:
+            fault = self._fault(place, row[place])
+            if fault is not None:
+                self.faults.add(self._told[place], fault, line=line)
 
-    def _why_not_target(self, cell: str) -> str | None:
+    def _fault(self, place: int, cell: str) -> Fault | None:
+        if place == self._roles.target:
+            return self._fault_of_target(cell)
+        if place == self._roles.groups:
+            return MISSING_PERSON if is_missing(cell) else None
+        return fault_of_feature(cell)
+
+    def _fault_of_target(self, cell: str) -> Fault | None:
         if is_missing(cell):
-            return missing_target(cell)
+            return MISSING_TARGET
         if self._labels:
             return None
         if is_number(cell) == (self._target_words is not None):
-            kind, others = ("number", "word") if is_number(cell) else ("word", "number")
-            return (
-                f"{shown(cell)} is a {kind}, and the first row's target is a {others}; a target is all numbers or all "
-                "words, so correct the cell or write every class as a word"
-            )
+            return _NUMBER if is_number(cell) else _WORD
         if self._target_words is None and not math.isfinite(float(cell)):
-            return infinite_target(cell)
+            return INFINITE_TARGET
         return None

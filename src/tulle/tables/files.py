@@ -46,14 +46,23 @@ _BINARY = {"npz": b"PK\x03\x04", "parquet": b"PAR1"}
 
 
 class TableError(ValueError):
-    """A file cannot be read as a table: the message names the file, the place and what to change.
+    """A file cannot be read as a table: the message names the file, the place and what to change, and quotes no cell.
 
-    Messages may quote one cell. They are for whoever holds the file, not for publication.
+    Parameters
+    ----------
+    message : str
+        With the line or the row, for the user's screen.
+    without_rows : str or None, default=None
+        The same without them, for what is kept or passed on: JSON, logs. None: there are none in it.
     """
+
+    def __init__(self, message: str, without_rows: str | None = None) -> None:
+        super().__init__(message)
+        self.without_rows = message if without_rows is None else without_rows
 
 
 def shown(value: object, longest: int = 40) -> str:
-    """A value as a message quotes it: one line, cut where it is long."""
+    """A name or an option as a message quotes it: one line, cut where it is long. Never a cell."""
     text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
@@ -74,6 +83,7 @@ class Source:
     def __init__(self, name: str, raw: BufferedReader, size: int) -> None:
         self.name = name
         self.size = size
+        self.width_from_rows = False  # whether the number of features is the largest index that somebody's row has
         self._raw = raw
         self._rows_read: float | None = None
         self.suffix, self.packing = _suffixes(name)
@@ -82,14 +92,11 @@ class Source:
         self, what: str, *, line: int | None = None, row: int | None = None, column: str | None = None
     ) -> TableError:
         """The error that says `what` of a place in this file; lines and rows count from 1."""
-        places = [self.name]
-        if line is not None:
-            places.append(f"line {line}")
-        if row is not None:
-            places.append(f"row {row}")
-        if column is not None:
-            places.append(f"column {shown(column)}")
-        return TableError(f"{', '.join(places)}: {what}")
+        rows = [f"{kind} {number}" for kind, number in (("line", line), ("row", row)) if number is not None]
+        columns = [] if column is None else [f"column {shown(column)}"]
+        return TableError(
+            f"{', '.join([self.name, *rows, *columns])}: {what}", f"{', '.join([self.name, *columns])}: {what}"
+        )
 
     def format(self, asked: str | None) -> str:
         """The format that was asked for, or the one that the suffix says; refused where the first bytes contradict."""
@@ -112,18 +119,17 @@ class Source:
         if asked in _BINARY and self.packing:
             raise self.refusal(f"{asked} files are not read through {self.packing}; unpack the file")
         if found != _BINARY.get(asked, _PACKED.get(self.packing, b"")):
-            self._contradict(asked, head, found)
+            self._contradict(asked, found)
         return asked
 
-    def _contradict(self, asked: str, head: bytes, found: bytes) -> NoReturn:
+    def _contradict(self, asked: str, found: bytes) -> NoReturn:
         if found:
             what, advice = _BEGINNINGS[found]
             raise self.refusal(f"this is not {asked} but {what}; {advice}")
         if self.packing:
             raise self.refusal(f"not packed as {self.packing}, or damaged; drop {self.packing} or copy the file again")
         raise self.refusal(
-            f"not {asked}, or damaged: it begins with {shown(head)}; copy it again, or pass the format that it has "
-            f"(--format: {', '.join(FORMATS)})"
+            f"not {asked}, or damaged; copy it again, or pass the format that it has (--format: {', '.join(FORMATS)})"
         )
 
     @property
@@ -150,9 +156,9 @@ class Source:
         try:
             while block := stream.read(BLOCK_BYTES):
                 yield block
-        except (EOFError, zlib.error, OSError) as error:
+        except (EOFError, zlib.error, OSError):
             raise self.refusal(
-                f"cut short or damaged at about byte {self._raw.tell():,} of {self.size:,} ({error}); copy it again"
+                f"cut short or damaged at about byte {self._raw.tell():,} of {self.size:,}; copy it again"
             ) from None
 
     def fingerprint(self) -> str:
@@ -182,7 +188,9 @@ def open_source(name: str) -> Iterator[Source]:
     except MemoryError:
         raise TableError(f"{name}: reading it takes more memory than is free; leave columns or rows out") from None
     except OSError as error:
-        raise TableError(f"{name}: cannot be read ({error.strerror or error}); check the path and its rights") from None
+        raise TableError(
+            f"{name}: cannot be read ({error.strerror or type(error).__name__}); check the path and its rights"
+        ) from None
     except ValueError as error:
         if isinstance(error, TableError) or "\0" not in name:
             raise
@@ -231,15 +239,15 @@ def whole_lines(
 
 @contextmanager
 def damage_told(source: Source, what: str) -> Iterator[None]:
-    """Whatever a library raises on a damaged file, say that `what` is damaged. Libraries raise many kinds of errors."""
+    """Whatever a library raises on a damaged file, say that `what` is damaged. Libraries raise many kinds of errors,
+    and what they say can quote a cell: their kind alone is told."""
     try:
         yield
     except (TableError, MemoryError):
         raise
     except Exception as error:
-        said = f"{error}".strip().partition("\n")[0]
         raise source.refusal(
-            f"{what} is cut short or damaged ({type(error).__name__}: {said}); copy the file again or write it anew"
+            f"{what} is cut short or damaged ({type(error).__name__}); copy the file again or write it anew"
         ) from None
 
 

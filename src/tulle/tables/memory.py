@@ -40,10 +40,16 @@ def _figures(path: str) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in map(str.split, Path(path).read_text().splitlines())}
 
 
+def fits(n_bytes: int) -> bool:
+    """Whether so much is free, as far as the system says."""
+    free = free_memory()
+    return free is None or n_bytes <= free
+
+
 def check_fits(source: Source, n_bytes: int, advice: str) -> None:
     """Refuse what would not fit in the memory that is free, before it is allocated."""
-    free = free_memory()
-    if free is not None and n_bytes > free:
+    if not fits(n_bytes):
+        free = free_memory() or 0
         raise source.refusal(f"needs about {shown_size(n_bytes)} of memory and {shown_size(free)} are free; {advice}")
 
 

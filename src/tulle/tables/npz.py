@@ -13,6 +13,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.tables.columns import (
+    INFINITE_VALUE,
+    MISSING_VALUE,
+    Faults,
     Parts,
     Wanted,
     assign_roles,
@@ -20,8 +23,6 @@ from tulle.tables.columns import (
     check_n_features,
     check_people,
     check_target,
-    infinite_value,
-    missing_value,
     some,
 )
 from tulle.tables.files import Progress, Source, damage_told, shown
@@ -54,14 +55,16 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         chosen = assign_roles(source, names, replace(wanted, target=None, groups=None, ignore=tuple(columns))).features
         if chosen != tuple(range(len(names))):
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
-    _check_rows(source, X, names)
+    faults = Faults(source, named=names is not None)
+    _check_rows(faults, X, names)
     y = None if target is None else archive.one_per_row(target, X.shape[0])
     if y is not None and target is not None:
         y = y.astype(np.float64) if y.dtype.kind in "biuf" else y
-        check_target(source, y, 1, target)
+        check_target(faults, y, 1, target)
     people = None if groups is None else archive.one_per_row(groups, X.shape[0])
     if people is not None:
-        check_people(source, people, 1, groups or "groups")
+        check_people(faults, people, 1, groups or "groups")
+    faults.check()
     progress.at(1.0)
     yield Parts(X, y, names, people)
 
@@ -110,8 +113,8 @@ class _Archive:
                 )
             if math.prod(shape) * dtype.itemsize != held:
                 raise self._source.refusal(
-                    f"the member {name} claims the shape {shape} of {dtype} and holds {held:,} bytes; it is damaged, "
-                    "so write the file again"
+                    f"the member {name} claims the shape {shape} of {_kind(dtype)} and holds {held:,} bytes; it is "
+                    "damaged, so write the file again"
                 )
             # Features of another type are copied once more, into 64-bit numbers.
             check_fits(self._source, held + (0 if dtype == np.float64 else 8 * math.prod(shape)), advice)
@@ -122,7 +125,7 @@ class _Archive:
     def _numbers(self, name: str, advice: str = SPARSE_ADVICE) -> npt.NDArray[np.float64]:
         array = self.array(name, advice)
         if array.dtype.kind not in "biuf":
-            raise self._source.refusal(f"the member {name} holds {array.dtype}; save numbers, such as float64")
+            raise self._source.refusal(f"the member {name} holds {_kind(array.dtype)}; save numbers, such as float64")
         return array.astype(np.float64, copy=False)
 
     def dense(self, name: str) -> npt.NDArray[np.float64]:
@@ -168,7 +171,7 @@ class _Archive:
         array = self._words("feature_names")
         if array.dtype.kind != "U" or array.ndim != 1:
             raise self._source.refusal(
-                f"the member feature_names holds {array.dtype}; save one word a column, as astype(str)"
+                f"the member feature_names holds {_kind(array.dtype)}; save one word a column, as astype(str)"
             )
         return tuple(array.tolist())
 
@@ -190,13 +193,16 @@ class _Archive:
         return array.ravel()
 
 
-def _check_rows(source: Source, X: Any, names: Sequence[str] | None) -> None:
+def _check_rows(faults: Faults, X: Any, names: Sequence[str] | None) -> None:
     if not sp.issparse(X):
-        check_finite(source, X, 1, names)
+        check_finite(faults, X, 1, names)
         return
-    bad = np.flatnonzero(~np.isfinite(X.data))
-    if len(bad):
-        row, place = int(np.searchsorted(X.indptr, bad[0], "right")), int(X.indices[bad[0]])
-        column, value = str(place) if names is None else names[place], float(X.data[bad[0]])
-        reason = missing_value if math.isnan(value) else infinite_value
-        raise source.refusal(reason(value, None if names is None else column), row=row, column=column)
+    for at in np.flatnonzero(~np.isfinite(X.data)).tolist():
+        row, place = int(np.searchsorted(X.indptr, at, "right")), int(X.indices[at])
+        fault = MISSING_VALUE if math.isnan(X.data[at]) else INFINITE_VALUE
+        faults.add(str(place) if names is None else names[place], fault, row=row)
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """What an array holds. The type itself would tell how long somebody's word is."""
+    return "words" if dtype.kind in "SU" else f"{dtype}"

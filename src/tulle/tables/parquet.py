@@ -10,16 +10,18 @@ import numpy.typing as npt
 
 from tulle.tables.columns import (
     MISSING_PERSON,
+    MISSING_TARGET,
+    MISSING_VALUE,
+    Fault,
+    Faults,
     Parts,
     Wanted,
     assign_roles,
     check_finite,
     check_people,
     check_target,
-    missing_target,
-    missing_value,
 )
-from tulle.tables.files import BLOCK_BYTES, Progress, Source, damage_told, shown
+from tulle.tables.files import BLOCK_BYTES, Progress, Source, damage_told
 
 # Fewer rows at a time would spend more on each column than on its values.
 _FEWEST_ROWS = 256
@@ -43,44 +45,48 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
     _check_types(source, schema, names, [name for name in (target, groups) if name is not None])
     if n < 1:
         raise source.refusal("no rows; write the table again")
-    row = 0
+    row, faults = 0, Faults(source)
     for batch in _batches(source, file, [*names, *(name for name in (target, groups) if name is not None)], len(names)):
         end = row + batch.num_rows
         if end > n:
             break
-        X = np.empty((batch.num_rows, len(names)))
+        X = np.zeros((batch.num_rows, len(names)))
         for place, name in enumerate(names):
-            X[:, place] = _numbers(source, batch, name, row, missing_value(None, name))
-        check_finite(source, X, row + 1, names)
+            column = _numbers(source, batch, name, row, MISSING_VALUE, faults)
+            if column is not None:
+                X[:, place] = column
+        check_finite(faults, X, row + 1, names)
         y = people = None
         if target is not None:
-            text = _is_text(schema.field(target).type)
-            read = _words if text else _numbers
-            y = read(source, batch, target, row, missing_target(None))
-            check_target(source, y, row + 1, target)
+            read = _words if _is_text(schema.field(target).type) else _numbers
+            y = read(source, batch, target, row, MISSING_TARGET, faults)
+            if y is not None:
+                check_target(faults, y, row + 1, target)
         if groups is not None:
-            people = _people(source, batch, groups, row)
-            check_people(source, people, row + 1, groups)
+            people = _people(source, batch, groups, row, faults)
+            if people is not None:
+                check_people(faults, people, row + 1, groups)
         row = end
         source.at_row(row, n)
         progress.at(source.share)
-        yield Parts(X, y, names, people)
+        if not faults:
+            yield Parts(X, y, names, people)
+    faults.check()
     if row != n:
         raise source.refusal(f"its rows are not the {n:,} that it states; it is damaged, so write it again")
 
 
 def _check_types(source: Source, schema: Any, features: tuple[str, ...], others: list[str]) -> None:
+    faults = Faults(source)
     for name in features:
         kind = schema.field(name).type
         if not _is_number(kind):
-            raise source.refusal(
-                f"holds {kind}, not numbers; encode it as numbers, or leave the column out with --ignore {shown(name)}",
-                column=name,
-            )
+            faults.add(name, Fault(f"the column holds {kind}, not numbers", "encode it as numbers", True))
     for name in others:
         kind = schema.field(name).type
         if not (_is_number(kind) or _is_text(kind)):
-            raise source.refusal(f"holds {kind}; store numbers or words", column=name)
+            faults.add(name, Fault(f"the column holds {kind}", "store numbers or words"))
+    faults.check()
 
 
 def _batches(source: Source, file: Any, columns: list[str], width: int) -> Iterator[Any]:
@@ -117,34 +123,42 @@ def _is_text(kind: Any) -> bool:
     return any(holds(plain) for holds in (types.is_string, types.is_large_string, types.is_string_view))
 
 
-def _cast(source: Source, batch: Any, name: str, first_row: int, missing: str, kind: Any) -> npt.NDArray[Any]:
-    """A column without nulls, as `kind` or, for None, as stored."""
+def _cast(
+    source: Source, batch: Any, name: str, first_row: int, missing: Fault, faults: Faults, kind: Any
+) -> npt.NDArray[Any] | None:
+    """A column as `kind` or, for None, as stored; None, and a fault, where it has nulls."""
     import pyarrow.compute as pc
 
     column = batch.column(name)
     with damage_told(source, f"the column {name}"):
         nulls = column.is_null().to_numpy(zero_copy_only=False)
         if nulls.any():
-            raise source.refusal(missing, row=first_row + int(nulls.argmax()) + 1, column=name)
+            faults.add(name, missing, row=first_row + int(nulls.argmax()) + 1)
+            return None
         column = pc.cast(column, _plain(column.type) if kind is None else kind, safe=False)
         array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return array
 
 
-def _numbers(source: Source, batch: Any, name: str, first_row: int, missing: str) -> npt.NDArray[Any]:
+def _numbers(
+    source: Source, batch: Any, name: str, first_row: int, missing: Fault, faults: Faults
+) -> npt.NDArray[Any] | None:
     import pyarrow as pa
 
-    return _cast(source, batch, name, first_row, missing, pa.float64())
+    return _cast(source, batch, name, first_row, missing, faults, pa.float64())
 
 
-def _words(source: Source, batch: Any, name: str, first_row: int, missing: str) -> npt.NDArray[Any]:
+def _words(
+    source: Source, batch: Any, name: str, first_row: int, missing: Fault, faults: Faults
+) -> npt.NDArray[Any] | None:
     import pyarrow as pa
 
-    return np.char.strip(_cast(source, batch, name, first_row, missing, pa.string()).astype(str))
+    words = _cast(source, batch, name, first_row, missing, faults, pa.string())
+    return None if words is None else np.char.strip(words.astype(str))
 
 
-def _people(source: Source, batch: Any, name: str, first_row: int) -> npt.NDArray[Any]:
+def _people(source: Source, batch: Any, name: str, first_row: int, faults: Faults) -> npt.NDArray[Any] | None:
     kind = _plain(batch.schema.field(name).type)
     if _is_text(kind):
-        return _words(source, batch, name, first_row, MISSING_PERSON)
-    return _cast(source, batch, name, first_row, MISSING_PERSON, None)
+        return _words(source, batch, name, first_row, MISSING_PERSON, faults)
+    return _cast(source, batch, name, first_row, MISSING_PERSON, faults, None)

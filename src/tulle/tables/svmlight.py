@@ -1,6 +1,7 @@
 """svmlight (LIBSVM) files: scikit-learn's parser on blocks of whole lines, each a CSR array.
 
-As in `tulle.tables.delimited`, a block that cannot be read is gone through again line by line to name the place.
+As in `tulle.tables.delimited`, a block that cannot be read is gone through again line by line to name the places, and
+no index and no value is quoted but the feature that a bad value belongs to.
 """
 
 from __future__ import annotations
@@ -9,15 +10,25 @@ import codecs
 import io
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from tulle.tables.columns import Parts, Wanted, infinite_target, infinite_value, is_number, missing_target
+from tulle.tables.columns import (
+    INFINITE_TARGET,
+    INFINITE_VALUE,
+    MISSING_TARGET,
+    NO_NUMBER,
+    Fault,
+    Faults,
+    Parts,
+    Wanted,
+    is_number,
+)
 from tulle.tables.files import Progress, Source, shown, whole_lines
-from tulle.tables.memory import check_fits
+from tulle.tables.memory import fits
 
 # Columns are kept in 32 bits: half the memory, and liblinear takes no others.
 _LARGEST_INDEX = 2**31 - 1
@@ -52,10 +63,13 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterato
     largest = n_features - 1 + first if n_features else _LARGEST_INDEX
     _check_weights_fit(source, n_features or 0)
     used = n_rows = 0
+    faults = Faults(source, named=False)
+    people = wanted.groups is not None
     for line, text in whole_lines(source, _without_mark(source.blocks()), b"\n"):
-        block = _parsed(text, people=wanted.groups is not None)
+        block = _parsed(text, people=people)
         if block is None or (len(block.indices) and (block.indices.min() < first or block.indices.max() > largest)):
-            _explain(source, line, text, (first, largest), n_features, people=wanted.groups is not None)
+            _note_faults(source, faults, line, text, (first, largest), n_features, people=people)
+            continue
         if len(block.indices) and block.indices.max() - first >= used:
             used = int(block.indices.max()) - first + 1
             _check_weights_fit(source, used)
@@ -65,7 +79,9 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterato
         n_rows += len(block.targets)
         entries = (block.values, (block.indices - first).astype(np.int32), block.starts.astype(np.int32))
         X = sp.csr_array(entries, shape=(len(block.targets), n_features or used))
-        yield Parts(X, block.targets, None, block.people)
+        if not faults:
+            yield Parts(X, block.targets, None, block.people)
+    faults.check()
     if not n_rows:
         raise source.refusal("no rows, only blank lines and comments; write the file again")
     if not (n_features or used):
@@ -73,8 +89,12 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterato
 
 
 def _check_weights_fit(source: Source, d: int) -> None:
-    """What is fitted has a weight for each feature."""
-    check_fits(source, 8 * d, "pass --n-features, or correct the largest index")
+    """What is fitted has a weight for each feature. How many there are may stand in one row: it is not told."""
+    if not fits(8 * d):
+        raise source.refusal(
+            "an index is so large that a weight for each feature does not fit into the memory that is free; pass "
+            "--n-features, or correct the largest index"
+        )
 
 
 def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -97,55 +117,75 @@ def _parsed(text: bytes, *, people: bool) -> _Block | None:
     return _Block(X.data, X.indices, X.indptr, y, ids[0] if people else None)
 
 
-def _explain(
-    source: Source, first_line: int, text: bytes, allowed: tuple[int, int], n_features: int | None, *, people: bool
-) -> NoReturn:
-    """Name the first token of the block that is wrong."""
+_TARGET = "target"
+_TARGET_WORD = Fault("a target is not a number", "write classes as numbers, or use CSV for words")
+_NO_VALUE = Fault(
+    "an entry has no value",
+    "filling it by what other rows hold would be a release, so leave the entry out (it is then 0) or write a constant "
+    "that you choose without looking",
+)
+
+
+def _note_faults(
+    source: Source,
+    faults: Faults,
+    first_line: int,
+    text: bytes,
+    allowed: tuple[int, int],
+    n_features: int | None,
+    *,
+    people: bool,
+) -> None:
+    """Note the features of the block with bad values; raise where a line is no row."""
     for line, content in enumerate(text.split(b"\n"), first_line):
         tokens = content.partition(b"#")[0].decode("utf-8", "backslashreplace").split()
-        reason = _why_not_row(tokens, *allowed, n_features, people=people) if tokens else None
+        reason = _note_row(faults, line, tokens, *allowed, n_features, people=people) if tokens else None
         if reason:
             raise source.refusal(reason, line=line)
-    raise source.refusal("a row here cannot be read; its form is: target index:value index:value …", line=first_line)
+    if not faults:
+        raise source.refusal(
+            "a row here cannot be read; its form is: target index:value index:value …", line=first_line
+        )
 
 
-def _why_not_row(tokens: list[str], first: int, largest: int, n_features: int | None, *, people: bool) -> str | None:
+def _note_row(
+    faults: Faults, line: int, tokens: list[str], first: int, largest: int, n_features: int | None, *, people: bool
+) -> str | None:
+    """Note bad values of a line; why it is no row, if it is none."""
     target, *entries = tokens
-    if not is_number(target):
-        return f"the target {shown(target)} is not a number; write classes as numbers, or use CSV for words"
-    if not math.isfinite(float(target)):
-        return missing_target(target) if math.isnan(float(target)) else infinite_target(target)
+    fault = _fault_of_number(target, _TARGET_WORD, MISSING_TARGET, INFINITE_TARGET)
+    if fault is not None:
+        faults.add(_TARGET, fault, line=line)
     if entries and entries[0].startswith("qid"):
-        person = entries.pop(0)
-        if not _is_integer(person.partition(":")[2]):
-            return f"{shown(person)} is no qid; write qid: and a whole number"
+        if not _is_integer(entries.pop(0).partition(":")[2]):
+            return "no qid can be read; write qid: and a whole number"
     elif people:
         return "no qid: after the target, where --groups qid asks for one; write the person's number there"
     before = first - 1
     for entry in entries:
         index, colon, value = entry.partition(":")
         if not colon or not _is_integer(index):
-            return (
-                f"{shown(entry)} is not of the form index:value; check that this is an svmlight file, or pass --format"
-            )
+            return "an entry is not of the form index:value; check that this is an svmlight file, or pass --format"
         if int(index) < first:
-            return f"index {index}: {_ONE_BASED if first else 'indices are at least 0'}"
+            return f"an index below {first}: {_ONE_BASED if first else 'indices are at least 0'}"
         if int(index) > largest:
             limit = f"--n-features is {n_features:,}" if n_features else f"the largest allowed is {largest:,}"
-            return f"index {index}, where {limit}; correct the index, or pass the right --n-features"
+            return f"an index is too large: {limit}; correct the index, or pass the right --n-features"
         if int(index) <= before:
-            return f"index {index} follows {before}; sort the indices of a row and write each once"
+            return "an index does not follow a smaller one; sort the indices of a row and write each once"
         before = int(index)
-        if not is_number(value):
-            return f"{shown(entry)}: {shown(value)} is not a number; encode it as one"
-        if math.isnan(float(value)):
-            return (
-                f"{shown(entry)} has no value; filling it by what other rows hold would be a release, so leave the "
-                "entry out (it is then 0) or write a constant that you choose without looking"
-            )
-        if math.isinf(float(value)):
-            return f"feature {index}: {infinite_value(value, None)}"
+        fault = _fault_of_number(value, NO_NUMBER, _NO_VALUE, INFINITE_VALUE)
+        if fault is not None:
+            faults.add(str(before), fault, line=line)
     return None
+
+
+def _fault_of_number(text: str, word: Fault, missing: Fault, infinite: Fault) -> Fault | None:
+    if not is_number(text):
+        return word
+    if math.isnan(float(text)):
+        return missing
+    return None if math.isfinite(float(text)) else infinite
 
 
 def _is_integer(text: str) -> bool:
