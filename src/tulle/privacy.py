@@ -704,6 +704,9 @@ class Ledger:
             self.fits.append((what, share))
             return len(self.fits) - 1
 
+    # Whether the same fits with the same seeds in another ledger like this draw the same noise.
+    repeats = True
+
     def stream(self, number: int) -> tuple[int, ...]:
         """What tells the noise of the fit of this number from that of others under the same seed."""
         return (number,)
@@ -798,6 +801,11 @@ def confirm_entries(entries: Sequence[Entry], plan: Plan, promise: Promise) -> N
 def stream_of(entries: Sequence[Entry]) -> tuple[int, ...]:
     """What tells the noise of a billed fit from that of another under the same seed."""
     return tuple(word for ledger, number in entries for word in ledger.stream(number))
+
+
+def can_be_repeated(entries: Sequence[Entry]) -> bool:
+    """Whether a billed fit with a seed could ever draw its noise again: a nonce in its stream forbids it."""
+    return all(ledger.repeats for ledger, _ in entries)
 
 
 # --- currencies: in what a ledger counts -----------------------------------------------------------------------------
