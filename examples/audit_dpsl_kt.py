@@ -44,7 +44,7 @@ def student(method: KnowledgeTransfer, X: Array, y: Array, rng: np.random.Genera
         method=method,
         bounds=Bounds(row_linf=1.0, label=1.0),
         fit_intercept=False,
-        random_state=rng,
+        random_state=int(rng.integers(2**63)),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that nothing is proved, and that delta allows little

@@ -5,7 +5,17 @@ The examples are small as drawn; shrinking one of floats can take minutes.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase, settings
 
 settings.register_profile("tulle", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("tulle")
+
+
+@pytest.fixture
+def fixed_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every opening of a ledger file has the same nonce, in processes that a test starts, too.
+
+    For tests of what else tells the noise of two fits apart: a fresh nonce would hide it.
+    """
+    monkeypatch.setenv("TULLE_TEST_NONCE", "00112233445566778899aabbccddeeff")

@@ -112,8 +112,8 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "a worker with a ledger of its own goes free",
         "the parent's budget looked for only where the child has none",
         "privacy.py",
-        "if prepaid is None and _marker(process).exists():",
-        "if prepaid is None and not ledgers and _marker(process).exists():",
+        "if prepaid is None and (why := why_not_to_fit()):",
+        "if prepaid is None and not ledgers and (why := why_not_to_fit()):",
         (_FILE + "test_a_worker_with_a_ledger_of_its_own_is_refused",),
     ),
     Mutant(

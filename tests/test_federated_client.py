@@ -205,6 +205,7 @@ def test_more_rows_have_less_noise_each_client_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.usefixtures("fixed_nonce")
 def test_a_client_that_was_restarted_draws_other_noise(tmp_path: Path, seed: int | None) -> None:
     """False alarms: 1e-6."""
     home, drawn = silent(tmp_path, seed=seed), []
@@ -217,6 +218,7 @@ def test_a_client_that_was_restarted_draws_other_noise(tmp_path: Path, seed: int
 
 
 @pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.usefixtures("fixed_nonce")
 def test_noise_is_drawn_anew_by_every_client_round_step_study_and_process(tmp_path: Path, seed: int | None) -> None:
     """No two draws of a hospital, nor of two, are correlated. False alarms: 1e-7 of each pair, below 1e-5 in all."""
     drawn: dict[str, np.ndarray] = {}
@@ -247,6 +249,7 @@ def test_noise_is_drawn_anew_by_every_client_round_step_study_and_process(tmp_pa
     assert not related
 
 
+@pytest.mark.usefixtures("fixed_nonce")
 def test_a_study_after_a_restart_shares_no_noise_with_the_next_one(tmp_path: Path) -> None:
     """Under a seed: whoever has two models with the same noise can subtract them. False alarms: 1e-7."""
     home = silent(tmp_path, seed=5)
@@ -260,6 +263,7 @@ def test_a_study_after_a_restart_shares_no_noise_with_the_next_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.usefixtures("fixed_nonce")
 def test_a_study_that_is_billed_again_draws_other_noise(tmp_path: Path, restarts: int) -> None:
     """Under a seed, too: the server may ask the same round again, from other weights. False alarms: 1e-7."""
     home = silent(tmp_path, seed=5)
@@ -276,6 +280,7 @@ def test_a_study_that_is_billed_again_draws_other_noise(tmp_path: Path, restarts
     assert abs(correlation(one, answer(client, 1, NOTHING, NOISE_ONLY))) < UNRELATED
 
 
+@pytest.mark.usefixtures("fixed_nonce")
 def test_a_simulation_has_other_noise_at_every_client(tmp_path: Path) -> None:
     """False alarms: 1e-6."""
     seen: dict[str, np.ndarray] = {}

@@ -385,6 +385,7 @@ def test_a_state_that_was_put_back_ends_the_study(house: House) -> None:
 # --- seeds -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("fixed_nonce")
 def test_two_ledgers_never_share_noise_under_one_seed(tmp_path: Path) -> None:
     """As where two hospitals run the same script: the difference of their models would be that of exact sums.
 
@@ -398,6 +399,7 @@ def test_two_ledgers_never_share_noise_under_one_seed(tmp_path: Path) -> None:
     assert abs(correlation(*found)) < UNRELATED
 
 
+@pytest.mark.usefixtures("fixed_nonce")
 def test_two_studies_never_share_noise_under_one_seed(tmp_path: Path) -> None:
     """Whatever was restarted, billed or forgotten in between. False alarms: below 1e-5."""
     home = silent(tmp_path, seed=7)
@@ -412,6 +414,7 @@ def test_two_studies_never_share_noise_under_one_seed(tmp_path: Path) -> None:
         assert abs(correlation(found[one], found[other])) < UNRELATED
 
 
+@pytest.mark.usefixtures("fixed_nonce")
 def test_ties_are_broken_by_other_numbers_than_the_noise_and_tell_no_seed(tmp_path: Path) -> None:
     """Whoever guesses the seed does not find it confirmed by the last digits of an answer.
 

@@ -577,6 +577,7 @@ def same_fit(one: FederatedFit, other: FederatedFit) -> None:
 @pytest.mark.parametrize("terms", [PLAIN, PRIVATE], ids=["plain", "private"])
 @pytest.mark.parametrize("average", [0.0, 0.6])
 @pytest.mark.parametrize("when", ["after the journal", "before the journal"])
+@pytest.mark.usefixtures("fixed_nonce")
 def test_a_server_that_crashed_goes_on_to_the_same_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, average: float, terms: Terms
 ) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tulle.randomness import keyed_generator
+from tulle.randomness import fixed_nonce_told, keyed_generator, nonce, nonce_is_fixed, seed_of
 
 
 def aes_words(key: int, count: int, first_counter: int = 0) -> np.ndarray:
@@ -65,3 +65,31 @@ def test_numpys_global_state_plays_no_part() -> None:
     first = keyed_generator().standard_normal(10)
     np.random.seed(0)  # noqa: NPY002
     assert not np.any(keyed_generator().standard_normal(10) == first)
+
+
+@pytest.mark.parametrize(
+    ("state", "seed"),
+    [(None, None), (0, 0), (np.int64(7), 7), (np.random.RandomState(3), None), (np.random.default_rng(3), None)],
+)
+def test_only_integers_are_seeds(state: object, seed: int | None) -> None:
+    assert seed_of(state) == seed
+
+
+@pytest.mark.parametrize("state", [-1, 1.0, "1", (1, 2), np.random])
+def test_other_states_are_refused(state: object) -> None:
+    with pytest.raises(ValueError, match="random_state must be None, an integer >= 0"):
+        seed_of(state)
+
+
+def test_a_nonce_is_128_fresh_bits_unless_a_test_fixes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 nonces: two of the 256 words coincide with probability below 1e-5."""
+    drawn = [nonce() for _ in range(64)]
+    assert all(len(words) == 4 and all(0 <= word < 2**32 for word in words) for words in drawn)
+    assert len({word for words in drawn for word in words}) == 256
+    assert not nonce_is_fixed()
+    assert fixed_nonce_told() == ()
+    monkeypatch.setenv("TULLE_TEST_NONCE", "0" * 7 + "1" + "f" * 24)
+    assert nonce() == nonce() == (1, 2**32 - 1, 2**32 - 1, 2**32 - 1)
+    assert nonce_is_fixed()
+    (line,) = fixed_nonce_told()
+    assert line == "The nonce of ledgers was fixed by a test hook (TULLE_TEST_NONCE): this fit is not private."

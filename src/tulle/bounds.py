@@ -21,7 +21,7 @@ from tulle.mechanisms import TopK
 from tulle.privacy import Plan, Release, bill_open_ledgers, is_number, stream_of
 from tulle.public import PublicFacts
 from tulle.queries import QuantileScores
-from tulle.randomness import keyed_generator
+from tulle.randomness import keyed_generator, seed_of
 from tulle.rows import Rows
 
 # Values that a bound can be estimated as: a grid that no data touches, from 1e-3 to 1e6 in steps of sqrt(2).
@@ -138,7 +138,7 @@ class Bounds:
         epsilon: float,
         quantile: float = 0.75,
         rows_per_person: int = 1,
-        random_state: int | None = None,
+        random_state: Any = None,
     ) -> Bounds:
         """Estimate bounds from private rows, purely `epsilon`-privately, billed to every open `Ledger`.
 
@@ -154,8 +154,9 @@ class Bounds:
             In (0, 1).
         rows_per_person : int, default=1
             At least 1.
-        random_state : int or None, default=None
-            A seed makes the result reproducible and the promise void towards those who know it.
+        random_state : int, RandomState, Generator or None, default=None
+            An integer makes the result reproducible and the promise void towards those who know it; not so inside a
+            `FileLedger`, where no seed repeats noise. A RandomState or a Generator counts as None.
 
         Returns
         -------
@@ -166,6 +167,7 @@ class Bounds:
         if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
         cls(quantile=quantile, rows_per_person=rows_per_person)  # checks both
+        seed = seed_of(random_state)
         spread = find_spread(X, y)
         if spread is None:
             X, targets = _checked(X, y)
@@ -181,7 +183,7 @@ class Bounds:
         plan = Plan((), quantile_releases(wanted, epsilon))
         entries = bill_open_ledgers("Bounds.estimate", [plan], (epsilon, 0.0), rows_per_person)
         public = PublicFacts.without_model(shape[0], shape[1], rows_per_person)
-        generator = keyed_generator(random_state, stream_of(entries))
+        generator = keyed_generator(seed, stream_of(entries))
         said = ("Bounds.estimate", [plan], None, (float(epsilon), 0.0), rows_per_person)
         with nullcontext() if spread is None else spread.billed(*said):
             rows = Rows(X, targets) if spread is None else spread.rows(None)

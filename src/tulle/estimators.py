@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import sys
 import time
 import warnings
@@ -30,6 +29,7 @@ from tulle.methods import resolve_method
 from tulle.pipelines import Protects, warn_of_peeks
 from tulle.privacy import Budget, PrivacyReport, PrivacyWarning, default_delta
 from tulle.public_features import check_not_private
+from tulle.randomness import seed_of
 from tulle.rows import Rows
 from tulle.synthetic import SyntheticData
 
@@ -60,9 +60,10 @@ _PARAMETERS = """
     fit_intercept : bool, default=True
         Whether to add a constant column; it counts in every sensitivity and is never thresholded.
     random_state : int, RandomState, Generator or None, default=None
-        None draws noise from a cryptographic stream keyed by the operating system. A seed makes the fit reproducible,
-        and the promise void towards whoever knows it, can guess it, or sees another fit with the same seed. Inside a
-        `Ledger`, fits that share a seed still get different noise.
+        None draws noise from a cryptographic stream keyed by the operating system. An integer makes the fit
+        reproducible, and the promise void towards whoever knows it, can guess it, or sees another fit with the same
+        seed. Only an integer repeats noise: a RandomState or a Generator counts as None. Inside a `Ledger`, fits that
+        share a seed still get different noise; inside a `FileLedger` no seed repeats noise.
     verbose : int, default=0
         1 shows progress on standard error (step counts only, nothing private). scikit-learn's callbacks
         (``set_callbacks``) are supported too.
@@ -93,19 +94,6 @@ _CLASSES = """    classes : sequence of str or of numbers, or None, default=None
         whichever of them the rows hold; rows with another label count as nothing. None takes them from the rows: the
         set of labels is then published by the fit, and somebody who is the only one of a class shows.
 """
-
-
-def seed_of(state: Any) -> int | None:
-    """The seed that a random_state stands for; None for none. A generator of the user's is drawn from once."""
-    if state is None:
-        return None
-    if isinstance(state, numbers.Integral) and int(state) >= 0:
-        return int(state)
-    if isinstance(state, np.random.RandomState):
-        return int(state.randint(2**31))
-    if isinstance(state, np.random.Generator):
-        return int(state.integers(2**63))
-    raise ValueError(f"random_state must be None, an integer >= 0, a RandomState or a Generator, got {state!r}")
 
 
 def _document(cls: type, **words: str) -> None:

@@ -34,6 +34,7 @@ from tulle.privacy import (
     bill_lines,
     bill_open_ledgers,
     calibrate,
+    can_be_repeated,
     confirm_entries,
     epsilon,
     is_being_taught_on,
@@ -42,7 +43,7 @@ from tulle.privacy import (
     stream_of,
 )
 from tulle.public import PublicFacts
-from tulle.randomness import keyed_generator
+from tulle.randomness import fixed_nonce_told, keyed_generator
 from tulle.report import arithmetic_line
 from tulle.rows import Rows
 
@@ -247,6 +248,8 @@ def _fit_billed(
 ) -> Fitted:
     """A fit that is on the bill of every open ledger: from the first draw of noise to the report."""
     generator = keyed_generator(request.seed, stream_of(entries))
+    if not can_be_repeated(entries):
+        request = replace(request, seed=None)  # for the report: the ledger's nonce came from the operating system
     rows = _rows(X, targets, active)
     before = request.public(X.shape, KnownBounds(math.inf, math.inf, math.inf, False))
     scout = Curator(rows, before, Plan((), request.preliminary()), generator, witness)
@@ -438,6 +441,7 @@ def _assumptions(
             if request.seed is not None
             else "The noise came from AES-128 in counter mode, keyed by the operating system."
         )
+        lines += fixed_nonce_told()
         own = getattr(request.loss, "binary", request.loss)
         if not type(own).__module__.startswith("tulle."):
             lines.append(f"The loss {own!r} is the user's own: its slope must treat each row by itself.")

@@ -41,6 +41,7 @@ from tulle.privacy import (
     SumCurrency,
     cheapest_currency,
 )
+from tulle.randomness import nonce, nonce_is_fixed
 from tulle.report import finite, rounded_up
 
 FORMAT = "tulle ledger 1"
@@ -129,6 +130,7 @@ class FileLedger(Ledger):
         account = _account(_read(self.path), self.dataset, self.path)
         super().__init__(Budget(**account["cap"]))
         self._hint = ""
+        self._nonce = nonce()
         self._take(account)
         if rows is not None:
             self._hint = _hint(_read(self.path)["key"], rows)
@@ -195,6 +197,7 @@ class FileLedger(Ledger):
 
     def __enter__(self) -> FileLedger:
         self.refresh()
+        self._nonce = nonce()
         super().__enter__()
         return self
 
@@ -246,10 +249,18 @@ class FileLedger(Ledger):
             return len(self.fits) - 1
 
     def stream(self, number: int) -> tuple[int, ...]:
-        """As in `tulle.Ledger`, and other words for every data set of every file."""
+        """As in `tulle.Ledger`, and other words for every data set of every file and every time that it is opened.
+
+        The nonce is not in the file: an older copy that is put back finds the old numbers, and not the old noise.
+        """
         key = bytes.fromhex(_read(self.path)["key"])
         words = hmac.new(key, f"noise of {self.dataset}".encode(), hashlib.sha256).digest()[:16]
-        return (number, *(int.from_bytes(words[k : k + 4], "big") for k in range(0, 16, 4)))
+        return (number, *(int.from_bytes(words[k : k + 4], "big") for k in range(0, 16, 4)), *self._nonce)
+
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        """Whether a seed repeats noise here: not without a test hook."""
+        return nonce_is_fixed()
 
     def _recognise(self) -> None:
         """Say so where the same rows have spent under another name."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import numbers
 import os
-import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -20,7 +19,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +28,7 @@ from scipy.special import gammaln
 
 from tulle.events import Event, FloatArray, GaussianParts, Library, SampledGaussianEvent
 from tulle.gaussian_tradeoff import gaussian_delta, gaussian_epsilon, gaussian_mu
+from tulle.ledger_markers import leave_marker, take_marker_away, why_not_to_fit
 from tulle.mechanisms import Mechanism
 from tulle.privacy_loss import pairs_epsilon
 from tulle.report import BillLine, PrivacyReport, rounded_up
@@ -645,13 +644,8 @@ _open_ledgers: list[Ledger] = []
 # By how much shares may add up to more than 1: the rounding of calibrations and sums.
 ROUNDING = 1e-9
 
-# Child processes inherit it: a worker that is started while a ledger is open knows that it must not fit unbilled. One
-# that was started before looks for a marker file of its parent.
-_LEDGER_PROCESS = "TULLE_LEDGER_PROCESS"
-
 _OTHER_PROCESS = (
-    "a ledger is open in another process and cannot bill this fit; run the fits in the ledger's own process "
-    "(n_jobs=1, or joblib's threading backend). Nothing was released"
+    "Run the fits in the ledger's own process (n_jobs=1, or joblib's threading backend). Nothing was released"
 )
 
 
@@ -689,10 +683,8 @@ class Ledger:
 
     def __enter__(self) -> Ledger:
         # Process-wide, not per thread: a fold that joblib runs in another thread is billed too.
+        leave_marker()
         _open_ledgers.append(self)
-        _note_ancestor()  # before its number is overwritten
-        os.environ[_LEDGER_PROCESS] = str(os.getpid())
-        _marker(os.getpid()).touch()
         return self
 
     def __exit__(
@@ -700,8 +692,7 @@ class Ledger:
     ) -> None:
         _open_ledgers.remove(self)
         if not _open_ledgers:
-            os.environ.pop(_LEDGER_PROCESS, None)
-            _marker(os.getpid()).unlink(missing_ok=True)
+            take_marker_away()
 
     @property
     def share(self) -> float:
@@ -719,7 +710,9 @@ class Ledger:
         Where the fit will choose among several plans, in view of its preliminary answers, the dearest counts.
         """
         if os.getpid() != self._pid:
-            raise BudgetExceededError(_OTHER_PROCESS)
+            raise BudgetExceededError(
+                f"a ledger is open in another process, number {self._pid}, and cannot bill this fit. {_OTHER_PROCESS}"
+            )
         if self._rows_per_unit not in (None, rows_per_unit):
             raise ValueError(
                 f"this ledger protects units of {self._rows_per_unit} row(s) and {what} units of {rows_per_unit}; "
@@ -750,6 +743,9 @@ class Ledger:
             self._rows_per_unit = rows_per_unit
             self.fits.append((what, share))
             return len(self.fits) - 1
+
+    # Whether the same fits with the same seeds in another ledger like this draw the same noise.
+    repeats = True
 
     def stream(self, number: int) -> tuple[int, ...]:
         """What tells the noise of the fit of this number from that of others under the same seed."""
@@ -826,14 +822,13 @@ def bill_open_ledgers(what: str, plans: Sequence[Plan], promise: Promise, rows_p
     ledgers = list(_open_ledgers)
     if (prepaid := _prepaid.get()) is not None:
         ledgers = [prepaid]
-    _note_ancestor()
-    for process in {os.getppid(), *_ancestors} - {os.getpid()}:
-        # A ledger of its own does not free a worker from its parent's: in one process both would be billed.
-        # Nor does the parent's death: a worker that outlives it would fit unbilled.
-        if prepaid is None and _marker(process).exists():
-            raise BudgetExceededError(f"{_OTHER_PROCESS}. If that process was killed, delete {_marker(process)}")
+    # A ledger of its own does not free a worker from its parent's: in one process both would be billed.
+    if prepaid is None and (why := why_not_to_fit()):
+        raise BudgetExceededError(f"{why}. {_OTHER_PROCESS}")
     for ledger in ledgers:  # all or none
         ledger.quote(what, plans, promise, rows_per_unit)
+    if _open_ledgers:
+        leave_marker()  # should somebody have cleared it away
     return tuple((ledger, ledger.bill(what, plans, promise, rows_per_unit)) for ledger in ledgers)
 
 
@@ -848,18 +843,9 @@ def stream_of(entries: Sequence[Entry]) -> tuple[int, ...]:
     return tuple(word for ledger, number in entries for word in ledger.stream(number))
 
 
-# Processes that this one was started by, or by whose children, while they had a ledger open.
-_ancestors: set[int] = set()
-
-
-def _note_ancestor() -> None:
-    inherited = os.environ.get(_LEDGER_PROCESS, "")
-    if inherited.isdigit() and int(inherited) != os.getpid():
-        _ancestors.add(int(inherited))
-
-
-def _marker(process: int) -> Path:
-    return Path(tempfile.gettempdir()) / f"tulle-ledger-{process}"
+def can_be_repeated(entries: Sequence[Entry]) -> bool:
+    """Whether a billed fit with a seed could ever draw its noise again: a nonce in its stream forbids it."""
+    return all(ledger.repeats for ledger, _ in entries)
 
 
 # --- currencies: in what a ledger counts -----------------------------------------------------------------------------

@@ -22,10 +22,19 @@ from tulle import intake
 from tulle.curator import Curator, summation_slack
 from tulle.events import FloatArray, NoisePerSensitivity
 from tulle.mechanisms import Laplace
-from tulle.privacy import BillLine, Plan, PrivacyReport, Release, bill_open_ledgers, is_number, stream_of
+from tulle.privacy import (
+    BillLine,
+    Plan,
+    PrivacyReport,
+    Release,
+    bill_open_ledgers,
+    can_be_repeated,
+    is_number,
+    stream_of,
+)
 from tulle.public import PublicFacts
 from tulle.queries import BoundedMeans, CellCounts, Query
-from tulle.randomness import keyed_generator
+from tulle.randomness import fixed_nonce_told, keyed_generator, seed_of
 from tulle.report import arithmetic_line, rounded_up
 from tulle.rows import Rows
 
@@ -419,8 +428,9 @@ def private_score(
         At least 1: the unit of privacy is a person with at most this many rows. The interval still takes rows as
         independent.
     random_state : int, RandomState, Generator or None, default=None
-        A seed makes the result reproducible, and the promise void towards whoever knows it, can guess it, or sees
-        another release with the same seed.
+        An integer makes the result reproducible, and the promise void towards whoever knows it, can guess it, or sees
+        another release with the same seed; not so inside a `FileLedger`, where no seed repeats noise. A RandomState or
+        a Generator counts as None.
 
     Returns
     -------
@@ -438,8 +448,6 @@ def private_score(
     """
     from sklearn.utils import check_consistent_length
     from sklearn.utils.validation import check_is_fitted
-
-    from tulle.estimators import seed_of
 
     if not (is_number(epsilon) and 0 < epsilon < math.inf):
         raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
@@ -484,7 +492,7 @@ def private_score(
         confidence=float(confidence),
         metric=chosen.name,
         n_rows=public.n_rows,
-        privacy=_score_report(chosen, float(epsilon), public, seed),
+        privacy=_score_report(chosen, float(epsilon), public, seed if can_be_repeated(entries) else None),
     )
 
 
@@ -529,6 +537,7 @@ def _score_report(metric: Metric, epsilon: float, public: PublicFacts, seed: int
             "release with the same seed."
             if seed is not None
             else "The noise came from AES-128 in counter mode, keyed by the operating system.",
+            *fixed_nonce_told(),
         ),
         who_saw_what=(
             "The process held the rows (those on a cluster were held by its workers), the predictions for them and the "

@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tulle import intake
 from tulle.backends import find_spread
-from tulle.estimators import Seed, SparseClassifier, SparseRegressor, seed_of
+from tulle.estimators import Seed, SparseClassifier, SparseRegressor
 from tulle.events import FloatArray
 from tulle.events import NoisePerSensitivity as Noise
 from tulle.fitting import FitRequest, possible_plans, run_fit, warn_beforehand
@@ -44,13 +44,14 @@ from tulle.privacy import (
     Release,
     bill_open_ledgers,
     billed_to,
+    can_be_repeated,
     gaussian_epsilon,
     is_number,
     proof,
     stream_of,
 )
 from tulle.public_features import check_not_private
-from tulle.randomness import keyed_generator
+from tulle.randomness import keyed_generator, seed_of
 from tulle.scores import Metric, ask_score, label_bound, resolve_metric, row_figures
 from tulle.trials import BestOfTrials, TrialCount, TrialLedger, TrialPrice, affordable_search, as_plan
 
@@ -119,7 +120,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         noise it tells models apart better than squares, which are tiny where the bound is generous. Regressors need a
         declared ``Bounds(label=...)``.
     random_state : int, RandomState, Generator or None, default=None
-        A seed makes the search reproducible, and the promise void towards whoever knows or guesses it.
+        An integer makes the search reproducible, and the promise void towards whoever knows or guesses it; not so
+        inside a `FileLedger`, where no seed repeats noise. A RandomState or a Generator counts as None.
     verbose : int, default=0
         1 says on standard error what is public: the parts of the rows and what a trial may cost; never how far it is.
 
@@ -227,6 +229,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         entries = bill_open_ledgers("PrivateSearch.fit", [plan], (proved, self.budget.delta), 1)
 
         generator = keyed_generator(seed, stream_of(entries))
+        seed = seed if can_be_repeated(entries) else None
         shuffled = generator.permutation(n_rows)
         training, held_out = np.sort(shuffled[n_held_out:]), np.sort(shuffled[:n_held_out])
         parts = _Parts(training, rows[training], rows[held_out], labels[held_out])

@@ -65,7 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="published: the paper's noise, reported with the epsilon that it really has",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="reproducible noise: voids the promise towards whoever knows the seed"
+        "--seed",
+        type=int,
+        metavar="N",
+        help="reproducible noise: voids the promise towards whoever knows the seed; with --ledger it repeats nothing",
     )
     add_output_arguments(parser)
 

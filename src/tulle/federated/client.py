@@ -46,7 +46,7 @@ from tulle.federated.wire import WireError, decode, encode
 from tulle.ledger_file import FileLedger
 from tulle.mechanisms import SampledGaussian
 from tulle.privacy import BudgetExceededError, Plan, PrivacyReport, Release, bill_lines, calibrate, proof
-from tulle.randomness import keyed_generator
+from tulle.randomness import fixed_nonce_told, keyed_generator
 from tulle.report import rounded_up
 from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
@@ -145,8 +145,8 @@ class Client:
     trusts_aggregator : bool, default=False
         Send exact sums over rows to a server that is trusted to add the noise (`tulle.federated.aggregator`).
     seed : int or None, default=None
-        Reproducible noise: voids the promise towards whoever knows the seed. Other studies and other ledgers have other
-        noise under one seed.
+        Batches and noise come from it and, where there is a ledger, from a nonce that is drawn when the ledger is
+        opened: then no seed repeats noise. Without a ledger, whoever knows the seed can repeat them.
     tell : callable or None, default=None
         Called with a line of text about everything that is answered or refused: for the client's own people.
     """
@@ -354,7 +354,7 @@ class Client:
             noise=plan.releases[0].mechanism.noise.value,
             slack=0.0,
             rows_per_person=self._rows_per_person,
-            seeded=self._seed is not None,
+            seeded=self._seed is not None and (self.ledger is None or self.ledger.repeats),
         )
 
     # --- rounds ---
@@ -536,4 +536,5 @@ def assumptions(terms: Terms, slack: float, seeded: bool) -> tuple[str, ...]:
         "The noise came from a seed: it is not private against anyone who knows or guesses the seed."
         if seeded
         else "The noise came from AES-128 in counter mode, keyed by each client's operating system.",
+        *fixed_nonce_told(),
     )

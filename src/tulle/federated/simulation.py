@@ -40,7 +40,8 @@ def simulate(
         Where the clients keep their ledgers (each with the study's budget as its cap) and states; None: a folder that
         is deleted at the end.
     seed : int or None, default=None
-        Reproducible batches and noise; other ones at every client.
+        Reproducible batches and noise, other ones at every client. Where the ledgers are kept in `folder`, no seed
+        repeats noise.
     weighting, average, progress :
         As in `Server`.
 
@@ -51,7 +52,10 @@ def simulate(
     with tempfile.TemporaryDirectory() as kept:
         place = Path(kept if folder is None else folder)
         seeds = _seeds(seed, len(parts))
-        clients = {name: _client(name, X, y, terms, place, own) for (name, (X, y)), own in zip(parts.items(), seeds)}
+        kind = _SeededLedger if folder is None and seed is not None else FileLedger
+        clients = {
+            name: _client(name, X, y, terms, place, own, kind) for (name, (X, y)), own in zip(parts.items(), seeds)
+        }
         link = DirectLink({name: client.answer for name, client in clients.items()})
         server = Server(terms, weighting=weighting, average=average, progress=progress, patience=1.0)
         return server.run(link)
@@ -66,14 +70,15 @@ def _seeds(seed: int | None, count: int) -> list[int | None]:
 
 
 class _SeededLedger(FileLedger):
-    """A ledger of a simulation with a seed: another file of the same name does not change the noise."""
+    """A ledger that ends with its simulation: no older copy can be put back, so its seed may repeat noise."""
+
+    repeats = True
 
     def stream(self, number: int) -> tuple[int, ...]:
         return (number,)  # each client has a seed of its own
 
 
-def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None) -> Client:
-    kind = FileLedger if seed is None else _SeededLedger
+def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None, kind: type[FileLedger]) -> Client:
     ledger = None if terms.budget is None else _ledger(kind, place / f"{name}.json", name, terms.budget)
     return Client(name, X, y, ledger=ledger, state=place / name, without_privacy=ledger is None, seed=seed)
 

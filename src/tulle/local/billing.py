@@ -20,7 +20,8 @@ from tulle.local.labels import GaussianLabel
 from tulle.local.protocols import LabelCollection, LdpIht, Protocol
 from tulle.local.uniforms import open_interval
 from tulle.mechanisms import Exact, HardThreshold, Mechanism, Sensitivity
-from tulle.privacy import Plan, PrivacyReport, Release, bill_lines, bill_open_ledgers, proof, stream_of
+from tulle.privacy import Entry, Plan, PrivacyReport, Release, bill_lines, bill_open_ledgers, proof
+from tulle.randomness import fixed_nonce_told
 from tulle.report import rounded_up
 
 
@@ -78,13 +79,13 @@ def promise(protocol: Protocol) -> float:
     return max(proof([release], protocol.delta)[0] for release in releases(protocol))
 
 
-def bill(what: str, protocol: Protocol) -> tuple[int, ...]:
+def bill(what: str, protocol: Protocol) -> tuple[Entry, ...]:
     """Bill a simulated study to every open ledger, before anybody answers. A ledger speaks of whole rows."""
     dearest = max(releases(protocol), key=lambda release: proof([release], protocol.delta)[0])
     plan, proved = Plan((dearest,)), promise(protocol)
     if isinstance(protocol, LabelCollection) or protocol.budget is None:
         plan, proved = Plan((dearest, Release("rows", Exact(), 1))), math.inf
-    return stream_of(bill_open_ledgers(what, [plan], (proved, protocol.delta), 1))
+    return bill_open_ledgers(what, [plan], (proved, protocol.delta), 1)
 
 
 def slack(protocol: Protocol) -> float:
@@ -188,4 +189,5 @@ def _assumptions(protocol: Protocol, seeded: bool, simulated: bool, labels_publi
         f"Arithmetic is idealised; finite precision adds at most {precision} to δ (answers are whole "
         "numbers of a unit that was fixed beforehand). Who answers, and when, is not protected.",
         randomness,
+        *fixed_nonce_told(),
     ]

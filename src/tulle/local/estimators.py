@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from tulle.bounds import Bounds
-from tulle.estimators import LinearModel, Seed, seed_of
+from tulle.estimators import LinearModel, Seed
 from tulle.events import FloatArray
 from tulle.intake import finite_numbers
 from tulle.local import billing
@@ -26,8 +26,8 @@ from tulle.local.responses import RESPONSES, Response, resolve_response
 from tulle.local.server import Server
 from tulle.local.simulation import Population, simulate
 from tulle.pipelines import warn_of_peeks
-from tulle.privacy import Budget, PrivacyReport, PrivacyWarning
-from tulle.randomness import keyed_generator
+from tulle.privacy import Budget, PrivacyReport, PrivacyWarning, can_be_repeated, stream_of
+from tulle.randomness import keyed_generator, seed_of
 
 
 class LocalModel(LinearModel):
@@ -78,8 +78,10 @@ class LocalModel(LinearModel):
                 stacklevel=3,
             )
         seed = seed_of(self.random_state)
-        stream = billing.bill(f"{type(self).__name__}.fit", protocol)
-        # Inside a ledger, studies that share a seed still get different answers.
+        entries = billing.bill(f"{type(self).__name__}.fit", protocol)
+        # Inside a ledger, studies that share a seed still get different answers; in a file's, no seed repeats any.
+        seed = seed if can_be_repeated(entries) else None
+        stream = stream_of(entries)
         inner = seed if seed is None or not stream else int(keyed_generator(seed, stream).integers(2**63))
         server = simulate(protocol, Population(X, y, responses, inner), verbose=self.verbose)
         # Only now: a study that a ledger refuses leaves nothing that looks fitted.

@@ -115,7 +115,8 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
         Whether IHT fits the weights that it keeps anew after each step. False, with `step`, is the paper's algorithm.
     fit_intercept : bool, default=True
     random_state : int, RandomState, Generator or None, default=None
-        None: every user draws from the operating system. A seed makes a simulation that can be repeated.
+        None: every user draws from the operating system. An integer makes a simulation that can be repeated, but for
+        inside a `tulle.FileLedger`. A RandomState or a Generator counts as None.
     verbose : int, default=0
 
     Attributes

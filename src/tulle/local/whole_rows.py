@@ -116,7 +116,8 @@ class LocalSparseRegressor(_WholeRowRegressor):
         Weights are kept within this norm. None: what would explain labels at their bound.
     fit_intercept : bool, default=True
     random_state : int, RandomState, Generator or None, default=None
-        None: every user draws from the operating system. A seed makes a simulation that can be repeated.
+        None: every user draws from the operating system. An integer makes a simulation that can be repeated, but for
+        inside a `tulle.FileLedger`. A RandomState or a Generator counts as None.
     verbose : int, default=0
         1 shows the rounds on standard error.
 
