@@ -608,13 +608,3 @@ def test_classes_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for wrong in ("0", "1,1.0", "a,a"):
         assert main([*arguments, "--classes", wrong]) == 2
         assert "at least two different labels" in capsys.readouterr().err
-
-
-def test_the_number_of_columns_of_an_svmlight_file_is_published(tmp_path: Path) -> None:
-    lines = [f"{y} 1:{row[0]:.3f} 3:{row[2]:.3f}" for row, y in zip(X, Y)]
-    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
-    for options, said in (([], True), (["--n-features", "9"], False)):
-        arguments = ["fit", str(tmp_path / "rows.svm"), "--epsilon", "1", "--row-linf", "1", "--quiet", *options]
-        assert main([*arguments, "-o", str(tmp_path / f"model{said}")]) == 0
-        report = load(tmp_path / f"model{said}" / "model.npz").privacy_
-        assert any("number of features was taken from the file" in line for line in report.assumptions) is said
