@@ -442,12 +442,13 @@ def private_score(
         raise ValueError("there are no rows to score on")
     seed = seed_of(random_state)
     public = PublicFacts.without_model(len(y), chosen.columns, int(rows_per_person))
-    scale = _noise_scale(chosen, 1 / float(epsilon), public)
-    if not 1e-100 < scale < 1e100:
+    noise = 1 / float(epsilon)
+    if not 1e-100 < noise * chosen.query.sensitivity(public).l1 < 1e100:
         raise ValueError(f"epsilon = {epsilon:g} asks for noise that float64 cannot hold; choose another epsilon")
+    scale = _noise_scale(chosen, noise, public)
     figures = row_figures(chosen, model, X, y, bound)
 
-    plan = Plan((Release("score", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
+    plan = Plan((Release("score", Laplace(NoisePerSensitivity(noise)), 1),))
     entries = bill_open_ledgers("private_score", [plan], (float(epsilon), 0.0), rows_per_person)
     answer = ask_score(chosen, plan, figures, keyed_generator(seed, stream_of(entries)), rows_per_person)
     low, high = chosen.interval(answer, public.n_rows, scale, 1 - confidence)
