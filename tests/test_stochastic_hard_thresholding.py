@@ -30,9 +30,9 @@ from fits import (
 )
 from scipy.stats import chi2_contingency, chisquare, geom, ks_2samp
 from sklearn.base import clone
-from test_order_statistics import CHEAP_ORDER
+from test_lazy_noise import CHEAP_ORDER
 
-from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor, order_statistics
+from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor, lazy_noise
 from tulle.fitting import clip_and_plan, possible_plans, run_plan
 from tulle.losses import Logistic, Squared
 from tulle.methods import FrankWolfe, HardThresholding, StochasticHardThresholding
@@ -416,7 +416,7 @@ def law_p_values(one: Array, other: Array) -> list[float]:
 def test_noise_that_is_not_drawn_has_the_same_law(monkeypatch: pytest.MonkeyPatch, variant: Variant) -> None:
     """Few lines would be drawn in full, so their order is made to cost nothing. Twice the noise is told apart."""
     for name, value in CHEAP_ORDER.items():
-        monkeypatch.setattr(order_statistics, name, value)
+        monkeypatch.setattr(lazy_noise, name, value)
     lazy, full = many_runs(variant, True, 250, 1), many_runs(variant, False, 250, 2)
     found = law_p_values(lazy, full)
     assert min(found) > ALPHA / len(found)

@@ -24,9 +24,10 @@ import tulle.tuning
 from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor
 from tulle.events import NoisePerSensitivity
 from tulle.fitting import possible_plans
-from tulle.methods import HardThresholding
-from tulle.privacy import BudgetExceededError, PrivacyWarning, gaussian_epsilon, gaussian_mu
-from tulle.trials import TrialCount, TrialLedger, affordable_search
+from tulle.mechanisms import GumbelMax
+from tulle.methods import FrankWolfe, HardThresholding
+from tulle.privacy import BudgetExceededError, Plan, PrivacyWarning, Release, gaussian_epsilon, gaussian_mu
+from tulle.trials import TrialCount, TrialLedger, TrialPrice, affordable_search
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (300, 6))
@@ -273,7 +274,7 @@ def test_the_best_score_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     def trial(model: Any, params: Any, *rest: Any) -> Any:
         done = run(model, params, *rest)
         scores = [0.3, 0.9, 0.1, 0.9, 0.2]
-        made.append(tulle.tuning._Trial(done.model, {"number": len(made)}, scores[len(made)], 0.0))
+        made.append(tulle.tuning._Trial(done.model, {"number": len(made)}, scores[len(made)]))
         return made[-1]
 
     run = tulle.tuning._run_trial
@@ -387,9 +388,6 @@ def test_the_report_does_not_depend_on_the_number_of_trials(monkeypatch: pytest.
         number_of_trials(monkeypatch, count)
         reports.append(search(param_distributions={"n_nonzero": [2], "method__n_iter": [1]}).fit(X, Y).privacy_)
     one, other = (json.loads(report.to_json()) for report in reports)
-    for report in (one, other):  # a function of the returned weights
-        report.pop("floating_point_slack")
-        report["assumptions"] = [line for line in report["assumptions"] if "finite precision" not in line]
     assert one == other
 
 
@@ -491,10 +489,20 @@ def test_the_best_model_speaks_for_the_whole_search() -> None:
     assert names[0] == "search"
     assert names[-1] == "in the trial: score"
     assert all(line.epsilon_alone < fitted.privacy_.epsilon for line in fitted.privacy_.bill[1:])
-    assert 0 < fitted.privacy_.floating_point_slack < 1e-5
-    precision = [line for line in fitted.privacy_.assumptions if "finite precision" in line]
+    assert fitted.privacy_.floating_point_slack == 0
+    precision = [line for line in fitted.privacy_.assumptions if "without rounding errors" in line]
     assert len(precision) == 1
-    assert f"over all trials finite precision adds about {fitted.privacy_.floating_point_slack:.2g}" in precision[0]
+
+
+def test_trials_have_no_part_of_delta_for_finite_precision() -> None:
+    """The price of a search has no room for it: trials are planned with the plain engine, whatever is asked for."""
+    offered = {"method": [FrankWolfe(engine="incremental", n_iter=20)]}
+    fitted = search(param_distributions=offered).fit(sp.csr_array(X), Y)
+    assert fitted.privacy_.floating_point_slack == 0
+    on_demand = Plan((Release("vertex", GumbelMax(NoisePerSensitivity(1e6), 1, 10, 300), 1),))
+    exact = Plan((Release("vertex", GumbelMax(NoisePerSensitivity(1e6)), 1),))
+    price = TrialPrice(1.0, 10.0, 5.0)
+    assert price.share(exact) < 1 < price.share(on_demand) == math.inf
 
 
 # --- ledgers ---------------------------------------------------------------------------------------------------------

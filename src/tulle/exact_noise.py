@@ -253,6 +253,8 @@ def grid_and_scale(noise: float, moved: float, coordinates: float) -> tuple[floa
     coordinates : float
     """
     moved, coordinates = max(moved, _LEAST_MOVED), max(coordinates, 1.0)
+    if not noise * moved < math.inf:
+        raise ValueError(f"noise of {noise:g} times a sensitivity of {moved:g} is no float64")
     fine = max(moved * min(noise, 1.0) / (_FINE * coordinates), _LEAST_SCALE)
     # Not so fine that many draws lie within their error of a border.
     grid = 2.0 ** max(math.floor(math.log2(fine)), math.ceil(math.log2(max(noise * moved, fine) / (_MANY_STEPS / 2))))

@@ -475,12 +475,13 @@ def private_score(
     active = None if declared is None else intake.codes(labels, declared) >= 0
     seed = seed_of(random_state)
     public = PublicFacts.without_model(len(labels), chosen.columns, int(rows_per_person))
-    scale = _noise_scale(chosen, 1 / float(epsilon), public)
-    if not 1e-100 < scale < 1e100:
+    noise = 1 / float(epsilon)
+    if not 1e-100 < noise * chosen.query.sensitivity(public).l1 < 1e100:
         raise ValueError(f"epsilon = {epsilon:g} asks for noise that float64 cannot hold; choose another epsilon")
+    scale = _noise_scale(chosen, noise, public)
     figures = row_figures(chosen, model, X, labels, bound)
 
-    plan = Plan((Release("score", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
+    plan = Plan((Release("score", Laplace(NoisePerSensitivity(noise)), 1),))
     entries = bill_open_ledgers("private_score", [plan], (float(epsilon), 0.0), rows_per_person)
     generator = keyed_generator(seed, stream_of(entries))
     answer = ask_score(chosen, plan, figures, generator, rows_per_person, active)
