@@ -1299,7 +1299,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "following.py",
         "np.where(self._active, cap * (1 - 2.0**-50), 0.0)",
         "cap * (1 - 2.0**-50)",
-        (_QUERIES + "test_surplus_rows_count_as_nothing[followed-csr]",),
+        (_FOLLOWING + "test_rows_that_do_not_count_are_not_followed[0.6-surplus]",),
     ),
     Mutant(
         "a draw on demand twice as sharp",

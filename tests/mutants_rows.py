@@ -141,7 +141,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "following.py",
         "            self._kernels.sharpen(self._weights, factor)\n",
         "",
-        (_FOLLOWING + "test_the_upper_bounds_hold_at_every_step",),
+        (_FOLLOWING + "test_upper_bounds_hold_at_every_step",),
     ),
     # --- compiled loops ---
     Mutant(
@@ -174,7 +174,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "kernels.py",
         "            path.drift[0] += most\n            path.since[0] += most\n",
         "            path.since[0] += most\n",
-        (_FOLLOWING + "test_the_upper_bounds_hold_at_every_step",),
+        (_FOLLOWING + "test_upper_bounds_hold_at_every_step",),
     ),
     Mutant(
         "compiled batches take entries as they came",
@@ -224,7 +224,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "sampling.py",
         "generator.choice(n, b, replace=False, shuffle=False)",
         "generator.choice(n, b)",
-        (_SAMPLING,),
+        (_SAMPLING + "test_numbers_are_distinct_rising_and_integers",),
     ),
     Mutant(
         "a row twice in a Poisson batch",
@@ -232,7 +232,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "sampling.py",
         "places = last + np.cumsum(1 + np.minimum(gaps, n).astype(np.intp))",
         "places = last + 1 + np.cumsum(np.minimum(gaps, n).astype(np.intp))",
-        (_SAMPLING,),
+        (_SAMPLING + "test_numbers_are_distinct_rising_and_integers",),
     ),
     Mutant(
         "Poisson batches at another rate",
@@ -240,7 +240,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "sampling.py",
         "/ -math.log1p(-rate)",
         "/ rate",
-        (_SAMPLING,),
+        (_SAMPLING + "test_poisson_subsets_have_the_chances_of_independent_coins",),
     ),
     Mutant(
         "the last rows of a shuffled epoch for free",
@@ -248,7 +248,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "sampling.py",
         'return math.ceil(self.n_rows / self.batch) if self.scheme == "shuffled" else 1',
         'return self.n_rows // self.batch + 2 if self.scheme == "shuffled" else 1',
-        (_SAMPLING,),
+        (_SAMPLING + "test_one_use_is_one_answer_or_the_answers_of_an_epoch",),
     ),
     # --- trials ---
     Mutant(
@@ -265,7 +265,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "trials.py",
         "+ several + math.log(trials.mean) / (ORDERS - 1) + renyi_conversion(ORDERS, delta)",
         "+ several + renyi_conversion(ORDERS, delta)",
-        (_TRIALS,),
+        (_TRIALS + "TestAffordableSearch::test_spends_the_budget_and_no_more",),
     ),
     Mutant(
         "searches converted without delta",
@@ -273,7 +273,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "trials.py",
         " / (ORDERS - 1) + renyi_conversion(ORDERS, delta)",
         " / (ORDERS - 1)",
-        (_TRIALS,),
+        (_TRIALS + "TestAffordableSearch::test_spends_the_budget_and_no_more",),
     ),
     Mutant(
         "the price of a search that lowers itself",

@@ -147,6 +147,8 @@ def test_rows_that_do_not_count_are_zeros_every_time_they_are_read(tmp_path: Pat
                 lambda block: sp.csr_array(block.columns(np.arange(5))).toarray(), lambda a, b: np.vstack([a, b])
             )
             np.testing.assert_array_equal(columns, contents[:, :5])
+        held = found.reduce(lambda block: np.abs(block._csc.data if kind == "sparse" else block._rows).max(), max)
+        assert held <= 1.0
     folder.verify()
 
 

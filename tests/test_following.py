@@ -1051,23 +1051,24 @@ def test_a_row_that_must_be_scaled_far_down_moves_by_its_scaled_entries() -> Non
 
 
 @pytest.mark.parametrize("why", ["surplus", "too long"])
-def test_rows_that_do_not_count_are_not_followed(why: str) -> None:
+@pytest.mark.parametrize("intercept_value", [0.0, 0.6])
+def test_rows_that_do_not_count_are_not_followed(intercept_value: float, why: str) -> None:
     """Margins, drift and sums are those of the rows that count, however large the others are."""
     generator = np.random.default_rng(2)
     dense = generator.standard_normal((20, 6)) * (generator.random((20, 6)) < 0.5)
-    targets, active = targets_for(Logistic(), 20, generator), np.arange(20) != 5
+    targets, active = targets_for(Squared(), 20, generator), np.arange(20) != 5
     dense[5] = 1.7e308
     rows = Rows(sp.csr_array(dense), targets, active if why == "surplus" else None)
     with np.errstate(all="ignore"):
         rows.clip_rows(0.01)
     kept = Rows(sp.csr_array(dense[active]), targets[active])
     kept.clip_rows(0.01)
-    walk = Walk(np.zeros((6, 1)))
-    both = [Follower(one.blocks[0], walk, Logistic(), 0.0, None) for one in (rows, kept)]  # type: ignore[arg-type]
+    walk = Walk(np.zeros((6 + bool(intercept_value), 1)))
+    both = [Follower(one.only_block(), walk, Squared(), intercept_value, None) for one in (rows, kept)]  # type: ignore[arg-type]
     for step, _ in enumerate(random_moves(walk, generator, 12, [])):
         for follower in both:
             follower.catch_up(0.005)
             follower.draw("vertices", 1e3, Rationed(step, 200))  # type: ignore[arg-type]
-        np.testing.assert_allclose(both[0].sums(), both[1].sums(), rtol=1e-12)
-        np.testing.assert_allclose(both[0]._path.now[:3], both[1]._path.now[:3], rtol=1e-9)
-    assert both[0]._path.z[5] == 0.0
+        np.testing.assert_allclose(both[0].sums(), both[1].sums(), rtol=1e-9, atol=1e-15)
+        np.testing.assert_array_equal(both[0]._path.z[active], both[1]._path.z)
+    assert intercept_value or both[0]._path.z[5] == 0.0
