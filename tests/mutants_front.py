@@ -181,7 +181,8 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "told when the model is there: the release was made, and cannot be taken back",
         "estimators.py",
         "        warn_of_peeks(self)\n        with np",
-        "        run_fit(self._request(loss, X.shape[0]), X, targets, groups)\n        warn_of_peeks(self)\n        with np",
+        "        run_fit(self._request(loss, X.shape[0]), X, targets, groups)\n"
+        "        warn_of_peeks(self)\n        with np",
         (_PIPELINES + "test_the_warning_comes_before_anything_is_spent",),
     ),
     # --- reports ---

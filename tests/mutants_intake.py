@@ -76,7 +76,7 @@ INTAKE_MUTANTS: tuple[Mutant, ...] = (
         "        if len(intake.different(labels())) < 2:\n"
         "            raise ValueError('one class')\n"
         "        return",
-        (_INTAKE + "test_declared_classes_decide_all_shapes[auto-only one class-classes1]",),
+        (_INTAKE + "test_declared_classes_decide_all_shapes",),
     ),
     Mutant(
         "rows without a class keep their part",

@@ -271,6 +271,21 @@ def intake_figures(metric: str, model: Any, labels: Any) -> Any:
     return row_figures(METRICS[metric], model, X, cells(labels, "y"), 1.0)
 
 
+def test_what_a_model_says_of_private_rows_is_not_passed_on() -> None:
+    """Of scikit-learn's models; tulle's own say which rows and columns cannot be read."""
+    words = X.astype(object)
+    words[3, 2] = "Jane Doe"
+    for model, said in (
+        (LogisticRegression().fit(X, Y), "cannot predict for these rows: ValueError"),
+        (classifier().fit(X, Y), r"words in column 2 \(row 3\)"),
+    ):
+        with pytest.raises(ValueError, match=said) as error:
+            private_score(model, words, Y, epsilon=1.0)
+        assert "Jane" not in str(error.value)
+        assert error.value.__cause__ is None
+        assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
 def test_declared_classes_of_a_score() -> None:
     """Rows with another label count as nothing: for auc in no class, for accuracy as wrong."""
     model = LogisticRegression().fit(X, Y)
@@ -327,7 +342,12 @@ def test_rows_with_another_label_count_as_nothing(convert: Any, method: str, odd
     labels[3] = odd
     other = X.copy()
     other[3] = [-0.5, 0.9, 0.3, -0.7]
-    models = [classifier(classes=[0, 1], method=method).fit(convert(rows), labels) for rows in (X, other)]
+    # Without noise: one row of 400 is less than the grid of a private answer.
+    exact = classifier(classes=[0, 1], method=method).set_params(epsilon=None)
+    models = [clone(exact).fit(convert(rows), labels) for rows in (X, other)]
+    kept = np.arange(N) != 3
+    without = clone(exact).fit(convert(X[kept]), Y[kept])
+    assert np.abs(models[0].coef_ - without.coef_).max() < 0.02 * np.abs(without.coef_).max()
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
     np.testing.assert_array_equal(models[0].intercept_, models[1].intercept_)
 
@@ -424,12 +444,33 @@ def test_declared_classes_of_rows_on_disk(tmp_path: Path, sparse: bool) -> None:
     labels: list[Any] = Y.tolist()
     labels[3], labels[200] = "unknown", None
     for groups in (None, [*range(N - 1), "odd"]):
-        models = [classifier(classes=[0, 1]).fit(each, labels, groups=groups) for each in (folder.X, rows)]
-        np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-6)
+        exact = classifier(classes=[0, 1]).set_params(epsilon=None)
+        models = [clone(exact).fit(each, labels, groups=groups) for each in (folder.X, rows)]
+        np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-6)
     with pytest.raises(ValueError, match=r"Unknown label type|Input y contains NaN"):
         classifier().fit(folder.X, labels)
     with pytest.raises(ValueError, match="y holds words"):
         SparseRegressor(bounds=BOUNDS).fit(folder.X, labels)
+
+
+def test_labels_and_ids_of_blocks_are_written_as_they_are(tmp_path: Path) -> None:
+    """No float among large ids rounds the others, be it in the same batch or in another; words are no numbers."""
+    ids = SNOWFLAKES[:6]
+    for batches in ([ids[:3], [*ids[3:5], 0.5]], [[*ids[:3]], [0.25, 0.5, 0.75]]):
+        given_batches = [(X[:3], [0, 1, 1], batches[0]), (X[3:6], [1, 0, 1], batches[1])]
+        if 0.25 not in batches[1]:
+            with pytest.raises(ValueError, match="pass all of them as words"):
+                write_blocks(tmp_path / "rows", given_batches, rows_per_block=3, replace=True)
+            continue
+        folder = write_blocks(tmp_path / "rows", given_batches, rows_per_block=3, replace=True)
+        assert folder.groups is not None
+        assert [key_of(cell) for cell in folder.groups] == [*batches[0], *batches[1]]
+    with pytest.raises(ValueError, match=r"y holds object; pass numbers or words"):
+        write_blocks(tmp_path / "rows", [(X[:3], [0, 1, "unknown"])], replace=True)
+    folder = write_blocks(tmp_path / "rows", [(X[:3], ["a", "b", "7"], [7, 7.0, 8])], replace=True)
+    assert folder.y is not None
+    assert folder.y.tolist() == ["a", "b", "7"]
+    assert first_rows_of_each_person(folder.groups, 1).tolist() == [True, False, True]
 
 
 def test_labels_at_workers_are_read_one_by_one() -> None:

@@ -40,6 +40,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.durable import sync_folder, write_durably
+from tulle.intake import cells, joined
 from tulle.tables.files import TableError, shown
 
 MANIFEST = "blocks.json"
@@ -368,7 +369,7 @@ def _joined(X: BlockMatrix, part: str) -> npt.NDArray[Any]:
         if not (good and array.shape == (X.starts[k + 1] - X.starts[k],) and array.dtype.kind in _KINDS):
             raise _damaged(X.path, f"{name} is not what was written")
         parts.append(array)
-    return np.concatenate(parts)
+    return joined(parts)
 
 
 def _canonical(indices: npt.NDArray[Any], starts: npt.NDArray[Any], size: int) -> bool:
@@ -599,7 +600,7 @@ class BlockWriter:
             self._write(f"{k:06d}.dense.npy", dense.astype(self._dtype.newbyteorder("<"), copy=False))
         for name, given in (("target", targets), ("groups", people)):
             if given[0] is not None:
-                self._write(f"{k:06d}.{name}.npy", np.concatenate(given))
+                self._write(f"{k:06d}.{name}.npy", _together(given))
         self._starts.append(self._starts[-1] + n)
         self._pending_rows = self._pending_entries = 0
 
@@ -799,13 +800,32 @@ def _writing_told(folder: str) -> Iterator[None]:
 
 
 def _one_per_row(given: npt.ArrayLike, n: int, first: int, what: str) -> npt.NDArray[Any]:
-    array = np.asarray(given)
+    array = _of_one_kind(cells(given, what))
     if array.dtype.kind not in _KINDS:
         raise ValueError(f"{what} holds {array.dtype}; pass numbers or words (astype(str))")
     if array.shape != (n,):
         raise ValueError(f"{what} has shape {array.shape}, where X has {n} rows")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(f"{what} of row {first + int(np.isfinite(array).argmin())} is not finite")
+    return array
+
+
+def _of_one_kind(given: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Objects that are all words, or all whole numbers, or all numbers, as an array of them; others as they are."""
+    types = set(map(type, given)) if given.dtype == object else set()
+    if types and (types <= {str, np.str_} or types <= {bool, np.bool_}):
+        return np.array(given.tolist())
+    if types and types <= {int, float, bool, np.bool_, np.int64, np.int32, np.float64, np.float32}:
+        return _together([np.array([number]) for number in given.tolist()])
+    return given
+
+
+def _together(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Parts under each other, if that changes none of them: numpy makes floats of whole numbers beside floats."""
+    array = np.concatenate(parts)
+    whole = [part for part in parts if part.dtype.kind in "iu"]
+    if array.dtype.kind == "f" and any((part.astype(array.dtype).astype(part.dtype) != part).any() for part in whole):
+        raise ValueError("whole numbers stand beside fractions and are too large for floats; pass all of them as words")
     return array
 
 

@@ -534,7 +534,17 @@ def _of_table(X: Any) -> Any:
         return X.to_numpy()
     if types and all(type(dtype).__name__ == "SparseDtype" for dtype in types):
         return X.sparse.to_coo()
-    return _of_cells([cells(X.iloc[:, place], "X") for place in range(len(types))], list(X.columns), len(X))
+    columns = [_column(X.iloc[:, place], dtype) for place, dtype in enumerate(types)]
+    return _of_cells(columns, list(X.columns), len(X))
+
+
+def _column(column: Any, dtype: Any) -> Cells:
+    """A column of a DataFrame; of pandas' own types of numbers as floats, without a look at each."""
+    from pandas.api.types import is_numeric_dtype
+
+    if isinstance(dtype, np.dtype) or not is_numeric_dtype(dtype):
+        return cells(column, "X")
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def _of_cells(columns: Sequence[Cells], names: Sequence[Any], n_rows: int) -> FloatArray:

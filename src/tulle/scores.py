@@ -116,7 +116,15 @@ def quietly(predict: Callable[[Any], Any], X: Any) -> Any:
     """Predictions without warnings: one about somebody's extreme row would be a release."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return predict(X)
+        try:
+            return predict(X)
+        except Exception as error:
+            if type(getattr(predict, "__self__", None)).__module__.startswith("tulle."):
+                raise  # tulle's own messages quote no row
+            raise ValueError(
+                f"the model cannot predict for these rows: {type(error).__name__}. What it says is not shown, since it "
+                "may quote a row; let it predict for rows that you made up"
+            ) from None
 
 
 def _one_per_row(predicted: Any, n_rows: int) -> npt.NDArray[Any]:
