@@ -430,6 +430,11 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     text = json.dumps({**plain, "check": _checksum(plain)}, indent=1, ensure_ascii=False)
     _parsed(text.encode())  # what is written can be read again, or is not written
     write_durably(path, text.encode(), mode)
+    if path.read_bytes() != text.encode():
+        raise LedgerFileError(
+            f"{path.name} does not hold what was just written to it: another process changed it in spite of its lock, "
+            "or its file system loses writes. Nothing is released; keep it on a local disk"
+        )
 
 
 def _checksum(values: dict[str, Any]) -> str:
