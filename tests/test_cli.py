@@ -796,6 +796,19 @@ def test_a_fit_that_is_stopped_cleans_up_and_says_what_was_spent(
     assert not (tmp_path / "deep").exists()
 
 
+def test_files_of_before_say_that_their_delta_leaves_finite_precision_out(run: Any, tmp_path: Path) -> None:
+    """In what ledger show and report print, in the page, and as a warning."""
+    for name in ("ledger.json", "model.npz"):
+        (tmp_path / name).write_bytes((Path(__file__).parent / "written_before" / name).read_bytes())
+    shown = run("ledger", "show", tmp_path / "ledger.json")
+    assert "1 entry was written before tulle counted in delta" in shown.out
+    assert "1 entry was written before tulle counted in delta" in shown.err
+    written = run("report", tmp_path / "model.npz")
+    assert "This report was written before" in written.out
+    assert "This report was written before" in written.err
+    assert "This report was written before" in (tmp_path / "report.html").read_text()
+
+
 def test_a_command_leaves_signals_as_they_were(run: Any) -> None:
     """Where another program runs it, or has SIGTERM ignored."""
     for before in (signal.SIG_DFL, signal.SIG_IGN):

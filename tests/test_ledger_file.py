@@ -31,7 +31,7 @@ from tulle.ledger_file import LedgerFileError, read_ledgers
 from tulle.local import LocalSparseRegressor
 from tulle.mechanisms import Gaussian
 from tulle.methods import HardThresholding
-from tulle.privacy import BudgetExceededError, Plan, Release, best_accountant, compose
+from tulle.privacy import BudgetExceededError, Plan, PrivacyWarning, Release, best_accountant, compose
 
 DELTA = 1e-5
 RNG = np.random.default_rng(0)
@@ -481,6 +481,33 @@ def test_a_worker_that_outlives_its_killed_parent_is_refused(path: Path, tmp_pat
     assert f"process {done.stdout.strip()}, above this one, had a ledger open when this process was started" in said
 
 
+# --- files of earlier versions ---------------------------------------------------------------------------------------
+
+
+def test_entries_of_before_say_that_their_delta_leaves_finite_precision_out(tmp_path: Path) -> None:
+    """Each time that the ledger is opened and shown, also after new entries were written beside them."""
+    path = tmp_path / "ledger.json"
+    path.write_bytes((Path(__file__).parent / "written_before" / "ledger.json").read_bytes())
+    with pytest.warns(PrivacyWarning, match="visits: 1 entry was written before .* leaves that part out") as caught:
+        ledger = FileLedger(path, "visits")
+    assert len(caught) == 1
+    assert str(caught[0].message) in str(ledger)
+    with ledger:
+        model().fit(X, Y)
+    assert json.loads(path.read_text())["format"] == tulle.ledger_file.FORMAT == "tulle ledger 2"
+    with pytest.warns(PrivacyWarning, match="visits: 1 entry was written before"):
+        again = FileLedger(path, "visits")
+    assert [entry.finite_precision for entry in again.entries] == [False, True]
+    assert again.entries == ledger.entries
+
+
+def test_nothing_is_said_of_entries_of_now(path: Path) -> None:
+    """Warnings are errors here."""
+    with FileLedger(path, "visits"):
+        model().fit(X, Y)
+    assert "written before" not in str(FileLedger(path, "visits"))
+
+
 # --- locks that do not lock ------------------------------------------------------------------------------------------
 
 
@@ -593,7 +620,7 @@ def test_damage_is_noticed_and_nothing_is_released(path: Path) -> None:
     [
         (b"", "not a ledger"),
         (b"[]", "another format"),
-        (b'{"format": "tulle ledger 2"}', "newer tulle; upgrade"),
+        (b'{"format": "tulle ledger 3"}', "newer tulle; upgrade"),
         (b'{"format": "something else"}', "another format"),
     ],
 )

@@ -308,8 +308,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.verbose = verbose
 
     def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any) -> None:
-        warn_of_peeks(self)
-        request = self._request(loss, X.shape[0])
+        preparation = warn_of_peeks(self)
+        request = replace(self._request(loss, X.shape[0]), preparation=preparation)
         plans = possible_plans(request, X.shape)
         progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
         self._keep(run_fit(request, X, targets, groups, progress.advance))

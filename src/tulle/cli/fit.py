@@ -121,7 +121,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if ledger is not None and len(ledger.entries) > billed_before:
             return "The budget is spent: the fit had been billed, and it stays on the ledger; its noise may be drawn."
         # Without a ledger, too: whoever runs the fit again releases a second one about the same people.
-        return "The fit was done and its noise drawn: its epsilon is spent." if hasattr(model, "privacy_") else ""
+        fitted = arguments.epsilon is not None and hasattr(model, "privacy_")
+        return "The fit was done and its noise drawn: its epsilon is spent." if fitted else ""
 
     with spent_told(spent):
         with made(folder), ledger or nullcontext():

@@ -96,7 +96,14 @@ def slack(protocol: Protocol) -> float:
 
 
 def report(
-    protocol: Protocol, method: str, n_users: int, accepted: int, *, seeded: bool = False, simulated: bool = False
+    protocol: Protocol,
+    method: str,
+    n_users: int,
+    accepted: int,
+    *,
+    seeded: bool = False,
+    simulated: bool = False,
+    preparation: tuple[str, ...] = (),
 ) -> PrivacyReport:
     """The privacy report of a study.
 
@@ -114,6 +121,8 @@ def report(
         Whether users' randomness came from a seed.
     simulated : bool, default=False
         Whether rows of an array played the users.
+    preparation : tuple of str, default=()
+        What was done before and around the fit.
     """
     budget, proved, delta = protocol.budget, promise(protocol), protocol.delta
     lines = releases(protocol)
@@ -128,7 +137,7 @@ def report(
         accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
         unit=f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered",
         bill=bill_lines(lines, delta),
-        assumptions=tuple(_assumptions(protocol, seeded, simulated)),
+        assumptions=(*_assumptions(protocol, seeded, simulated), *preparation),
         who_saw_what=(
             f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
             f"{'labels' if labels_only else 'answers'}, one a user.",
