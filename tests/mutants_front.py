@@ -180,9 +180,9 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "a warning after the budget is gone",
         "told when the model is there: the release was made, and cannot be taken back",
         "estimators.py",
-        "        warn_of_peeks(self)\n        with np",
+        "        preparation = warn_of_peeks(self)\n",
         "        run_fit(self._request(loss, X.shape[0]), X, targets, groups)\n"
-        "        warn_of_peeks(self)\n        with np",
+        "        preparation = warn_of_peeks(self)\n",
         (_PIPELINES + "test_the_warning_comes_before_anything_is_spent",),
     ),
     # --- reports ---

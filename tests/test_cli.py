@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -762,9 +763,98 @@ def test_a_billed_fit_that_comes_to_nothing_says_so(
     words = fit_words(place, tmp_path / "m", "--ledger", ledger, "--dataset", DATASET)
     ran = run(*words)
     assert ran.code == (130 if error is KeyboardInterrupt else 70)
-    assert "The fit had been billed, and it stays on the ledger" in ran.err
+    assert "The budget is spent: the fit had been billed, and it stays on the ledger" in ran.err
     assert len(FileLedger(ledger, DATASET).entries) == 1
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("billed", [True, False], ids=["ledger", "no-ledger"])
+@pytest.mark.parametrize("what", ["model.npz", "report.html"])
+def test_a_full_disk_after_the_bill_has_an_exit_code_of_its_own(
+    run: Any, place: Path, tmp_path: Path, ledger: Path, monkeypatch: Any, what: str, billed: bool
+) -> None:
+    """Code 2 says that nothing was spent."""
+    import tulle.archive
+    import tulle.durable
+
+    real = tulle.durable.write_durably
+
+    def full(path: Any, *content: Any) -> None:
+        if Path(path).name == what:
+            raise OSError(28, "No space left on device", str(path))
+        real(path, *content)
+
+    for module in (tulle.durable, tulle.archive):
+        monkeypatch.setattr(module, "write_durably", full)
+    words = fit_words(place, tmp_path / "m", *(("--ledger", ledger, "--dataset", DATASET) if billed else ()))
+    message = one_line(run(*words), "fit", code=4)
+    assert "No space left on device" in message
+    assert ("The budget is spent: the fit had been billed" if billed else "its epsilon is spent") in message
+    assert len(FileLedger(ledger, DATASET).entries) == billed
+    assert (tmp_path / "m").exists() == (what != "model.npz")
+    failed = run(*words, "--replace", "--json").values["error"]
+    assert (failed["kind"], failed["exit_code"]) == ("spent", 4)
+
+
+_STOPPED = """
+import sys, time
+import tulle.cli, tulle.fitting
+def hang(*_, **__):
+    print("here", file=sys.__stdout__, flush=True)
+    time.sleep(60)
+tulle.fitting.{name} = hang
+sys.exit(tulle.cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("spent", [False, True], ids=["before-the-bill", "after-the-bill"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_fit_that_is_stopped_cleans_up_and_says_what_was_spent(
+    place: Path, tmp_path: Path, ledger: Path, how: signal.Signals, spent: bool
+) -> None:
+    """By Ctrl-C or by a scheduler: no folder stays, and a bill is told."""
+    words = fit_words(place, tmp_path / "deep" / "m", "--ledger", ledger, "--dataset", DATASET)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STOPPED.format(name="_rows" if spent else "bill_open_ledgers"), *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts what runs in its background with SIGINT ignored, and so would this process's children be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    process.send_signal(how)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + how
+    assert ("interrupted" if how == signal.SIGINT else "terminated") in said
+    assert ("The budget is spent: the fit had been billed" in said) == spent
+    assert len(FileLedger(ledger, DATASET).entries) == spent
+    assert not (tmp_path / "deep").exists()
+
+
+def test_files_of_before_say_that_their_delta_leaves_finite_precision_out(run: Any, tmp_path: Path) -> None:
+    """In what ledger show and report print, in the page, and as a warning."""
+    for name in ("ledger.json", "model.npz"):
+        (tmp_path / name).write_bytes((Path(__file__).parent / "written_before" / name).read_bytes())
+    shown = run("ledger", "show", tmp_path / "ledger.json")
+    assert "1 entry was written before tulle counted in delta" in shown.out
+    assert "1 entry was written before tulle counted in delta" in shown.err
+    written = run("report", tmp_path / "model.npz")
+    assert "This report was written before" in written.out
+    assert "This report was written before" in written.err
+    assert "This report was written before" in (tmp_path / "report.html").read_text()
+
+
+def test_a_command_leaves_signals_as_they_were(run: Any) -> None:
+    """Where another program runs it, or has SIGTERM ignored."""
+    for before in (signal.SIG_DFL, signal.SIG_IGN):
+        kept = signal.signal(signal.SIGTERM, before)
+        try:
+            run("ledger", "show", "no-such-file")
+            assert signal.getsignal(signal.SIGTERM) == before
+        finally:
+            signal.signal(signal.SIGTERM, kept)
 
 
 def test_a_model_outlives_a_report_that_fails(run: Any, place: Path, tmp_path: Path, monkeypatch: Any) -> None:

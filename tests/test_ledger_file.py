@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -23,12 +25,13 @@ import tulle.durable
 import tulle.fitting
 import tulle.ledger_file
 from tulle import Bounds, Budget, FileLedger, Ledger, PrivateSearch, SparseClassifier, private_score
+from tulle.durable import LockError
 from tulle.events import NoisePerSensitivity
 from tulle.ledger_file import LedgerFileError, read_ledgers
 from tulle.local import LocalSparseRegressor
 from tulle.mechanisms import Gaussian
 from tulle.methods import HardThresholding
-from tulle.privacy import BudgetExceededError, Plan, Release, best_accountant, compose
+from tulle.privacy import BudgetExceededError, Plan, PrivacyWarning, Release, best_accountant, compose
 
 DELTA = 1e-5
 RNG = np.random.default_rng(0)
@@ -354,7 +357,6 @@ _BILLING = """
 import os, sys
 from tulle.ledger_file import FileLedger
 from tulle.events import NoisePerSensitivity
-from tulle.local import LocalSparseRegressor
 from tulle.mechanisms import Gaussian
 from tulle.privacy import Plan, Release, BudgetExceededError
 
@@ -479,6 +481,108 @@ def test_a_worker_that_outlives_its_killed_parent_is_refused(path: Path, tmp_pat
     assert f"process {done.stdout.strip()}, above this one, had a ledger open when this process was started" in said
 
 
+# --- files of earlier versions ---------------------------------------------------------------------------------------
+
+
+def test_entries_of_before_say_that_their_delta_leaves_finite_precision_out(tmp_path: Path) -> None:
+    """Each time that the ledger is opened and shown, also after new entries were written beside them."""
+    path = tmp_path / "ledger.json"
+    path.write_bytes((Path(__file__).parent / "written_before" / "ledger.json").read_bytes())
+    with pytest.warns(PrivacyWarning, match="visits: 1 entry was written before .* leaves that part out") as caught:
+        ledger = FileLedger(path, "visits")
+    assert len(caught) == 1
+    assert str(caught[0].message) in str(ledger)
+    with ledger:
+        model().fit(X, Y)
+    assert json.loads(path.read_text())["format"] == tulle.ledger_file.FORMAT == "tulle ledger 2"
+    with pytest.warns(PrivacyWarning, match="visits: 1 entry was written before"):
+        again = FileLedger(path, "visits")
+    assert [entry.finite_precision for entry in again.entries] == [False, True]
+    assert again.entries == ledger.entries
+
+
+def test_nothing_is_said_of_entries_of_now(path: Path) -> None:
+    """Warnings are errors here."""
+    with FileLedger(path, "visits"):
+        model().fit(X, Y)
+    assert "written before" not in str(FileLedger(path, "visits"))
+
+
+# --- locks that do not lock ------------------------------------------------------------------------------------------
+
+
+def test_a_lock_that_keeps_nobody_out_stops_the_fit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems grant every lock. Two processes would read the same sum, and one spend would be lost."""
+    with FileLedger(path, "visits") as ledger:
+        before = path.read_bytes()
+        monkeypatch.setattr(tulle.fitting, "keyed_generator", None)  # no noise may be drawn
+        monkeypatch.setattr("fcntl.flock", lambda *_: None)
+        with pytest.raises(LockError, match=r"keep nobody out.*ledger.json.lock"):
+            model().fit(X, Y)
+        assert path.read_bytes() == before
+        assert ledger.fits == []
+
+
+@pytest.mark.parametrize("which", ["ledger.json", "ledger.json.lock"])
+def test_both_locks_are_tested(path: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+    """That of the file beside the ledger, and that of the ledger itself."""
+    real = fcntl.flock
+
+    def some(file: Any, how: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{file.fileno()}")).name != which:
+            real(file, how)
+
+    monkeypatch.setattr("fcntl.flock", some)
+    with pytest.raises(LockError, match=rf"keep nobody out.*{which}'"), tulle.ledger_file._locked(path):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EBADF])
+def test_a_file_that_cannot_be_locked_is_named(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Nothing is billed and nothing released."""
+
+    def failing(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with FileLedger(path, "visits") as ledger:
+        monkeypatch.setattr("fcntl.flock", failing)
+        with pytest.raises(LockError, match=r"cannot be locked.*ledger.json.lock"):
+            model().fit(X, Y)
+        assert ledger.fits == []
+
+
+def test_files_are_open_for_writing_when_they_are_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS refuses an exclusive lock on what is open for reading alone."""
+    real, locked = fcntl.flock, []
+
+    def as_on_nfs(file: Any, how: int) -> None:
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY and how & fcntl.LOCK_EX:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        locked.append(how)
+        real(file, how)
+
+    monkeypatch.setattr("fcntl.flock", as_on_nfs)
+    with FileLedger(path, "visits") as ledger:
+        model().fit(X, Y)
+    assert len(ledger.entries) == 1
+    assert locked
+
+
+def test_what_was_written_is_read_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that loses a write, or another process that writes at the same time, stops the fit."""
+    real = tulle.ledger_file.write_durably
+
+    def losing(place: Path, content: bytes, mode: int) -> None:
+        real(place, place.read_bytes(), mode)
+
+    with FileLedger(path, "visits") as ledger:
+        monkeypatch.setattr(tulle.fitting, "keyed_generator", None)
+        monkeypatch.setattr(tulle.ledger_file, "write_durably", losing)
+        with pytest.raises(LedgerFileError, match=r"ledger.json does not hold what was just written"):
+            model().fit(X, Y)
+        assert ledger.fits == []
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -516,7 +620,7 @@ def test_damage_is_noticed_and_nothing_is_released(path: Path) -> None:
     [
         (b"", "not a ledger"),
         (b"[]", "another format"),
-        (b'{"format": "tulle ledger 2"}', "newer tulle; upgrade"),
+        (b'{"format": "tulle ledger 3"}', "newer tulle; upgrade"),
         (b'{"format": "something else"}', "another format"),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +31,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
     FunctionTransformer,
+    MaxAbsScaler,
     MinMaxScaler,
     Normalizer,
     OneHotEncoder,
@@ -41,10 +44,12 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils import all_estimators
 
-from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor
+from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor, load, save
 from tulle.local import LabelPrivateSparseClassifier, LabelPrivateSparseRegressor, LocalSparseRegressor
+from tulle.pages import fit_page
 from tulle.pipelines import Peek, check_pipeline, warn_of_peeks
-from tulle.privacy import PrivacyWarning
+from tulle.privacy import PrivacyReport, PrivacyWarning
+from tulle.report import About
 
 PRIVATE = SparseClassifier(1.0, bounds=Bounds(row_linf=1.0), random_state=0)
 SEED = np.random.default_rng(0)
@@ -448,6 +453,71 @@ def test_a_private_search_in_a_pipeline_warns_once() -> None:
     assert "standardscaler (peeks)" in str(warning.message)
     assert warning.filename == __file__
     assert caught(lambda: clone(search).fit(X, Y)) == []
+
+
+def lines_about(report: PrivacyReport) -> list[str]:
+    """What a report says of preparations, on paper and in JSON alike."""
+    found = [line for line in report.assumptions if line.startswith("The promise does not cover")]
+    assert [line for line in json.loads(report.to_json())["assumptions"] if line in found] == found
+    return found
+
+
+def test_what_a_pipeline_did_stands_in_the_report(tmp_path: Path) -> None:
+    """In privacy_, its JSON, the saved model and the page to be signed: the console is gone by then."""
+    scaled = make_pipeline(StandardScaler(), FunctionTransformer(lambda rows: rows), Normalizer(), clone(PRIVATE))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = scaled.fit(X, Y)[-1]
+    first, second = lines_about(model.privacy_)
+    assert first == (
+        "The promise does not cover standardscaler (peeks): StandardScaler learns where its features lie and how far "
+        "they spread from private rows, without noise, and no bill holds that."
+    )
+    assert second.startswith("The promise does not cover functiontransformer (cannot be checked): ")
+    save(model, tmp_path / "model.npz")
+    assert lines_about(load(tmp_path / "model.npz").privacy_) == [first, second]
+    assert first in fit_page(model, About())
+    assert lines_about(clone(model).fit(X, Y).privacy_) == []
+
+
+@pytest.mark.parametrize("other", [np.zeros_like(X), 1000 * X])
+def test_what_a_report_says_of_a_pipeline_depends_on_no_row(other: Any) -> None:
+    pipelines = [make_pipeline(MinMaxScaler(), clone(PRIVATE)) for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = [lines_about(model.fit(rows, Y)[-1].privacy_) for model, rows in zip(pipelines, (X, other))]
+    assert said[0] == said[1] != []
+
+
+def test_searches_and_ensembles_stand_in_the_reports_of_their_models() -> None:
+    """What chose a model by scores on private rows is named where the model is signed."""
+    grid = {"sparseclassifier__n_nonzero": [1, 2]}
+    search = GridSearchCV(make_pipeline(MaxAbsScaler(), clone(PRIVATE)), grid, cv=2)
+    bagging = BaggingClassifier(clone(PRIVATE), n_estimators=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        best = search.fit(X, Y).best_estimator_[-1]
+        parts = bagging.fit(X, Y).estimators_
+    scaler, chosen = lines_about(best.privacy_)
+    assert "maxabsscaler (peeks)" in scaler
+    assert chosen == (
+        "The promise does not cover GridSearchCV (peeks): GridSearchCV chooses settings by scores from private rows, "
+        "without noise, and no bill holds that."
+    )
+    for part in parts:
+        (line,) = lines_about(part.privacy_)
+        assert line.startswith("The promise does not cover BaggingClassifier (billed apart): ")
+
+
+def test_private_searches_and_local_models_have_it_in_their_reports() -> None:
+    search = PrivateSearch(clone(PRIVATE), {"n_nonzero": [1, 2]}, Budget(1.0, 1e-5), random_state=0)
+    local = LocalSparseRegressor(bounds=Bounds(row_linf=1.0, label=1.0), random_state=0)
+    for model, labels in ((search, Y), (local, X[:, 2])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = make_pipeline(StandardScaler(), model).fit(X, labels)[-1]
+        (line,) = lines_about(found.privacy_)
+        assert "standardscaler (peeks)" in line
 
 
 class Fits(BaseEstimator):

@@ -34,6 +34,7 @@ from tulle.local import (
 )
 from tulle.losses import Huber, Squared
 from tulle.methods import FrankWolfe, HardThresholding, KnowledgeTransfer, ScreenRefine
+from tulle.privacy import PrivacyWarning
 from tulle.public_features import UniformFeatures
 from tulle.report import About, PrivacyReport
 from tulle.saving import KIND, VERSION, load_saved
@@ -505,3 +506,28 @@ def test_the_header_is_plain_json(tmp_path: Path) -> None:
         header = json.loads(str(file["header"]), parse_constant=pytest.fail)
     assert header["privacy"]["epsilon"] == "inf"
     assert header["privacy"]["asked"] is None
+
+
+# --- files of earlier versions ---------------------------------------------------------------------------------------
+
+BEFORE = Path(__file__).parent / "written_before"
+
+
+def test_a_report_of_before_says_that_its_delta_leaves_finite_precision_out(tmp_path: Path) -> None:
+    """Once on load, in the report, and in the report of what is saved again."""
+    with pytest.warns(PrivacyWarning, match="its δ leaves that part out") as caught:
+        model = load(BEFORE / "model.npz")
+    assert len(caught) == 1
+    (line,) = [line for line in model.privacy_.assumptions if "written before" in line]
+    assert "by its own figure is at most 1.5e-10" in line
+    assert line in str(caught[0].message)
+    save(model, tmp_path / "again.npz")
+    assert load(tmp_path / "again.npz").privacy_ == model.privacy_
+
+
+def test_nothing_is_said_of_new_files_and_of_fits_without_privacy(tmp_path: Path) -> None:
+    """Warnings are errors here."""
+    assert not any("written before" in line for line in load(BEFORE / "no_privacy.npz").privacy_.assumptions)
+    model = classifier().fit(X, BINARY)
+    save(model, tmp_path / "model.npz")
+    assert load(tmp_path / "model.npz").privacy_ == model.privacy_

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+_ELSEWHERE = "keep it on a local disk, or on a network file system with locks"
+
+
+class LockError(OSError):
+    """A file cannot be held alone, so that two processes could change it at a time."""
 
 
 def write_durably(path: str | os.PathLike[str], content: bytes, mode: int | None = None) -> None:
@@ -54,6 +61,8 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
     """Hold the lock file `path` alone. The system takes it back when the holder dies, however it dies.
 
+    Raises `LockError`, with the file's name, where it cannot be locked or where locks keep nobody out.
+
     Parameters
     ----------
     path : path
@@ -61,11 +70,12 @@ def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterat
     seconds : float or None, default=None
         How long to wait for another holder before `TimeoutError`; None waits as long as it takes.
     """
+    file: IO[bytes]
     try:
-        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        file = open(os.open(path, os.O_CREAT | os.O_RDWR, 0o666), "r+b")  # noqa: SIM115 - closed below
     except PermissionError:  # a colleague's, which may be locked all the same
-        handle = os.open(path, os.O_RDONLY)
-    with open(handle, "rb") as file:
+        file = open(path, "rb")  # noqa: SIM115
+    with file:
         _wait_for(file, path, seconds)
         try:
             yield
@@ -87,7 +97,8 @@ def locked_in_place(path: str | os.PathLike[str], seconds: float | None = None) 
         As in `locked`.
     """
     while os.name != "nt" and os.path.exists(path):
-        with open(path, "rb") as file:
+        # For writing, as network file systems want it of whoever locks alone.
+        with open(path, "r+b") as file:
             _wait_for(file, path, seconds)
             try:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
@@ -100,10 +111,32 @@ def locked_in_place(path: str | os.PathLike[str], seconds: float | None = None) 
 
 def _wait_for(file: IO[bytes], path: str | os.PathLike[str], seconds: float | None) -> None:
     deadline = None if seconds is None else time.monotonic() + seconds
-    while not _try_lock(file):
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError(f"another process has held {os.fspath(path)} for {seconds:g} seconds; look what it does")
-        time.sleep(0.01)
+    try:
+        while not _try_lock(file):
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"another process has held {os.fspath(path)} for {seconds:g} seconds; look what it does"
+                )
+            time.sleep(0.01)
+        excludes = _excludes(file, path)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise LockError(error.errno, f"cannot be locked ({error.strerror}); {_ELSEWHERE}", os.fspath(path)) from error
+    if not excludes:
+        words = f"locks on it keep nobody out, so that two processes could change it at a time; {_ELSEWHERE}"
+        raise LockError(errno.ENOLCK, words, os.fspath(path))
+
+
+def _excludes(file: IO[bytes], path: str | os.PathLike[str]) -> bool:
+    """Whether a lock that is held keeps a second descriptor out: on some file systems all are granted."""
+    try:
+        with open(path, file.mode) as second:
+            # By now the name may be another file's, whose lock is not held here.
+            same = os.path.samestat(os.fstat(file.fileno()), os.fstat(second.fileno()))
+            return not same or not _try_lock(second)
+    except FileNotFoundError:
+        return True  # deleted by somebody: nobody can open it any more
 
 
 def _try_lock(file: IO[bytes]) -> bool:

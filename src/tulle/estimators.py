@@ -320,9 +320,9 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.verbose = verbose
 
     def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any) -> None:
-        warn_of_peeks(self)
+        preparation = warn_of_peeks(self)
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
-            request = self._request(loss, X.shape[0])
+            request = replace(self._request(loss, X.shape[0]), preparation=preparation)
             plans = possible_plans(request, X.shape)
             progress = _Progress(self, {sum(release.answers for release in plan) for plan in plans})
             self._keep(run_fit(request, X, targets, groups, progress.advance))

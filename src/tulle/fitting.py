@@ -67,6 +67,8 @@ class FitRequest:
     # Whether no answer may have a part of delta for finite precision, as where many fits share one bill.
     exact_only: bool = False
     classes_declared: bool = False
+    # What was done before and around the fit, for the report: lines that depend on no row.
+    preparation: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.calibration not in ("rigorous", "published"):
@@ -445,4 +447,4 @@ def _assumptions(
         own = getattr(request.loss, "binary", request.loss)
         if not type(own).__module__.startswith("tulle."):
             lines.append(f"The loss {own!r} is the user's own: its slope must treat each row by itself.")
-    return lines
+    return [*lines, *request.preparation]

@@ -36,6 +36,7 @@ from tulle.privacy import (
     Currency,
     Ledger,
     Plan,
+    PrivacyWarning,
     Promise,
     RenyiCurrency,
     SumCurrency,
@@ -44,7 +45,9 @@ from tulle.privacy import (
 from tulle.randomness import nonce, nonce_is_fixed
 from tulle.report import finite, rounded_up
 
-FORMAT = "tulle ledger 1"
+FORMAT = "tulle ledger 2"
+# Entries of files of this format do not hold in their delta what finite precision adds to it.
+_OLD_FORMAT = "tulle ledger 1"
 
 # Billing takes milliseconds; whoever holds the lock for longer hangs.
 _PATIENCE = 30.0
@@ -78,6 +81,8 @@ class LedgerEntry:
     hint : str
         A keyed hash of the rows: the same for the same rows, "" where they were not shown. Only a hint: a data set is
         its name, and one changed row must not reset a budget.
+    finite_precision : bool
+        Whether `delta` holds what finite precision adds. Not so of entries that were written before tulle counted it.
     """
 
     time: str
@@ -89,6 +94,7 @@ class LedgerEntry:
     epsilon_so_far: float
     plan: tuple[str, ...]
     hint: str
+    finite_precision: bool = True
 
 
 class FileLedger(Ledger):
@@ -132,6 +138,8 @@ class FileLedger(Ledger):
         self._hint = ""
         self._nonce = nonce()
         self._take(account)
+        if told := self._told_of_old_entries():
+            warnings.warn(told, PrivacyWarning, stacklevel=2)
         if rows is not None:
             self._hint = _hint(_read(self.path)["key"], rows)
             self._recognise()
@@ -273,6 +281,17 @@ class FileLedger(Ledger):
                     stacklevel=3,
                 )
 
+    def _told_of_old_entries(self) -> str:
+        """What is said of entries that were written before finite precision was counted; "" where there are none."""
+        old = sum(not entry.finite_precision for entry in self.entries)
+        if not old:
+            return ""
+        return (
+            f"{self.dataset}: {old} {'entry was' if old == 1 else 'entries were'} written before tulle counted in "
+            "delta what finite precision adds to it: their delta leaves that part out, and so does what is proved for "
+            "all entries together (SECURITY.md)"
+        )
+
     def summary(self) -> str:
         """The cap and what is spent of it, in one line."""
         so_far = f" (epsilon = {rounded_up(self.epsilon)} if no fit was chosen in view of another's result)"
@@ -289,6 +308,8 @@ class FileLedger(Ledger):
                 f"  {number:>3}  {entry.time}  {100 * entry.share:6.2f} %  ε = {rounded_up(entry.epsilon, 4)}, "
                 f"δ = {rounded_up(entry.delta, 4)}  {entry.what}{said}"
             )
+        if told := self._told_of_old_entries():
+            lines.append(f"  {told}")
         return "\n".join(lines)
 
 
@@ -391,11 +412,15 @@ def _parsed(content: bytes) -> dict[str, Any]:
     values = json.loads(content)
     if not isinstance(values, dict) or not str(values.get("format", "")).startswith("tulle ledger "):
         raise ValueError("it is of another format")
-    if values["format"] != FORMAT:
+    old = values["format"] == _OLD_FORMAT
+    if values["format"] != FORMAT and not old:
         raise ValueError(f"it is a {values['format']}, of a newer tulle; upgrade")
     if values.pop("check", None) != _checksum(values):
         raise ValueError("its checksum does not agree: it was changed by hand or damaged")
+    values["format"] = FORMAT  # as which it is written again; entries keep what is known of them
     for account in values["datasets"].values():
+        if old:
+            account["entries"] = [{**line, "finite_precision": False} for line in account["entries"]]
         account["currency"] = _currency(account["currency"], Budget(**account["cap"]))
         account["entries"] = [LedgerEntry(**{**line, "plan": tuple(line["plan"])}) for line in account["entries"]]
         for entry in account["entries"]:
@@ -430,6 +455,11 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     text = json.dumps({**plain, "check": _checksum(plain)}, indent=1, ensure_ascii=False)
     _parsed(text.encode())  # what is written can be read again, or is not written
     write_durably(path, text.encode(), mode)
+    if path.read_bytes() != text.encode():
+        raise LedgerFileError(
+            f"{path.name} does not hold what was just written to it: another process changed it in spite of its lock, "
+            "or its file system loses writes. Nothing is released; keep it on a local disk"
+        )
 
 
 def _checksum(values: dict[str, Any]) -> str:

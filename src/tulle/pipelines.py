@@ -286,6 +286,9 @@ _ENSEMBLES = (
 )
 
 
+_AROUND = (*_SELECTORS, *_SEARCHES, *_REWEIGHTING, *_ENSEMBLES, "CalibratedClassifierCV")
+
+
 # --- looking at one step ---------------------------------------------------------------------------------------------
 
 
@@ -321,7 +324,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
         yield from _check_function(name, step.func, "FunctionTransformer")
     elif _is(step, "sklearn", "SelectFromModel"):
         yield from _check_chosen_by_model(step, path, protects)
-    elif around := _is(step, "sklearn", *_SELECTORS, *_SEARCHES, *_REWEIGHTING, *_ENSEMBLES, "CalibratedClassifierCV"):
+    elif around := _is(step, "sklearn", *_AROUND):
         yield from _check_around(step, around, path, protects)
     elif _is(step, "sklearn", "FixedThresholdClassifier"):
         yield from _check(step.estimator, (*path, "estimator"), protects)
@@ -524,17 +527,21 @@ _FITS = ("fit", "fit_transform", "fit_predict")
 _NOT_THE_USER = ("tulle", "sklearn", "joblib", "contextlib")
 
 
-def warn_of_peeks(estimator: Any) -> None:
+def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
     """Warn, before anything is spent, if the pipeline that an estimator is being fitted in peeked at private rows.
+
+    Returns lines for the privacy report: the same, what could not be checked, and what is done around the fit (a search
+    that chooses by scores, an ensemble). They name classes, steps and settings, and depend on no row.
 
     scikit-learn hands a pipeline's last step transformed rows, and nothing that says where they come from. The step
     can only learn of it from the stack, where `Pipeline.fit` waits for it. Frames of functions called fit are opened
     and no others: reading a frame's variables keeps them alive, the user's rows too.
     """
-    if "sklearn.pipeline" not in sys.modules or not _is_private(estimator):
-        return
+    if not _is_private(estimator):
+        return ()
     protects = _protects(estimator)
     peeks: list[Peek] = []
+    outside: list[Peek] = []
     inner = [estimator]
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_MOST_FRAMES):
@@ -547,6 +554,9 @@ def warn_of_peeks(estimator: Any) -> None:
                 peeks = [*_check_steps(owner.steps[:-1], (), protects), *peeks]
             elif _is(owner, "sklearn", "TransformedTargetRegressor") and any(owner.regressor_ is one for one in inner):
                 peeks = [*_check_target(owner, ()), *peeks]
+            elif (around := _is(owner, "sklearn", *_AROUND)) and _fits_a(owner, type(estimator)):
+                own = _check_around(owner, around, (), protects)
+                outside += [peek for peek in own if peek.step == type(owner).__name__]
             inner.append(owner)
         frame = frame.f_back
     said = [f"\n  {peek}" for peek in peeks if peek.kind == "peeks"]
@@ -557,6 +567,12 @@ def warn_of_peeks(estimator: Any) -> None:
             PrivacyWarning,
             stacklevel=_users_level(),
         )
+    return tuple(f"The promise does not cover {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
+
+
+def _fits_a(around: Any, model: type) -> bool:
+    """Whether a model around models fits one of this class."""
+    return any(type(last) is model for _, one in _inside(around) for last in _last_models(one))
 
 
 def _users_level() -> int:

@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,12 +25,14 @@ from tulle.bounds import Bounds
 from tulle.intake import declared_classes
 from tulle.losses import LOSSES, resolve_loss
 from tulle.methods import METHODS
-from tulle.privacy import Budget
-from tulle.report import About, PrivacyReport
+from tulle.privacy import Budget, PrivacyWarning
+from tulle.report import About, PrivacyReport, rounded_up
 
 __all__ = ["Saved", "load", "load_saved", "save"]
 
-KIND, VERSION = "tulle model", 1
+KIND, VERSION = "tulle model", 2
+# Reports in files of earlier versions do not hold in their delta what finite precision adds to it.
+_COUNTS_FINITE_PRECISION = 2
 
 _MODELS = {
     "SparseClassifier": "tulle.estimators",
@@ -49,10 +52,11 @@ _NUMBERS = ("n_features_in_", "n_iter_", "n_passes_", "n_thresholds_")
 
 
 class Saved(NamedTuple):
-    """A model from a file, and who asked for it."""
+    """A model from a file, who asked for it, and what must be said of its report; "" for nothing."""
 
     model: Any
     about: About
+    told: str = ""
 
 
 def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -> None:
@@ -137,11 +141,27 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     """The model that `save` wrote, and who asked for it. As `load`."""
     header, arrays = read_archive(path, KIND, VERSION)
     try:
-        return Saved(_model(header, arrays), About(**{name: str(text) for name, text in header["about"].items()}))
+        model = _model(header, arrays)
+        told = _told_of_old_report(header["format"], model.privacy_)
+        about = About(**{name: str(text) for name, text in header["about"].items()})
     except Exception as error:
         # What is wrong with a file may show anywhere: a missing part is a KeyError, an unknown setting a TypeError.
         words = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise ArchiveError(f"{os.fspath(path)} is no {KIND} file: {words}") from error
+    if told:
+        model.privacy_ = dataclasses.replace(model.privacy_, assumptions=(*model.privacy_.assumptions, told))
+        warnings.warn(f"{os.fspath(path)}: {told}", PrivacyWarning, stacklevel=2)
+    return Saved(model, about, told)
+
+
+def _told_of_old_report(written_as: str, report: PrivacyReport) -> str:
+    """What is said of a report that was written before finite precision was counted; "" of others."""
+    if report.asked is None or int(written_as.rpartition(" ")[2]) >= _COUNTS_FINITE_PRECISION:
+        return ""
+    return (
+        "This report was written before tulle counted in δ what finite precision adds to it: its δ leaves that part "
+        f"out, which by its own figure is at most {rounded_up(report.floating_point_slack, 2)} (SECURITY.md)."
+    )
 
 
 def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:

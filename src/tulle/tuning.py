@@ -203,7 +203,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         -------
         self
         """
-        warn_of_peeks(self)
+        preparation = warn_of_peeks(self)
         search, metric, label = self._settings()
         seed = seed_of(self.random_state)
         template = self._template()
@@ -246,7 +246,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             if best is None or trial.score > best.score:
                 best = trial
         assert best is not None  # the law of the number of trials has no 0
-        self._keep(best, self._report(best, search, (proved, accountant), n_rows, n_held_out, seed))
+        report = self._report(best, search, (proved, accountant), n_rows, n_held_out, seed)
+        self._keep(best, replace(report, assumptions=(*report.assumptions, *preparation)))
         return self
 
     def _settings(self) -> tuple[BestOfTrials, Metric, float]:

@@ -1,6 +1,7 @@
 """The command line: one file a command. Here is what they share: parsing, messages, exit codes, JSON.
 
-Exit codes: 0 done; 1 done, and the answer is bad news; 2 wrong input; 3 a ledger refused; 130 interrupted; 70 a bug.
+Exit codes: 0 done; 1 done, and the answer is bad news; 2 wrong input; 3 a ledger refused; 4 spent without a result;
+130 interrupted; 143 terminated; 70 a bug.
 """
 
 from __future__ import annotations
@@ -9,13 +10,25 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
-from tulle.cli.outcome import BUG, INTERRUPTED, REFUSED, WRONG_INPUT, Outcome, UserError
+from tulle.cli.outcome import (
+    BUG,
+    INTERRUPTED,
+    REFUSED,
+    SPENT,
+    TERMINATED,
+    WRONG_INPUT,
+    Outcome,
+    SpentError,
+    UserError,
+)
 
 COMMANDS = {
     "fit": "fit a private model to a file and write it with its report into a folder",
@@ -46,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
         prog="tulle",
         description="Differentially private sparse learning: linear and logistic models with few non-zero weights.",
         epilog="tulle COMMAND --help says more. Exit codes: 0 done, 1 done with bad news (a refuted claim, a failed "
-        "cell), 2 wrong input, 3 a ledger refused (nothing was released), 130 interrupted.",
+        "cell), 2 wrong input (nothing was spent), 3 a ledger refused (nothing was released), 4 the budget is spent "
+        "and the result could not be written, 130 interrupted, 143 terminated.",
     )
     root.add_argument("--version", action="version", version=f"tulle {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -82,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = next((name for name in given if name in COMMANDS), "")
     as_json = "--json" in given
     told: list[str] = []
+    ended: list[int] = []
     try:
         try:
             parsed = parser().parse_args(given)
@@ -89,18 +104,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(stop.code or 0)
         as_json = parsed.json
         # Standard output is for the outcome alone, whatever a library or an audited function prints.
-        with redirect_stdout(sys.stderr), _warnings_told(told, quietly=as_json):
+        with _terminated_like_interrupted(ended), redirect_stdout(sys.stderr), _warnings_told(told, quietly=as_json):
             outcome: Outcome = parsed.run(parsed)
     except KeyboardInterrupt as stop:
-        return _failed(command, as_json, told, stop, ("interrupted", str(stop) or "interrupted", INTERRUPTED))
+        kind, code = ("terminated", TERMINATED) if ended else ("interrupted", INTERRUPTED)
+        return _failed(command, as_json, told, stop, (kind, str(stop) or kind, code))
     except Exception as error:
         if "--debug" in given:
             from tulle.failures import traced
 
             _say(traced(error), sys.stderr)
+        if isinstance(error, SpentError) and isinstance(error.__cause__, Exception):
+            kind, message, code = _explained(error.__cause__)
+            spent = ("spent", message, SPENT) if code == WRONG_INPUT else (kind, message, code)
+            return _failed(command, as_json, told, error.__cause__, spent)
         return _failed(command, as_json, told, error, _explained(error))
     _say(_json({**outcome.values, **({"warnings": told} if told else {})}) if as_json else outcome.text, sys.stdout)
     return outcome.code
+
+
+@contextmanager
+def _terminated_like_interrupted(ended: list[int]) -> Iterator[None]:
+    """SIGTERM stops a command as Ctrl-C does: what it has half written goes, what was billed is told."""
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        ended.append(number)
+        raise KeyboardInterrupt
+
+    # Only where nobody else decides over it: not in a thread of another program, not where it is ignored on purpose.
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _explained(error: Exception) -> tuple[str, str, int]:

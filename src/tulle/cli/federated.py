@@ -56,7 +56,7 @@ from tulle.cli.model_folder import (
     weights_of,
     write_beside,
 )
-from tulle.cli.outcome import BAD_NEWS, DONE, REFUSED, Outcome, UserError, output_file
+from tulle.cli.outcome import BAD_NEWS, DONE, REFUSED, Outcome, UserError, output_file, spent_told
 
 if TYPE_CHECKING:
     from tulle.federated.client import Client
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from tulle.tables import Table
 
 ROUNDS = "rounds.csv"
+_STUDY_SPENT = "The budget is spent: the study was done, and its clients were billed for it."
 # Settings of a study that a trusted aggregator has no use for, with what they are where nobody says anything.
 _OF_STUDIES: dict[str, Any] = {
     "rounds": 50,
@@ -425,8 +426,9 @@ def _aggregate(
             model.fit(rows, None)
         model.verbose = 0
         about = _about(arguments, folder, rows.clients)
-        save(model, folder / MODEL, about)
-    write_beside(folder, model, about)
+        with spent_told(lambda: _STUDY_SPENT):
+            save(model, folder / MODEL, about)
+            write_beside(folder, model, about)
     outcome = fit_outcome(folder, model, about, rows.shape)
     trust = "Trust model: trusted aggregator. Clients sent exact sums to this process, which drew the noise."
     return replace(outcome, text=f"{outcome.text}\n{trust}", values={**outcome.values, "trust": "trusted aggregator"})
@@ -491,8 +493,9 @@ def _saved(fit: FederatedFit, folder: Path, arguments: argparse.Namespace, names
     if names is not None:
         model.feature_names_in_ = np.asarray(names, dtype=object)
     about = _about(arguments, folder, [client.client for client in fit.clients])
-    save(model, folder / MODEL, about)
-    write_beside(folder, model, about)
+    with spent_told(lambda: _STUDY_SPENT):
+        save(model, folder / MODEL, about)
+        write_beside(folder, model, about)
     return model
 
 

@@ -6,15 +6,15 @@
 
 The folder gets model.npz (no pickle; read it with tulle.load), report.html (what was promised, for release with the
 model), privacy.json and weights.csv. With --ledger the fit is written into that ledger before its noise is drawn, and
-refused (exit code 3) if it would pass the cap.
+refused (exit code 3) if it would pass the cap. Exit code 4 says that the budget is spent and that not all of the result
+could be written.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -37,7 +37,7 @@ from tulle.cli.model_folder import (
     output_folder,
     write_beside,
 )
-from tulle.cli.outcome import Outcome, UserError
+from tulle.cli.outcome import Outcome, UserError, spent_told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,28 +148,26 @@ def run(arguments: argparse.Namespace) -> Outcome:
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         data=arguments.dataset or name,
     )
-    with made(folder), ledger or nullcontext(), _bill_told(ledger):
-        model.fit(table.X, labels, groups=table.groups)
-        model.verbose = 0
-        model.privacy_ = told_width(model.privacy_, table)
-        if table.feature_names is not None:
-            import numpy as np
+    billed_before = 0 if ledger is None else len(ledger.entries)
 
-            model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
-        # First of all, as the noise is drawn and the budget gone. The model is for release; what a ledger says is not.
-        save(model, folder / MODEL, about)
-    about = about if ledger is None else replace(about, ledger=ledger.summary())
-    write_beside(folder, model, about)
+    def spent() -> str:
+        if ledger is not None and len(ledger.entries) > billed_before:
+            return "The budget is spent: the fit had been billed, and it stays on the ledger; its noise may be drawn."
+        # Without a ledger, too: whoever runs the fit again releases a second one about the same people.
+        fitted = arguments.epsilon is not None and hasattr(model, "privacy_")
+        return "The fit was done and its noise drawn: its epsilon is spent." if fitted else ""
+
+    with spent_told(spent):
+        with made(folder), ledger or nullcontext():
+            model.fit(table.X, labels, groups=table.groups)
+            model.verbose = 0
+            model.privacy_ = told_width(model.privacy_, table)
+            if table.feature_names is not None:
+                import numpy as np
+
+                model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
+            # First of all, as the noise is drawn and the budget gone. The model is for release; a ledger's words not.
+            save(model, folder / MODEL, about)
+        about = about if ledger is None else replace(about, ledger=ledger.summary())
+        write_beside(folder, model, about)
     return fit_outcome(folder, model, about, table.X.shape)
-
-
-@contextmanager
-def _bill_told(ledger: Any) -> Iterator[None]:
-    """Say so where a fit was billed and came to nothing."""
-    before = 0 if ledger is None else len(ledger.entries)
-    try:
-        yield
-    except BaseException as error:
-        if ledger is not None and len(ledger.entries) > before:
-            error.add_note("The fit had been billed, and it stays on the ledger: its noise may have been drawn.")
-        raise

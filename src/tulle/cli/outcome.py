@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 DONE = 0
 BAD_NEWS = 1  # done, and the answer is one that a script must not miss: a claim refuted, a cell failed
-WRONG_INPUT = 2  # the command line, or a file that it names
+WRONG_INPUT = 2  # the command line, or a file that it names; nothing was spent
 REFUSED = 3  # a ledger's cap would be passed; nothing was released
+SPENT = 4  # the budget is spent, and the result could not be written or did not come
 INTERRUPTED = 130  # Ctrl-C
+TERMINATED = 143  # SIGTERM, as kill and schedulers send it
 BUG = 70  # a mistake of ours
 
 
 class UserError(ValueError):
     """The user can mend this: the message says how. Exit code 2."""
+
+
+class SpentError(Exception):
+    """Something failed, for the reason that is its cause, after the budget was spent. Exit code 4, never 2."""
+
+
+@contextmanager
+def spent_told(words: Callable[[], str]) -> Iterator[None]:
+    """Whatever fails in here is said to have come after a spend, where there was one.
+
+    Parameters
+    ----------
+    words : callable
+        What to say of the spend; "" as long as nothing was spent.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not (said := words()):
+            raise
+        error.add_note(said)
+        if not isinstance(error, Exception):
+            raise  # an interruption has a code of its own
+        raise SpentError from error
 
 
 def output_file(name: str | Path, *read: str | Path | None) -> Path:

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     from tulle.report import About
     from tulle.saving import load_saved
 
-    folder = Path(arguments.subject)
+    folder, told = Path(arguments.subject), ""
     if (folder / "comparison.json").exists():
         if arguments.comparison or arguments.audit or arguments.ledger:
             raise UserError("--comparison, --audit and --ledger belong to the report of a model")
@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.ledger and not internal:
             raise UserError("what a ledger holds is not for release: pass --internal with --ledger")
         saved = load_saved(path)
+        told = saved.told
         about = saved.about if arguments.ledger is None else _with_ledger(saved.about, arguments.ledger)
         sources = {
             "audit": None if arguments.audit is None else Path(arguments.audit),
@@ -81,7 +82,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
             page = fit_page(saved.model, about, **read, internal=internal)
     write_durably(target, page.encode())
     words = "not for release" if internal else "only what was released"
-    return Outcome(f"Written: {target} ({words})", {"report": str(target), "internal": internal})
+    lines = [f"Written: {target} ({words})", *([told] if told else [])]
+    return Outcome("\n".join(lines), {"report": str(target), "internal": internal, "told": told})
 
 
 def _with_ledger(about: About, path: str) -> About:

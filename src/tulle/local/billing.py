@@ -105,6 +105,7 @@ def report(
     seeded: bool = False,
     simulated: bool = False,
     labels_published: bool = False,
+    preparation: tuple[str, ...] = (),
 ) -> PrivacyReport:
     """The privacy report of a study.
 
@@ -124,6 +125,8 @@ def report(
         Whether rows of an array played the users.
     labels_published : bool, default=False
         Whether the set of class labels was taken from users' labels.
+    preparation : tuple of str, default=()
+        What was done before and around the fit.
     """
     budget, proved, delta = protocol.budget, promise(protocol), protocol.delta
     lines = releases(protocol)
@@ -138,7 +141,7 @@ def report(
         accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
         unit=f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered",
         bill=bill_lines(lines, delta),
-        assumptions=tuple(_assumptions(protocol, seeded, simulated, labels_published)),
+        assumptions=(*_assumptions(protocol, seeded, simulated, labels_published), *preparation),
         who_saw_what=(
             f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
             f"{'labels' if labels_only else 'answers'}, one a user.",

@@ -51,7 +51,7 @@ class LocalModel(LinearModel):
         self, protocol: Protocol, X: Any, y: FloatArray, responses: Mapping[str, Response] = RESPONSES
     ) -> Server:
         """Ask everyone; sets `privacy_`, `expected_`, `n_answers_` and `n_iter_`."""
-        warn_of_peeks(self)
+        preparation = warn_of_peeks(self)
         expected = expectation(protocol, X.shape[0])
         if expected.hopeless or X.shape[0] < expected.floor:
             warnings.warn(
@@ -96,6 +96,7 @@ class LocalModel(LinearModel):
             seeded=seed is not None,
             simulated=True,
             labels_published=getattr(self, "classes", ()) is None,
+            preparation=preparation,
         )
         return server
 
