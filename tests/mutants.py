@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from mutants_fed import FED_MUTANTS
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
 from mutants_intake import INTAKE_MUTANTS
@@ -2111,6 +2112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (_SYNTHETIC + "test_what_only_a_pickle_could_keep_is_refused",),
     ),
     *LOCAL_MUTANTS,
+    *FED_MUTANTS,
     *FRONT_MUTANTS,
     *INTAKE_MUTANTS,
     *SPREAD_MUTANTS,

@@ -48,7 +48,7 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
         "local/channel.py",
         "return math.floor(chance * 2.0**52) * 2.0**-52",
         "return math.ceil(chance * 2.0**52) * 2.0**-52",
-        (_LABELS + "test_classes_have_odds_of_e_to_the_epsilon[1000-1e-06]",),
+        (_LABELS + "test_classes_have_odds_of_e_to_the_epsilon[2-15.94]",),
     ),
     Mutant(
         "the coin for the cap is the coin for the sign",
@@ -110,8 +110,8 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
         "answers on a grid of 2^-40",
         "Mironov 2012: rounding far below the noise leaves the value's own last bits in the answer",
         "local/ball.py",
-        "_GRID_BITS = 10",
-        "_GRID_BITS = 40",
+        "_GRID_BITS, _FEWER_BITS, _MANY = 10, 6, 64",
+        "_GRID_BITS, _FEWER_BITS, _MANY = 40, 40, 64",
         (_BALL + "test_no_answer_tells_a_value_by_its_last_digits",),
     ),
     Mutant(

@@ -42,8 +42,9 @@ from tulle.backends import AsNumbers
 from tulle.batch_queries import BatchGradient
 from tulle.curator import Curator
 from tulle.events import NoisePerSensitivity
+from tulle.exact_noise import grid_and_scale
 from tulle.federated import client as client_module
-from tulle.federated.client import Client, step_rounding
+from tulle.federated.client import Client, check_range
 from tulle.federated.linear import LinearTerms
 from tulle.federated.messages import Enrol, Enrolled, Refused, RefusedError, Update
 from tulle.federated.questions import (
@@ -217,11 +218,11 @@ def test_a_study_whose_sums_could_overflow_is_refused(house: House) -> None:
     client = house.start()
     enrol(client)
     study = client._studies[TERMS.digest]
-    assert step_rounding(TERMS, study.task, study.plan.releases[0]) > 0
+    check_range(TERMS, study.task)
     terms = replace(TERMS)
     object.__setattr__(terms, "clip", 1e150)
     with pytest.raises(RefusedError, match="could overflow"):
-        step_rounding(terms, study.task, study.plan.releases[0])
+        check_range(terms, study.task)
 
 
 def test_weights_beyond_what_clients_accept_do_not_come_from_clients(house: House) -> None:
@@ -237,34 +238,58 @@ def test_weights_beyond_what_clients_accept_do_not_come_from_clients(house: Hous
 # --- finite precision ------------------------------------------------------------------------------------------------
 
 
-def test_a_study_of_which_finite_precision_leaves_nothing_is_refused_before_the_bill(house: House) -> None:
-    """The same steps at a smaller epsilon are not."""
+@pytest.mark.parametrize("epsilon", [1.0, 8.0, 40.0])
+def test_the_delta_that_is_promised_billed_and_asked_for_is_one(house: House, epsilon: float) -> None:
+    """At epsilon = 40 finite precision took more than all of it before; now there is no part of it to state."""
+    terms = replace(TERMS, epsilon=epsilon)
     client = house.start()
-    refused(said(client, Enrol(replace(TERMS, epsilon=40.0))), "terms")
-    assert house.entries == ()
-    assert not (house.folder / "state").exists() or not list((house.folder / "state").glob("*.study"))
-    assert 0 < enrol(client).slack < 1e-3
+    about = enrol(client, terms)
+    report = client.report(terms.digest)
+    (entry,) = house.entries
+    assert about.delta == report.delta == entry.delta == terms.delta
+    assert report.floating_point_slack == 0
+    assert client._studies[terms.digest].plan.inexact == 0
+    assert any("no part of δ" in line for line in report.assumptions)
+    assert "finite precision" not in "\n".join(house.told)
 
 
-def test_slack_is_that_of_all_steps_times_what_epsilon_makes_of_it(house: House) -> None:
-    """Lemma 3 of the proofs about floating point: (1 + e^epsilon) for each of the steps."""
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e100])
+def test_steps_are_whole_numbers_of_a_public_grid_whatever_weights_are_sent(
+    house: House, monkeypatch: pytest.MonkeyPatch, size: float
+) -> None:
+    """The grid and the scale of noise come from public figures, and so do the units that leave: none is cut."""
+    from tulle import mechanisms
+
+    seen = []
+    add_noise = mechanisms.add_noise
+
+    def watched(exact: Any, scale: float, grid: float, *rest: Any) -> Any:
+        units = add_noise(exact, scale, grid, *rest)
+        seen.append((np.abs(exact / grid).max(), scale / grid, units.copy()))
+        return units
+
+    monkeypatch.setattr(mechanisms, "add_noise", watched)
     client = house.start()
-    about = enrol(client)
-    assert about.epsilon is not None
-    study = client._studies[TERMS.digest]
-    rounding = step_rounding(TERMS, study.task, study.plan.releases[0])
-    assert about.slack == pytest.approx((1 + math.exp(about.epsilon)) * TERMS.steps * rounding, rel=1e-12)
-    assert client.report(TERMS.digest).floating_point_slack == about.slack
+    enrol(client)
+    answer(client, 1, SparseWeights.from_dense(size * SOME.to_dense()))
+    assert len(seen) == TERMS.local_steps
+    for largest, steps, units in seen:
+        np.testing.assert_array_equal(units, np.rint(units))
+        assert 100 <= steps <= 2.0**32
+        assert largest < 2.0**52  # so that sums with noise are exact
 
 
-def test_slack_does_not_vanish_where_slopes_at_the_start_do(tmp_path: Path) -> None:
-    """It holds wherever the server starts: tiny labels make tiny slopes at zero weights, and not elsewhere."""
-    found = []
-    for label in (1.0, 1e-50):
-        model = LinearTerms(D, None, loss="squared", row_l2=2.0, label=label, fit_intercept=False)
-        home = House(at(tmp_path, str(label)), y=np.zeros(N))
-        found.append(enrol(home.start(), replace(TERMS, model=model)).slack)
-    assert found[0] == found[1] > 0
+def test_a_study_begun_by_an_earlier_version_is_not_gone_on_with(house: House) -> None:
+    """Its rounds cost more than was billed for them; deleting its state begins it anew, and bills it again."""
+    enrol(house.start())
+    (state,) = (house.folder / "state").glob("*.study")
+    state.write_bytes(state.read_bytes().replace(b"tulle federated 2\n", b"tulle federated 1\n", 1))
+    assert "earlier version" in refused(said(house.start(), Enrol(TERMS)), "terms").text
+    assert any("left the finite-precision part out" in line and state.name in line for line in house.told)
+    assert len(house.entries) == 1
+    state.unlink()
+    enrol(house.start())
+    assert len(house.entries) == 2
 
 
 # --- enrolment says nothing of rows ----------------------------------------------------------------------------------
@@ -421,12 +446,12 @@ def test_ties_are_broken_by_other_numbers_than_the_noise_and_tell_no_seed(tmp_pa
     Noise lies on a grid, and the coins are what is left of it: they are not `default_rng(seed)`. False alarms: 1e-7.
     """
     client = silent(tmp_path, seed=7).start()
-    about = enrol(client, NOISE_ONLY)
+    enrol(client, NOISE_ONLY)
     terms = replace(NOISE_ONLY, study="once", rounds=1, step=1.0)
-    enrol(client, terms)
+    about = enrol(client, terms)
     found = answer(client, 1, NOTHING, terms)
     scale = scale_of(terms, N, about.noise)
-    grid = 2.0 ** math.floor(math.log2(scale)) / 64
+    grid, _ = grid_and_scale(about.noise, scale / about.noise, math.sqrt(LONG))
     exact = np.round(found / grid) * grid
     kept = exact != 0
     coins = (found[kept] / exact[kept] - 1) * 1e9
@@ -508,7 +533,7 @@ def test_weights_are_of_the_types_that_sums_rely_on(lines: Any, values: Any, n_l
         SparseWeights(lines, values, n_lines)
 
 
-@pytest.mark.parametrize("name", ["epsilon", "delta", "noise", "slack"])
+@pytest.mark.parametrize("name", ["epsilon", "delta", "noise"])
 @pytest.mark.parametrize("value", [np.array([0.5]), "0.5", math.nan, math.inf, -0.5, 10**400, True])
 def test_what_a_client_says_of_itself_is_numbers(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match="figures are none"):
@@ -516,11 +541,11 @@ def test_what_a_client_says_of_itself_is_numbers(name: str, value: Any) -> None:
 
 
 def test_a_client_that_enrols_again_is_believed_the_worse_of_what_it_said() -> None:
-    """Rounds of before stay as they were: from a seed, with more slack, and at a larger epsilon."""
+    """Rounds of before stay as they were: from a seed, with less noise, and at a larger epsilon."""
     said_of = [
-        enrolled("a", 50, PRIVATE, epsilon=3.9, noise=1.5, slack=1e-9, seeded=True),
-        enrolled("a", 50, PRIVATE, epsilon=3.5, noise=1.2, slack=1e-12),
-        enrolled("a", 50, PRIVATE, epsilon=3.6, noise=1.9, slack=1e-7),
+        enrolled("a", 50, PRIVATE, epsilon=3.9, noise=1.5, seeded=True),
+        enrolled("a", 50, PRIVATE, epsilon=3.5, noise=1.2),
+        enrolled("a", 50, PRIVATE, epsilon=3.6, noise=1.9),
     ]
     link = Scripted({})
 
@@ -539,10 +564,10 @@ def test_a_client_that_enrols_again_is_believed_the_worse_of_what_it_said() -> N
     link.members = {"0": member(said_of[0])}
     fit = Server(PRIVATE, progress=progress, patience=0.01).run(link)
     (about,) = fit.clients
-    assert (about.epsilon, about.noise, about.slack, about.seeded) == (3.9, 1.2, 1e-7, True)
+    assert (about.epsilon, about.noise, about.seeded) == (3.9, 1.2, True)
     assert fit.privacy.seeded
     assert fit.privacy.epsilon == 3.9
-    assert fit.privacy.floating_point_slack == 1e-7
+    assert fit.privacy.floating_point_slack == 0
 
 
 @pytest.mark.parametrize("other", [{"n_rows": 40}, {"rows_per_person": 2}])

@@ -180,7 +180,7 @@ class Scripted(Link):
 
 def enrolled(name: str, n_rows: int = 10, terms: Terms = PLAIN, **other: Any) -> Enrolled:
     figures: dict[str, Any] = {"epsilon": terms.epsilon, "delta": terms.delta}
-    about: dict[str, Any] = {"batch": 1, "noise": 1.0, "slack": 0.0, "rows_per_person": 1, "seeded": False}
+    about: dict[str, Any] = {"batch": 1, "noise": 1.0, "rows_per_person": 1, "seeded": False}
     return Enrolled(terms.digest, name, n_rows, **(figures | about | other))
 
 
@@ -402,10 +402,8 @@ BAD_ENROLMENTS: dict[str, bytes | None] = {
     "an array for noise": enrolled_with(noise={"array": 0}),
     "an array of one for epsilon": enrolled_with(epsilon={"array": 1}),
     "an array of one for delta": enrolled_with(delta={"array": 1}),
-    "an array of one for slack": enrolled_with(slack={"array": 1}),
-    "slack beyond any number": enrolled_with(slack=10**400),
+    "what a client of an earlier version said of finite precision": enrolled_with(slack=0.0),
     "noise beyond any number": enrolled_with(noise=10**400),
-    "slack without bound": enrolled_with(slack={"float": "inf"}),
     "rows beyond any number": enrolled_with(n_rows=10**400),
     "half a row of a person": enrolled_with(rows_per_person=0.5),
     "no row of a person": enrolled_with(rows_per_person=0),
@@ -729,8 +727,8 @@ def test_the_model_predicts_and_is_saved_with_its_report(tmp_path: Path, kind: s
 
 def test_the_promise_is_the_largest_of_the_clients_and_not_their_sum() -> None:
     clients = [
-        enrolled("a", 100, PRIVATE, epsilon=3.5, noise=1.2, slack=1e-12),
-        enrolled("b", 50, PRIVATE, epsilon=3.9, noise=1.4, slack=1e-10, seeded=True),
+        enrolled("a", 100, PRIVATE, epsilon=3.5, noise=1.2),
+        enrolled("b", 50, PRIVATE, epsilon=3.9, noise=1.4, seeded=True),
         enrolled("c", 10, PRIVATE, epsilon=0.1, noise=9.0, batch=10, rows_per_person=2),
     ]
     report = study_report(PRIVATE, clients)
@@ -739,7 +737,7 @@ def test_the_promise_is_the_largest_of_the_clients_and_not_their_sum() -> None:
     assert [line.count for line in report.bill] == [PRIVATE.steps] * 3
     assert [line.noise_per_sensitivity for line in report.bill] == [1.2, 1.4, 9.0]
     assert "all rows" in report.bill[2].mechanism
-    assert report.floating_point_slack == 1e-10
+    assert report.floating_point_slack == 0
     assert report.seeded
     assert "one person with at most 2 rows" in report.unit
     assert " or one row at one client" in report.unit

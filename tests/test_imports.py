@@ -140,7 +140,7 @@ def test_a_local_study_loads_no_heavy_package() -> None:
     """From rows to a report, with an open ledger: no accountant's library, no compiler."""
     loaded = loaded_by(
         "import numpy as np\nfrom tulle import Bounds, Budget, Ledger\nfrom tulle.local import LocalSparseRegressor\n"
-        "with Ledger(Budget(1.0)):\n"
+        "with Ledger(Budget(1.0, 1e-6)):\n"
         "    model = LocalSparseRegressor(bounds=Bounds(row_l2=1.0, label=1.0)).fit(np.ones((200, 2)), np.ones(200))\n"
         "str(model.privacy_)"
     )

@@ -313,8 +313,9 @@ def test_answers_are_whole_numbers_of_one_length(kind: str, dimension: int) -> N
     assert np.abs(drawn).max() <= channel.largest
     norms = np.linalg.norm(drawn, axis=1)
     assert np.abs(norms - channel.largest).max() <= 0.5 * math.sqrt(dimension)
-    # The grid is fine: rounding adds less than a thousandth to an entry of typical size.
-    assert channel.largest >= 1000 * math.sqrt(dimension)
+    # The grid is fine: rounding adds less than a thousandth to an entry of typical size, or a hundredth where many
+    # entries could cross its borders.
+    assert channel.largest >= (1000 if dimension < 64 else 60) * math.sqrt(dimension)
     assert all(channel.possible(answer) for answer in drawn)
     assert channel.unit * channel.largest == pytest.approx(math.sqrt(channel.worst_variance))
 

@@ -149,7 +149,8 @@ def test_piecewise_passes_two_point_at_129(epsilon: float, first: Any, second: A
 
 # --- epsilon, exactly ------------------------------------------------------------------------------------------------
 
-MANY_EPSILONS = [1e-6, 1e-5, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 9.0, 12.0, 14.0, 16.0]
+# At 15.94 a chance that is rounded up, not down, passes the room.
+MANY_EPSILONS = [1e-6, 1e-5, 1e-3, 0.1, 0.5, 1.0, 2.0, 5.0, 9.0, 12.0, 14.0, 15.94, 16.0]
 
 
 @pytest.mark.parametrize("epsilon", MANY_EPSILONS)
@@ -283,9 +284,13 @@ def test_noise_is_the_quantile_of_its_uniform(value: float) -> None:
         (LaplaceLabel(1.5, 3.0), laplace(scale=2 * 3.0 / 1.5)),
         (gaussian, norm(scale=math.sqrt(gaussian.worst_variance))),
     ):
-        given_ = channel.answer(np.full((len(levels), 1), value), levels[:, None])[:, 0]
+        uniforms = np.full((len(levels), channel.n_uniforms), 0.5)
+        uniforms[:, 0] = levels
+        given_ = channel.answer(np.full((len(levels), 1), value), uniforms)[:, 0]
         expected = np.clip(value, -3.0, 3.0) + law.ppf(levels)
-        np.testing.assert_allclose(channel.unit * given_, expected, rtol=1e-8, atol=0.501 * channel.unit)
+        # Half a unit for the noise, and one for the value, which is rounded by chance.
+        np.testing.assert_allclose(channel.unit * given_[1:-1], expected[1:-1], rtol=1e-8, atol=1.501 * channel.unit)
+        assert np.all(np.diff(given_) >= 0)
         assert channel.unit <= law.std() * 2.0**-11
 
 
@@ -330,6 +335,8 @@ def test_answers_are_whole_numbers_within_the_largest(name: str, epsilon: float)
     """Integers, and possible ones; the largest is neither passed at the ends of the uniforms nor far from reached."""
     channel = make(name, epsilon, 2.0)
     ends = np.array([2.0**-53, 0.2, 0.7, 1 - 2.0**-53])
+    if channel.n_uniforms > 3:
+        ends = ends[[0, 3]]
     cube = np.array(np.meshgrid(*[ends] * channel.n_uniforms)).reshape(channel.n_uniforms, -1).T
     every = []
     for value in (-2.0, 0.0, 0.3, 2.0, 1e300):
@@ -341,6 +348,8 @@ def test_answers_are_whole_numbers_within_the_largest(name: str, epsilon: float)
     assert max(every) <= channel.largest
     if not (name == "hybrid" and epsilon < 0.61):  # then it is a two-point channel with room for more
         assert max(every) >= 0.8 * channel.largest
+    if name in ("laplace", "gaussian"):  # every label gives the last answers on either side
+        assert min(every) == channel.largest
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -595,8 +604,115 @@ def test_a_bound_on_classes_is_refused() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_channel_but_the_gaussian_is_pure(name: str) -> None:
-    """Their delta is 0, and the room for rounding is far below any delta that is asked for."""
+    """Their delta is 0 as computed: finite precision takes nothing, and epsilon keeps a little room instead."""
     channel = make(name, 1.0, 2.0)
     assert channel.delta == (1e-3 if name == "gaussian" else 0.0)
-    assert 0 < channel.rounding < 1e-8
+    assert channel.rounding == channel.arithmetic_delta == 0
     assert 0 < channel.epsilon - channel.kept_epsilon < 1e-8
+    assert 0 < 1.0 - RandomisedResponse(1.0, 1.0, 1000).kept_epsilon < 1e-8
+    assert RandomisedResponse(1.0, 1.0, 1000).delta == 0
+
+
+def test_more_classes_than_the_lattice_serves_are_refused() -> None:
+    RandomisedResponse(1.0, 1.0, 2**22)
+    with pytest.raises(ValueError, match="must be at most 4,194,304"):
+        RandomisedResponse(1.0, 1.0, 2**22 + 1)
+
+
+# --- the law as computed, point by point of the lattice of uniforms --------------------------------------------------
+
+
+def counts(answer: Callable[[np.ndarray], np.ndarray], largest: int) -> np.ndarray:
+    """How many of 2^52 uniforms give each answer, -largest to largest, where answers rise with the uniform."""
+    wanted = np.arange(-largest, largest + 2)
+    low, high = np.zeros(len(wanted), dtype=np.int64), np.full(len(wanted), 2**52)
+    for _ in range(53):  # the first uniform whose answer is `wanted` or more
+        middle = (low + high) // 2
+        reached = (answer((np.minimum(middle, 2**52 - 1) + 0.5) * 2.0**-52) >= wanted) | (middle == 2**52)
+        low, high = np.where(reached, low, np.minimum(middle + 1, high)), np.where(reached, middle, high)
+    return np.diff(high)
+
+
+def law_of(channel: Piecewise | Hybrid, value: float) -> np.ndarray:
+    """The chances of all answers of the piecewise part, in units of 2^-104."""
+    first = np.full(2 * channel.largest + 2, 0.0)  # the hybrid's: always the piecewise part
+    parts = []
+    for near in (2.0**-53, 1 - 2.0**-53):
+
+        def answer(place: np.ndarray, near: float = near) -> np.ndarray:
+            columns = [np.full(len(place), near), place]
+            columns = [first, *columns] if isinstance(channel, Hybrid) else columns
+            return channel.answer(np.full((len(place), 1), value), np.column_stack(columns))[:, 0]
+
+        parts.append(counts(answer, channel.largest).astype(object))
+    kept = (channel._parts[1] if isinstance(channel, Hybrid) else channel).kept_epsilon
+    inside = math.floor(1 / (1 + math.exp(-kept / 2)) * 2.0**52)
+    law = inside * parts[0] + (2**52 - inside) * parts[1]
+    assert law.sum() == 2**104
+    return law
+
+
+@pytest.mark.parametrize("cls", [Piecewise, Hybrid])
+@pytest.mark.parametrize("epsilon", [0.7, 1.0, 4.0, 16.0])
+def test_no_answer_of_the_lattice_passes_epsilon(cls: type[Piecewise | Hybrid], epsilon: float) -> None:
+    """Every answer's chance is counted in whole points of the lattice, for labels that lie anyhow: no two are more than
+    e^epsilon apart, so that no delta is needed; and some are nearly so."""
+    channel = cls(epsilon, 2.0)
+    laws = [law_of(channel, value) for value in (-2.0, -1.2345678, -1e-9, 0.0, 0.7, 1.999, 2.0)]
+    least, most = np.min(laws, axis=0), np.max(laws, axis=0)
+    assert np.all(least > 0)
+    ratio = max(log_ratio(float(high), float(low)) for low, high in zip(least, most))
+    assert epsilon - 1e-6 <= ratio <= epsilon
+
+
+@pytest.mark.parametrize("n_classes", [3, 7, 1000])
+def test_other_classes_keep_epsilon_on_the_lattice(n_classes: int) -> None:
+    """The rarest false answer against the true one, in whole points."""
+    channel = RandomisedResponse(2.0, 1.0, n_classes)
+
+    def other(place: np.ndarray) -> np.ndarray:
+        columns = np.column_stack([np.full(len(place), 1 - 2.0**-53), place])
+        return channel.answer(np.zeros((len(place), 1)), columns)[:, 0]
+
+    points = counts(other, n_classes - 1)[n_classes:]
+    assert points.sum() == 2**52
+    truth = channel.chance
+    assert log_ratio(truth, 2.0**52, 1 - truth, float(points.min())) <= 2
+
+
+def uniforms_of(bits: int) -> np.ndarray:
+    """Uniforms whose bits these are, 208 of them, and one that rounds a label down."""
+    chunks = [(bits >> (52 * k)) % 2**52 for k in (3, 2, 1, 0)]
+    return np.array([[*((chunk + 0.5) * 2.0**-52 for chunk in chunks), 1 - 2.0**-53]])
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 16.0])
+def test_the_last_laplace_answers_have_their_chances_to_twenty_digits(epsilon: float) -> None:
+    """Under 52 bits an answer out there named its side for certain; now each label gives it, at the chance that the law
+    has: the first of 2^208 draws that reaches it is where it should be."""
+    channel = LaplaceLabel(epsilon, 2.0)
+    steps = Decimal(channel.scale * channel.steps)
+    for value, place in ((-2.0, channel.largest), (2.0, channel.largest), (2.0, channel.largest - 1)):
+        low, high = 0, 2**208
+        while high - low > 1:
+            middle = (low + high) // 2
+            reached = channel.answer(np.array([[value]]), uniforms_of(middle)).item() >= place
+            low, high = (low, middle) if reached else (middle, high)
+        noise = place - math.copysign(channel.steps, value)
+        with localcontext() as context:
+            context.prec = 80
+            expected = (-(Decimal(noise) - Decimal("0.5")) / steps).exp() / 2
+            assert abs((2**208 - high) / Decimal(2) ** 208 / expected - 1) < Decimal("1e-20")
+
+
+def test_a_label_between_two_units_is_rounded_by_chance_and_never_past_the_bound() -> None:
+    """Without bias: at a small epsilon the bound itself is one unit."""
+    channel = LaplaceLabel(1e-6, 1.0)
+    assert channel.steps == 1
+    coins = (np.arange(1000) + 0.5) / 1000
+    uniforms = np.column_stack([*np.full((4, 1000), 0.5), coins])
+    middle = channel.answer(np.zeros((1, 1)), uniforms[:1]).item()
+    for share in (-1.0, -0.25, 0.0, 0.5, 1.0):
+        given_ = channel.answer(np.full((1000, 1), share), uniforms) - middle
+        assert given_.mean() == pytest.approx(share, abs=1e-9)
+        assert np.abs(given_).max() <= 1

@@ -35,6 +35,7 @@ from tulle.bounds import Bounds
 from tulle.experiments.comparison import Comparison, compare
 from tulle.experiments.examples import Examples
 from tulle.pages import comparison_page, figures, fingerprint, fit_page
+from tulle.pages.figures import promise
 from tulle.pages.page import PALETTE, SERIES, without_hashes
 from tulle.pages.svg import Scale
 from tulle.report import About, PrivacyReport
@@ -187,7 +188,7 @@ class TestPromise:
         assert "thinks it 10\u00a0% likely" not in text  # spaces are folded by the reader
         assert "thinks it 10 % likely that a given person is in group A, can come to think it at most 23.2 %" in text
         assert "1 in 100,000" in text
-        assert "add at most 10⁻¹² to δ" in text
+        assert "Of δ, 10⁻¹² is for rounding in computers." in text
 
     def test_asked_and_proved_are_rounded_alike(self) -> None:
         """An asked delta of one third must not look smaller than the same delta proved."""
@@ -211,8 +212,8 @@ class TestPromise:
             (replace(REPORT, delta=1e-4), "The proved promise is weaker than the one that was asked for"),
             (replace(REPORT, seeded=True), "The noise came from a seed"),
             (replace(REPORT, calibration="published"), "The noise is a paper’s own"),
-            (replace(REPORT, floating_point_slack=1e-5), "Finite precision weakens this promise"),
-            (replace(REPORT, floating_point_slack=2e-6), "Finite precision weakens this promise"),
+            (replace(REPORT, floating_point_slack=1.1e-5), "Finite precision weakens this promise"),
+            (replace(REPORT, floating_point_slack=1.0), "Finite precision weakens this promise"),
             (
                 replace(REPORT, delta=0.0, asked=(1.0, 0.0), floating_point_slack=1e-20),
                 "Finite precision weakens this promise",
@@ -227,6 +228,21 @@ class TestPromise:
         pure = replace(REPORT, delta=0.0, asked=(1.0, 0.0), floating_point_slack=0.0)
         assert page_of(pure).all("h3") == []
         assert "without exception (δ = 0)" in page_of(pure).text
+
+    @pytest.mark.parametrize("slack", [1e-12, 1e-7, 1e-5])
+    def test_what_finite_precision_takes_is_a_part_of_delta(self, slack: float) -> None:
+        """No second delta to be added up, and nothing that weakens the one that stands there."""
+        tree = page_of(replace(REPORT, delta=1e-5, floating_point_slack=slack))
+        assert tree.all("h3") == []
+        assert f"Of δ, {promise(slack, 2)} is for rounding in computers." in tree.text
+        assert "Of δ" not in page_of(replace(REPORT, floating_point_slack=0.0)).text
+
+    def test_an_earlier_report_is_counted_with_both(self) -> None:
+        """One whose finite-precision part is larger than its delta cannot have counted it."""
+        text = page_of(replace(REPORT, delta=1e-5, floating_point_slack=0.5)).text
+        assert "of an earlier version" in text
+        assert "count with δ = 0.51" in text
+        assert "Of δ" not in text
 
     def test_without_one_there_is_neither_factor_nor_example(self) -> None:
         for report in (replace(REPORT, epsilon=math.inf), replace(REPORT, asked=None, epsilon=math.inf)):

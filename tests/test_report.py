@@ -42,7 +42,7 @@ class TestText:
         "words",
         [
             "ε = 1, δ = 1e-06 was asked for",
-            "ε = 0.99999, δ = 1e-06 is proved",
+            "ε = 0.99999, δ = 1e-06 (of which 1e-12 is for finite precision) is proved",
             REPORT.unit,
             REPORT.method,
             REPORT.accountant,
@@ -67,8 +67,15 @@ class TestText:
     def test_published_noise_that_proves_too_little_is_said_loudly(self) -> None:
         worse = str(replace(REPORT, epsilon=1.08, calibration="published"))
         assert "MORE than was asked for" in unwrapped(worse)
-        assert "ε = 1.08, δ = 1e-06 is proved" in unwrapped(worse)
+        assert "ε = 1.08, δ = 1e-06 (of which 1e-12 is for finite precision) is proved" in unwrapped(worse)
         assert "MORE" not in str(REPORT)
+
+    @pytest.mark.parametrize(("slack", "said"), [(0.0, False), (1e-20, True), (1e-6, True), (1.1e-6, False)])
+    def test_the_part_of_delta_for_finite_precision_is_said_where_there_is_one(self, slack: float, said: bool) -> None:
+        """What is larger than delta is no part of it: a report of an earlier version."""
+        text = unwrapped(str(replace(REPORT, floating_point_slack=slack)))
+        assert ("δ = 1e-06 (of which " in text) is said
+        assert ("δ = 1e-06 is proved" in text) is not said
 
     def test_noise_that_proves_nothing_is_said(self) -> None:
         assert "nothing is proved" in str(replace(REPORT, epsilon=math.inf, calibration="published"))
@@ -84,7 +91,7 @@ class TestText:
     @settings(max_examples=300)
     def test_the_printed_epsilon_is_never_below_the_proved_one(self, epsilon: float) -> None:
         text = unwrapped(str(replace(REPORT, epsilon=epsilon, asked=(1000.0, 1e-6))))
-        printed = re.search(r"ε = (\S+), δ = 1e-06 is proved", text)
+        printed = re.search(r"ε = (\S+), δ = 1e-06 \(of which 1e-12 is for finite precision\) is proved", text)
         assert printed is not None
         assert epsilon <= float(printed[1]) <= epsilon * (1 + 1.01e-4)
 

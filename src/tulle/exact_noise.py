@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from tulle.events import FloatArray
-
+# Nothing of tulle is imported: a user's device loads this (tulle.local), and no accountant with it.
+FloatArray = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 Words = npt.NDArray[np.uint64]
 

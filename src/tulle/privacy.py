@@ -482,7 +482,7 @@ def _proof(plan: Plan, delta: float) -> tuple[float, float, str]:
     if tv == 0:
         rest, name = best_accountant(releases, delta)
         return first + rest, 0.0, name
-    for share in (MOST_ARITHMETIC, 0.5, 0.9):
+    for share in (MOST_ARITHMETIC, 0.5, 0.9, 1.0):
         rest, name = best_accountant(releases, (1 - share) * delta)
         needed = (1 + _exp(first + rest)) * tv
         if needed <= share * delta:  # at the larger delta that this leaves, epsilon is no larger
@@ -725,6 +725,8 @@ class Ledger:
             reach = f"to {100 * (self.share + share):.1f} % of" if math.isfinite(share) else "past"
             if math.isinf(share) and math.isfinite(promise[0]):
                 advice = "It has no price in the currency that the ledger's first fit fixed; run it first or apart"
+            if self.cap.delta == 0 < promise[1]:
+                advice = f"It promises delta = {rounded_up(promise[1], 2)}; open a ledger whose cap has a delta"
             raise BudgetExceededError(
                 f"{what} would take the ledger {reach} its cap "
                 f"(epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; {100 * self.share:.1f} % is spent); "

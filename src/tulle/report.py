@@ -178,7 +178,8 @@ class PrivacyReport:
         asked = f"ε = {self.asked[0]:g}, δ = {self.asked[1]:g} was asked for; "
         if math.isinf(self.epsilon):
             return asked + "nothing is proved for the noise that was drawn."
-        proved = f"ε = {rounded_up(self.epsilon)}, δ = {rounded_up(self.delta)} is proved for the noise that was drawn."
+        whole = f"δ = {rounded_up(self.delta)}{of_which(self.delta, self.floating_point_slack)}"
+        proved = f"ε = {rounded_up(self.epsilon)}, {whole} is proved for the noise that was drawn."
         if self.epsilon > self.asked[0] * (1 + 1e-9):
             proved += " That is MORE than was asked for: the published noise is too small for its claim."
         odds = rounded_up(math.exp(self.epsilon), 4) if self.epsilon <= 700 else f"e^{rounded_up(self.epsilon)}"
@@ -207,6 +208,14 @@ class PrivacyReport:
             + "  ".join(f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths)))
             for row in (head, *body)
         ]
+
+
+def of_which(delta: float, slack: float) -> str:
+    """What is said after a delta of which a part is there for finite precision; nothing where there is none.
+
+    A slack above delta is no part of it: reports of earlier versions left it out of their delta.
+    """
+    return f" (of which {rounded_up(slack, 2)} is for finite precision)" if 0 < slack <= delta else ""
 
 
 def arithmetic_line(slack: float) -> str:

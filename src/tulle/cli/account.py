@@ -260,10 +260,11 @@ def _fit_priced(request: Any, arguments: argparse.Namespace, claim: float) -> Ou
 
 
 def _priced(plan: Plan, delta: float, claim: float | None, *, method: str = "", failed: Any = ()) -> Outcome:
-    from tulle.privacy import bill_lines, proof
-    from tulle.report import rounded_up
+    from tulle.privacy import arithmetic_delta, bill_lines, proof
+    from tulle.report import of_which, rounded_up
 
     proved, accountant = proof(plan, delta)
+    slack = arithmetic_delta(plan, delta)
     bill = bill_lines(plan, delta)
     rows = [("release", "mechanism", "times", "noise / sensitivity", "ε if alone")]
     rows += [
@@ -282,13 +283,14 @@ def _priced(plan: Plan, delta: float, claim: float | None, *, method: str = "", 
     lines = [
         *([method] if method else []),
         *table,
-        f"Together: ε = {rounded_up(proved)} at δ = {rounded_up(delta)}{asked}, by {accountant}; replace-one "
-        "adjacency.",
+        f"Together: ε = {rounded_up(proved)} at δ = {rounded_up(delta)}{of_which(delta, slack)}{asked}, by "
+        f"{accountant}; replace-one adjacency.",
         *(f"Fails: {condition}" for condition in failed),
     ]
     values = {
         "epsilon": proved,
         "delta": delta,
+        "floating_point_slack": slack,
         "asked": claim,
         "accountant": accountant,
         "method": method,

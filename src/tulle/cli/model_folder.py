@@ -140,14 +140,12 @@ def largest_weights(model: Any) -> list[str]:
 
 def proved(report: PrivacyReport) -> str:
     """What a report promises, in a line."""
-    from tulle.report import rounded_up
+    from tulle.report import of_which, rounded_up
 
     if report.asked is None:
         return "No privacy: this fit used no noise."
-    return (
-        f"Proved: ε = {rounded_up(report.epsilon)} at δ = {rounded_up(report.delta)} (asked: {report.asked[0]:g}, "
-        f"{report.asked[1]:g})."
-    )
+    whole = f"{rounded_up(report.delta)}{of_which(report.delta, report.floating_point_slack)}"
+    return f"Proved: ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {report.asked[0]:g}, {report.asked[1]:g})."
 
 
 def fit_outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> Outcome:

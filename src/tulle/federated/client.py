@@ -42,23 +42,19 @@ from tulle.federated.messages import (
 from tulle.federated.questions import CLASSES, MESSAGES
 from tulle.federated.summing import Summing
 from tulle.federated.terms import Task, Terms
-from tulle.federated.wire import WireError, decode, encode
+from tulle.federated.wire import OlderVersionError, WireError, decode, encode
 from tulle.ledger_file import FileLedger
 from tulle.mechanisms import SampledGaussian
 from tulle.privacy import BudgetExceededError, Plan, PrivacyReport, Release, bill_lines, calibrate, proof
 from tulle.randomness import fixed_nonce_told, keyed_generator
-from tulle.report import rounded_up
+from tulle.report import arithmetic_line, rounded_up
 from tulle.sampling import Sampling
 from tulle.weights import SparseWeights
 
 STEP = "local step"
 
-# By how much finite precision may add to delta, in units of delta. The bounds are far from tight (all weights and all
-# steps count), and a server must not choose so many steps that they say nothing.
-
 # As in the curator.
 _LARGEST_SUM = 1e150
-# Minus the log of the chance of a batch that is larger than is counted on: 1e-15.
 
 _LONGEST_LINE = 1000
 LARGEST_WEIGHT = 1e100
@@ -262,10 +258,7 @@ class Client:
     def _promise(self, enrolled: Enrolled) -> str:
         if enrolled.epsilon is None or enrolled.delta is None:
             return "no privacy"
-        return (
-            f"epsilon = {rounded_up(enrolled.epsilon)}, delta = {rounded_up(enrolled.delta)} for all of it (finite "
-            f"precision may add {rounded_up(enrolled.slack, 2)} to delta)"
-        )
+        return f"epsilon = {rounded_up(enrolled.epsilon)}, delta = {rounded_up(enrolled.delta)} for all of it"
 
     def _open(self, terms: Terms) -> _Study:
         self._check(terms)
@@ -338,7 +331,7 @@ class Client:
             raise RefusedError("terms", str(error)) from None
 
     def _words(self, terms: Terms, task: Task, plan: Plan, batches: Sampling) -> Enrolled:
-        """What this client promises; raises where finite precision would make too much of it doubtful."""
+        """What this client promises; raises where sums could overflow."""
         budget = terms.budget
         promised = None
         if budget is not None:
@@ -352,7 +345,6 @@ class Client:
             epsilon=promised,
             delta=None if budget is None else budget.delta,
             noise=plan.releases[0].mechanism.noise.value,
-            slack=0.0,
             rows_per_person=self._rows_per_person,
             seeded=self._seed is not None and (self.ledger is None or self.ledger.repeats),
         )
@@ -450,7 +442,15 @@ class Client:
         place = self._place(study, "study")
         if not place.exists():
             return None
-        state = decode(place.read_bytes(), (StudyState, SparseWeights))
+        try:
+            state = decode(place.read_bytes(), (StudyState, SparseWeights))
+        except OlderVersionError:
+            # Its rounds cost more than was billed: it is not gone on with under the promise of today.
+            self._tell(
+                f"an earlier version of tulle took part in this study: the delta that it promised and billed left the "
+                f"finite-precision part out. Delete {place.name} to begin the study anew, which is billed again"
+            )
+            raise RefusedError("terms", "this client began the study with an earlier version of tulle") from None
         if not isinstance(state, StudyState) or state.study != study:
             raise RefusedError("failed", "what this client knew of the study is damaged")
         return state
@@ -501,10 +501,10 @@ def client_report(terms: Terms, enrolled: Enrolled, plan: Plan) -> PrivacyReport
         unit=f"{enrolled.unit} of this client; replace-one adjacency: the number of its rows, {enrolled.n_rows:,}, is "
         "public",
         bill=bill_lines(plan, delta),
-        assumptions=assumptions(terms, enrolled.slack, enrolled.seeded),
+        assumptions=assumptions(terms, enrolled.seeded),
         who_saw_what=seen_by_curious_server(terms),
         seeded=enrolled.seeded,
-        floating_point_slack=enrolled.slack,
+        floating_point_slack=0.0,
     )
 
 
@@ -519,7 +519,7 @@ def seen_by_curious_server(terms: Terms) -> tuple[str, ...]:
     )
 
 
-def assumptions(terms: Terms, slack: float, seeded: bool) -> tuple[str, ...]:
+def assumptions(terms: Terms, seeded: bool) -> tuple[str, ...]:
     """What the promise of a client, or of all of them, rests on."""
     if terms.budget is None:
         return ("There is no promise: the study was run without noise.",)
@@ -531,8 +531,7 @@ def assumptions(terms: Terms, slack: float, seeded: bool) -> tuple[str, ...]:
         if terms.batch is not None
         else "Every step is on all rows of a client.",
         "The whole study was billed, whether or not a client took part in all of its rounds.",
-        f"Arithmetic is idealised; finite precision adds at most {rounded_up(slack, 2)} to δ, whatever weights the "
-        "server sends. Running time is not protected.",
+        f"{arithmetic_line(0.0)} This holds whatever weights the server sends. Running time is not protected.",
         "The noise came from a seed: it is not private against anyone who knows or guesses the seed."
         if seeded
         else "The noise came from AES-128 in counter mode, keyed by each client's operating system.",

@@ -56,8 +56,6 @@ class Enrolled:
         What it proved for the noise that it will draw.
     noise : float
         Per sensitivity of one step.
-    slack : float
-        What finite precision can add to delta.
     rows_per_person : int
         Its promise covers one person with at most so many rows.
     seeded : bool
@@ -71,7 +69,6 @@ class Enrolled:
     epsilon: float | None
     delta: float | None
     noise: float
-    slack: float
     rows_per_person: int
     seeded: bool
 
@@ -80,7 +77,7 @@ class Enrolled:
         whole = all(type(number) is int for number in (self.n_rows, self.batch, self.rows_per_person))
         if not (whole and 1 <= self.batch <= self.n_rows < 2**53 and self.rows_per_person >= 1):
             raise ValueError("its numbers of rows are none that a client can have")
-        figures = [self.noise, self.slack]
+        figures = [self.noise]
         if self.epsilon is not None or self.delta is not None:
             figures += [self.epsilon, self.delta]  # type: ignore[list-item]
         if not all(is_number(figure) and 0 <= figure <= _LARGEST_FIGURE for figure in figures):

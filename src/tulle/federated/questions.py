@@ -229,6 +229,8 @@ def check_plan(plan: Any, rows_per_unit: int) -> None:
             raise ValueError("noise is a number")
         for name in ("k", "columns"):
             _check_whole(1, getattr(mechanism, name, 1))
+        for name in ("candidates", "rows"):
+            _check_whole(0, getattr(mechanism, name, 0))
         if not getattr(mechanism, "log_determinant", 0.0) >= 0:
             raise ValueError("a log-determinant is a number >= 0")
         sampling = mechanism.sampling

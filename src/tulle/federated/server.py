@@ -376,7 +376,6 @@ def study_report(terms: Terms, clients: Sequence[Enrolled]) -> PrivacyReport:
     promise is that of its own client, and the largest of them holds for all (docs/proofs/federated.md).
     """
     budget = terms.budget
-    slack = max((client.slack for client in clients), default=0.0)
     seeded = any(client.seeded for client in clients)
     proved = max((client.epsilon or math.inf for client in clients), default=math.inf)
     total = sum(client.n_rows for client in clients)
@@ -398,12 +397,12 @@ def study_report(terms: Terms, clients: Sequence[Enrolled]) -> PrivacyReport:
         "client is public",
         bill=bill,
         assumptions=(
-            *assumptions(terms, slack, seeded),
+            *assumptions(terms, seeded),
             *(("Each client proved its own promise; the server has its word for it.",) if budget is not None else ()),
         ),
         who_saw_what=seen_by_curious_server(terms),
         seeded=seeded,
-        floating_point_slack=slack,
+        floating_point_slack=0.0,
     )
 
 
@@ -413,7 +412,6 @@ def _worse(before: Enrolled, now: Enrolled) -> Enrolled:
         now,
         epsilon=None if before.epsilon is None or now.epsilon is None else max(before.epsilon, now.epsilon),
         noise=min(before.noise, now.noise),
-        slack=max(before.slack, now.slack),
         seeded=before.seeded or now.seeded,
     )
 

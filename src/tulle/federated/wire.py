@@ -1,6 +1,6 @@
 """What travels between a server and its clients, as bytes: a closed set of messages, no pickles, no code.
 
-    b"tulle federated 1\\n", the length of the head (8 bytes, little-endian), the head as JSON, and arrays as raw bytes.
+    b"tulle federated 2\\n", the length of the head (8 bytes, little-endian), the head as JSON, and arrays as raw bytes.
 
 A value of the head is plain JSON, or one of {"float": "inf"}, {"tuple": [...]}, {"array": number} and
 {"is": class, "of": {field: value}} with one of the classes that the reader expects. Readers refuse what has another
@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MAGIC = b"tulle federated 1\n"
+MAGIC = b"tulle federated 2\n"
+
+# Studies of version 1 stated a delta that left out what finite precision took.
+_BEFORE = b"tulle federated 1\n"
 
 # No message is longer unless a reader says so: a dense vector of a million weights is 8 MB.
 MOST_BYTES = 256 * 2**20
@@ -38,6 +41,10 @@ Array = npt.NDArray[Any]
 
 class WireError(ValueError):
     """Bytes that are no message."""
+
+
+class OlderVersionError(WireError):
+    """A message of an earlier version."""
 
 
 def encode(message: Any) -> bytes:
@@ -128,6 +135,11 @@ def decode(raw: bytes, classes: Iterable[type], most_bytes: int = MOST_BYTES) ->
     """
     if len(raw) > most_bytes:
         raise WireError(f"a message of {len(raw):,} bytes, where at most {most_bytes:,} are read")
+    if raw.startswith(_BEFORE):
+        raise OlderVersionError(
+            "written by an earlier version of tulle, whose delta leaves the finite-precision part out; it cannot be "
+            "gone on with"
+        )
     if not raw.startswith(MAGIC):
         raise WireError("no message of this version of tulle")
     start = len(MAGIC) + 8

@@ -23,8 +23,9 @@ from scipy.special import betaincc, betainccinv, betaincinv, betaln, expit, ndtr
 from tulle.local.channel import Channel, IntArray, check_count, on_lattice
 from tulle.local.uniforms import FloatArray
 
-# An entry of a direction is about 1/sqrt(dimension); answers are whole multiples of at most 2^-10 of that.
-_GRID_BITS = 10
+# An entry of a direction is about 1/sqrt(dimension); answers are whole multiples of at most 2^-10 of that. The more
+# entries, the likelier that a rounding error carries one of them over a border of the grid: many have a coarser one.
+_GRID_BITS, _FEWER_BITS, _MANY = 10, 6, 64
 
 # The chance of a smaller cap would be lost among 52 random bits; the best caps have shares above 1e-6.
 _LEAST_SHARE = 1e-9
@@ -32,7 +33,7 @@ _LEAST_SHARE = 1e-9
 
 @dataclass(frozen=True)
 class PrivUnit(Channel):
-    """A vector in a ball, answered by a random direction. Purely epsilon-private.
+    """A vector in a ball, answered by a random direction. Purely epsilon-private, but for what its arithmetic takes.
 
     Parameters
     ----------
@@ -100,7 +101,11 @@ class PrivUnit(Channel):
 
     @property
     def largest(self) -> int:
-        return 2 ** (_GRID_BITS + math.ceil(math.log2(self.dimension) / 2))
+        return 2 ** (self._grid_bits + math.ceil(math.log2(self.dimension) / 2))
+
+    @property
+    def _grid_bits(self) -> int:
+        return _GRID_BITS if self.dimension < _MANY else _FEWER_BITS
 
     @property
     def unit(self) -> float:
@@ -112,10 +117,12 @@ class PrivUnit(Channel):
 
     @property
     def rounding(self) -> float:
+        if self.dimension == 1:
+            return 0.0  # two answers, of which each has a chance that 52 bits have exactly
         # 64 units in the last place of an entry's typical size, against a cell of 2^-11 of it or more; and against the
         # width of the cap, where that is less than a cell (docs/proofs/ball_randomisers.md, lemmas 7 to 9).
         narrow = 4 * (1 + math.sqrt(self.dimension) * self.cap) / ((1 - self.cap) * (1 + self.cap))
-        return 64 * 2.0**-53 * self.dimension * (2.0 ** (_GRID_BITS + 1) + narrow)
+        return 64 * 2.0**-53 * self.dimension * (2.0 ** (self._grid_bits + 1) + narrow)
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
         coin, inside, height, *_ = uniforms.T

@@ -20,9 +20,9 @@ from tulle.local.labels import GaussianLabel
 from tulle.local.protocols import LabelCollection, LdpIht, Protocol
 from tulle.local.uniforms import open_interval
 from tulle.mechanisms import Exact, HardThreshold, Mechanism, Sensitivity
-from tulle.privacy import Entry, Plan, PrivacyReport, Release, bill_lines, bill_open_ledgers, proof
+from tulle.privacy import Entry, Plan, PrivacyReport, Release, arithmetic_delta, bill_lines, bill_open_ledgers, proof
 from tulle.randomness import fixed_nonce_told
-from tulle.report import rounded_up
+from tulle.report import arithmetic_line, rounded_up
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,10 @@ class LocalAnswer(Mechanism):
     @property
     def label(self) -> str:
         return f"{self.channel.name.replace('_', ' ')}, one answer"
+
+    @property
+    def inexact(self) -> float:
+        return self.channel.rounding
 
     @property
     def events(self) -> tuple[Event, int]:
@@ -73,7 +77,7 @@ def releases(protocol: Protocol) -> tuple[Release, ...]:
 
 
 def promise(protocol: Protocol) -> float:
-    """The epsilon that is proved for every user, at the budget's delta."""
+    """The epsilon that is proved for every user, at the protocol's delta."""
     if protocol.budget is None:
         return math.inf
     return max(proof([release], protocol.delta)[0] for release in releases(protocol))
@@ -88,12 +92,11 @@ def bill(what: str, protocol: Protocol) -> tuple[Entry, ...]:
     return bill_open_ledgers(what, [plan], (proved, protocol.delta), 1)
 
 
-def slack(protocol: Protocol) -> float:
-    """What finite precision can add to delta, at most."""
+def arithmetic(protocol: Protocol) -> float:
+    """The part of the protocol's delta that is there for finite precision."""
     if protocol.budget is None:
         return 0.0
-    rounding = max(release.mechanism.channel.rounding for release in releases(protocol))  # type: ignore[attr-defined]
-    return float(min(1.0, (1 + math.exp(promise(protocol))) * rounding))
+    return max(arithmetic_delta(Plan((release,)), protocol.delta) for release in releases(protocol))
 
 
 def report(
@@ -150,8 +153,15 @@ def report(
             + ("." if budget is None else "; the promise covers all of it."),
         ),
         seeded=seeded,
-        floating_point_slack=slack(protocol),
+        floating_point_slack=arithmetic(protocol),
     )
+
+
+def _precision(protocol: Protocol) -> str:
+    taken = arithmetic(protocol)
+    if taken and taken == protocol.delta:
+        return f"All of δ = {rounded_up(taken)} is for finite precision: with exact arithmetic there would be none."
+    return arithmetic_line(taken)
 
 
 def _who_saw_rows(private: str, simulated: bool, exact: bool) -> str:
@@ -184,13 +194,12 @@ def _assumptions(protocol: Protocol, seeded: bool, simulated: bool, labels_publi
         randomness += "told otherwise; a server cannot check that."
     if seeded:
         randomness = "Users' randomness came from a seed: not private against anyone who knows or guesses it."
-    precision = rounded_up(slack(protocol), 2)
     return [
         first,
         "Each user answered at most one question. Groups were fixed by names, before anybody answered.",
         *lines,
-        f"Arithmetic is idealised; finite precision adds at most {precision} to δ (answers are whole "
-        "numbers of a unit that was fixed beforehand). Who answers, and when, is not protected.",
+        f"{_precision(protocol)} Answers are whole numbers of a unit that was fixed beforehand. Who answers, and when, "
+        "is not protected.",
         randomness,
         *fixed_nonce_told(),
     ]

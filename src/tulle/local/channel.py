@@ -2,6 +2,7 @@
 
 Adjacency is the whole record of a user, replaced by any other: for every two values and every set of answers,
 P(answer | value) <= e^epsilon P(answer | other value) + delta. No curator, no sum, no other user is needed for that.
+`delta` is all of it: what finite precision takes is a part of it, and most channels take none.
 
 Answers are whole numbers. In the low-order bits of a float the value itself would show; multiples of a `unit` that is
 fixed before anyone answers hold none (docs/proofs/ball_randomisers.md), sums of them are exact in any order, and they
@@ -85,8 +86,13 @@ class Channel(ABC):
 
     @property
     def delta(self) -> float:
-        """The delta of the promise; 0 for all channels but the Gaussian one."""
-        return 0.0
+        """The delta of the promise, all of it: a purely private channel has that of its arithmetic, if any."""
+        return self.arithmetic_delta
+
+    @property
+    def arithmetic_delta(self) -> float:
+        """The part of `delta` that is there for finite precision (lemma 3 of docs/proofs/floating_point.md)."""
+        return min(1.0, (1 + math.exp(self.epsilon)) * self.rounding)
 
     @property
     def width(self) -> int:
@@ -119,9 +125,10 @@ class Channel(ABC):
         """The variance of `unit` times an answer, summed over its numbers, for the worst value."""
 
     @property
-    @abstractmethod
     def rounding(self) -> float:
-        """Upper bound on the total variation distance between what is computed and the ideal channel."""
+        """Upper bound on the total variation distance between what is computed and a channel that keeps the promise
+        without any; 0 where what is computed keeps it itself."""
+        return 0.0
 
     @abstractmethod
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
@@ -189,7 +196,7 @@ class Unrandomised(Channel):
         return 0.0
 
     @property
-    def rounding(self) -> float:
+    def arithmetic_delta(self) -> float:
         return 0.0
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:

@@ -28,6 +28,7 @@ from tulle.local.simulation import Population, simulate
 from tulle.pipelines import warn_of_peeks
 from tulle.privacy import Budget, PrivacyReport, PrivacyWarning, can_be_repeated, stream_of
 from tulle.randomness import keyed_generator, seed_of
+from tulle.report import rounded_up
 
 
 class LocalModel(LinearModel):
@@ -70,10 +71,11 @@ class LocalModel(LinearModel):
                     UserWarning,
                     stacklevel=3,
                 )
-        if billing.slack(protocol) > (protocol.delta or 1e-5):
+        if (taken := billing.arithmetic(protocol)) >= 1 / X.shape[0]:
             warnings.warn(
-                f"finite precision leaves room for a delta of {billing.slack(protocol):.2g} here, more than is asked "
-                "for; use a smaller epsilon or fewer features, or randomiser='two_point' for labels",
+                f"delta = {rounded_up(taken, 2)}, which finite precision needs, is not below 1 / (number of users) = "
+                f"{1 / X.shape[0]:.3g}: such a promise would allow publishing a row chosen at random; use a smaller "
+                "epsilon or fewer features",
                 PrivacyWarning,
                 stacklevel=3,
             )

@@ -9,6 +9,8 @@
 | `GaussianLabel` | Wang and Xu 2019 (label-LDP-IHT) | comparison; it needs a delta and has the most noise |
 | `RandomisedResponse` | Warner 1965 | classes |
 
+What is computed keeps the promise itself, with no delta but the Gaussian one's: chances of answers are off by parts of
+themselves, for which epsilon leaves room, and noise is rounded to whole numbers exactly (`tulle.exact_noise`).
 Proof: docs/proofs/label_randomisers.md.
 """
 
@@ -17,10 +19,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, cast
 
 import numpy as np
-from scipy.special import ndtri
 
+from tulle.exact_noise import LAPLACE, NORMAL, Draws, SymmetricLaw, round_noise
 from tulle.gaussian_tradeoff import gaussian_mu
 from tulle.local.channel import Channel, IntArray, check_count, on_lattice
 from tulle.local.uniforms import FloatArray
@@ -32,15 +35,20 @@ _GRID = 2.0**-12
 _ROOTS = ((6353 - 405 * math.sqrt(241)) ** (1 / 3), (6353 + 405 * math.sqrt(241)) ** (1 / 3))
 _MIXING_FROM = math.log((-5 + 2 * sum(_ROOTS)) / 27)
 
+# Room in epsilon for cells of `Piecewise` whose chances are off by some points of the lattice of uniforms: at most one
+# part in 2^33 (docs/proofs/label_randomisers.md, lemma 10).
+_ROOM_OF_CELLS = 2.0**-30
+
+# More would make one class in some thousand points of the lattice of uniforms.
+_MOST_CLASSES = 2**22
+
+# Uniforms that one draw of noise is made of, of 52 bits each.
+_NOISE_UNIFORMS = 4
+
 
 @dataclass(frozen=True)
 class LabelChannel(Channel):
     """A randomiser of one number."""
-
-    @property
-    def rounding(self) -> float:
-        # Eight roundings of a number that is at most 2^6 scales large, on either side of a border between cells.
-        return 16 * 2.0**-53 * 2.0**6 / _GRID
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
         with np.errstate(all="ignore"):
@@ -82,10 +90,6 @@ class TwoPoint(LabelChannel):
     def worst_variance(self) -> float:
         return self.unit**2  # at 0
 
-    @property
-    def rounding(self) -> float:
-        return 2.0**-52
-
     def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
         up = uniforms[:, 0] < 0.5 + shares * (self.slant / 2)
         return np.where(up, 1, -1).astype(np.int64)
@@ -100,6 +104,10 @@ class Piecewise(LabelChannel):
     @property
     def n_uniforms(self) -> int:
         return 2
+
+    @property
+    def kept_epsilon(self) -> float:
+        return super().kept_epsilon - _ROOM_OF_CELLS
 
     @cached_property
     def reach(self) -> float:
@@ -163,9 +171,10 @@ class Hybrid(LabelChannel):
 
     @property
     def largest(self) -> int:
+        # What lies beyond the last whole number counts as that: a sliver of a cell would have a chance of its own, of
+        # few points of the lattice.
         two_point, piecewise = self._parts
-        reach = self.bound * piecewise.reach / two_point.unit if self.mixing else 1.0
-        return math.ceil(max(1.0, reach) / _GRID)
+        return math.floor(max(1.0, piecewise.reach * two_point.slant) / _GRID) if self.mixing else round(1 / _GRID)
 
     @property
     def worst_variance(self) -> float:
@@ -180,47 +189,98 @@ class Hybrid(LabelChannel):
     def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
         two_point, piecewise = self._parts
         rest = uniforms[:, 1:]
-        points = _whole(piecewise.point(shares, rest) * (self.bound / two_point.unit))
+        points = np.clip(_whole(piecewise.point(shares, rest) * two_point.slant), -self.largest, self.largest)
         ends = two_point._answer(shares, rest) * round(1 / _GRID)
         return np.where(uniforms[:, 0] < self.mixing, points, ends)
 
 
+class _OwnDraws(Draws):
+    """Draws whose bits are users' own uniforms, and zeros where those end: noise rises with the first of a user's.
+
+    Parameters
+    ----------
+    uniforms : array of shape (users, _NOISE_UNIFORMS)
+    """
+
+    def __init__(self, uniforms: FloatArray) -> None:
+        self._chunks = np.floor(uniforms * 2.0**52).astype(np.uint64)
+        first = self._chunks[:, 0] << np.uint64(12) | self._chunks[:, 1] >> np.uint64(40)
+        # Above 1/2 what is left to 1 counts: the other bits the other way round.
+        self._above = first >> np.uint64(63) == 1
+        words = np.where(self._above, ~first, first) << np.uint64(1) | ~self._above
+        super().__init__(words, cast(np.random.Generator, None))  # never asked: see `_extend`
+
+    def _extend(self, place: int) -> None:
+        number, bits = self.cell(place)
+        own = 0
+        for chunk in self._chunks[place]:
+            own = own << 52 | int(chunk)
+        end = 52 * self._chunks.shape[1] - bits - 64
+        word = (own >> end if end >= 0 else own << -end) & (2**64 - 1)
+        self._longer[place] = number << 64 | (2**64 - 1 - word if self._above[place] else word), bits + 64
+
+
 @dataclass(frozen=True)
-class LaplaceLabel(LabelChannel):
+class NoisyLabel(LabelChannel):
+    """The value plus noise, both whole numbers of one unit.
+
+    The bounds are whole numbers as well, so that values are no further apart after rounding; a value between two of
+    them is rounded to either by chance, without bias. What lies beyond `largest` counts as that.
+    """
+
+    LAW: ClassVar[SymmetricLaw]
+    FARTHEST: ClassVar[float]  # noise beyond so many scales is cut off with the answer
+
+    @property
+    def n_uniforms(self) -> int:
+        return 1 + _NOISE_UNIFORMS
+
+    @property
+    def scale(self) -> float:
+        """Of the noise, in units of the bound."""
+        raise NotImplementedError
+
+    @cached_property
+    def steps(self) -> int:
+        """How many units the bound is."""
+        return math.ceil(1 / (self.scale * _GRID))
+
+    @property
+    def unit(self) -> float:
+        return self.bound / self.steps
+
+    @property
+    def largest(self) -> int:
+        return self.steps + math.ceil(self.FARTHEST * self.scale * self.steps)
+
+    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
+        exact = shares * self.steps
+        below = np.floor(exact)
+        whole = below + (uniforms[:, _NOISE_UNIFORMS] < exact - below)
+        noise = round_noise(self.LAW, _OwnDraws(uniforms[:, :_NOISE_UNIFORMS]), self.scale * self.steps)
+        return np.clip(whole + noise, -self.largest, self.largest).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class LaplaceLabel(NoisyLabel):
     """The value plus Laplace noise of scale 2B/epsilon."""
 
     name = "laplace"
 
-    @property
-    def n_uniforms(self) -> int:
-        return 1
+    LAW: ClassVar[SymmetricLaw] = LAPLACE
+    FARTHEST: ClassVar[float] = 60.0
 
     @property
     def scale(self) -> float:
-        """In units of the bound."""
         return 2 / self.kept_epsilon
-
-    @property
-    def unit(self) -> float:
-        return self.bound * self.scale * _GRID
-
-    @property
-    def largest(self) -> int:
-        # The least uniform is 2^-53, so that no noise passes 52 log 2 < 37 scales.
-        return math.ceil((1 / self.scale + 37) / _GRID)
 
     @property
     def worst_variance(self) -> float:
         return 2 * (self.bound * self.scale) ** 2
 
-    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
-        folded = np.minimum(uniforms[:, 0], 1 - uniforms[:, 0])
-        noise = np.where(uniforms[:, 0] < 0.5, 1.0, -1.0) * np.log(2 * folded)
-        return _whole(shares / self.scale + noise)
-
 
 @dataclass(frozen=True)
-class GaussianLabel(LabelChannel):
+class GaussianLabel(NoisyLabel):
     """The value plus Gaussian noise, the exact one for (epsilon, delta).
 
     Parameters
@@ -235,6 +295,9 @@ class GaussianLabel(LabelChannel):
 
     name = "gaussian"
 
+    LAW: ClassVar[SymmetricLaw] = NORMAL
+    FARTHEST: ClassVar[float] = 9.0
+
     gaussian_delta: float
 
     def __post_init__(self) -> None:
@@ -246,10 +309,6 @@ class GaussianLabel(LabelChannel):
     def delta(self) -> float:
         return self.gaussian_delta
 
-    @property
-    def n_uniforms(self) -> int:
-        return 1
-
     @cached_property
     def scale(self) -> float:
         """The standard deviation, in units of the bound; two values are at most two bounds apart."""
@@ -257,19 +316,8 @@ class GaussianLabel(LabelChannel):
         return 2 / gaussian_mu(self.epsilon * (1 - 2e-7), self.gaussian_delta)
 
     @property
-    def unit(self) -> float:
-        return self.bound * self.scale * _GRID
-
-    @property
-    def largest(self) -> int:
-        return math.ceil((1 / self.scale + 9) / _GRID)  # ndtri(2^-53) > -9
-
-    @property
     def worst_variance(self) -> float:
         return (self.bound * self.scale) ** 2
-
-    def _answer(self, shares: FloatArray, uniforms: FloatArray) -> IntArray:
-        return _whole(shares / self.scale + ndtri(uniforms[:, 0]))
 
 
 def _whole(points: FloatArray) -> IntArray:
@@ -293,7 +341,7 @@ class RandomisedResponse(Channel):
     bound : float
         1.0; there is nothing to bound.
     n_classes : int
-        k, at least 2. Values are class numbers, 0 to k - 1.
+        k, from 2 to 2^22. Values are class numbers, 0 to k - 1.
     """
 
     name = "randomised_response"
@@ -303,12 +351,19 @@ class RandomisedResponse(Channel):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("RandomisedResponse(n_classes=...)", self.n_classes, 2)
+        if self.n_classes > _MOST_CLASSES:
+            raise ValueError(f"RandomisedResponse(n_classes=...) must be at most {_MOST_CLASSES:,}")
         if self.bound != 1:
             raise ValueError(f"RandomisedResponse has no bound: use bound=1.0, not {self.bound!r}")
 
     @property
     def n_uniforms(self) -> int:
         return 2
+
+    @property
+    def kept_epsilon(self) -> float:
+        # Each of the other classes has its share of the lattice of uniforms, to within two points.
+        return super().kept_epsilon - 2.0**-50 * self.n_classes
 
     @cached_property
     def chance(self) -> float:
@@ -333,11 +388,6 @@ class RandomisedResponse(Channel):
         """Of `indicators`, summed over the classes; the same for all values."""
         false = (self.n_classes - 1) * self._false * (1 - self._false)
         return (self.chance * (1 - self.chance) + false) / (self.chance - self._false) ** 2
-
-    @property
-    def rounding(self) -> float:
-        # Which of the other classes: each is off by a point of the lattice of uniforms.
-        return 2.0**-51 * self.n_classes
 
     def answer(self, values: FloatArray, uniforms: FloatArray) -> IntArray:
         with np.errstate(all="ignore"):

@@ -26,7 +26,7 @@ from tulle.local.labels import GaussianLabel, LabelChannel, RandomisedResponse, 
 from tulle.local.responses import IDENTITY, Response
 from tulle.local.wire import CHANNELS, Ask, ExceedsAsk, GradientAsk, LabelAsk, Quantity
 from tulle.mechanisms import HardThreshold
-from tulle.privacy import Budget
+from tulle.privacy import MOST_ARITHMETIC, Budget
 
 BallChoice = Literal["priv_unit", "hemisphere"]
 
@@ -85,8 +85,9 @@ class Protocol(ABC):
     Parameters
     ----------
     budget : Budget or None
-        What one answer may cost, and so what the study costs each user. None randomises nothing (but yes-or-no
-        answers about bounds keep epsilon = 16), and only a simulation takes it.
+        What one answer may cost, and so what the study costs each user. With a delta of 0 the promise has the delta
+        that the channel's arithmetic needs, if any: see `delta`. None randomises nothing (but yes-or-no answers about
+        bounds keep epsilon = 16), and only a simulation takes it.
     n_features : int
     bounds : Bounds
         Of its fields `row_l2` (or `row_linf`) and `label` are read; what is missing is searched for, with
@@ -127,7 +128,24 @@ class Protocol(ABC):
 
     @property
     def delta(self) -> float:
-        return 0.0 if self.budget is None else self.budget.delta
+        """The delta of the promise to every user, all of it: the one asked for, or that of the channel's arithmetic."""
+        if self.budget is None:
+            return 0.0
+        return self.budget.delta or self.make_channel(1.0).delta
+
+    def _check_arithmetic(self) -> None:
+        """Raise where finite precision would take more than a tenth of the delta that was asked for, or leave no
+        promise where none was."""
+        if self.budget is None:
+            return
+        needed = self.make_channel(1.0).arithmetic_delta
+        if self.budget.delta > 0 and needed > MOST_ARITHMETIC * self.budget.delta:
+            raise ValueError(
+                f"finite precision would take {needed:.2g} of delta = {self.budget.delta:g}, and a tenth of it is "
+                "allowed; use a smaller epsilon, fewer features or a larger delta"
+            )
+        if needed >= 1:
+            raise ValueError("finite precision leaves nothing of the promise; use a smaller epsilon or fewer features")
 
     @property
     def yes_or_no(self) -> RandomisedResponse:
@@ -242,6 +260,7 @@ class LdpIht(Protocol):
             check_count(name, getattr(self, name), 1)
         if self.ball not in get_args(BallChoice):
             raise ValueError(f"ball={self.ball!r} is unknown; choose one of {get_args(BallChoice)}")
+        self._check_arithmetic()
         self.weights: FloatArray = np.zeros(self.dimension)
 
     def _missing(self) -> tuple[Quantity, ...]:

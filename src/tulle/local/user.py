@@ -104,8 +104,9 @@ class User:
         A finite label, or the number of a class.
     max_epsilon : float
         The most that an answer may cost, in (0, inf). A question that asks for more is refused.
-    max_delta : float, default=0.0
-        In [0, 1). 0 admits purely private channels alone.
+    max_delta : float, default=1e-6
+        In [0, 1). What finite precision takes is counted: 0 admits channels that are purely private as computed, of
+        one number or one class.
     record : Record or None, default=None
         Where it is written down that the user has answered; None: in memory. Give a `FileRecord` to a user that
         outlives a process.
@@ -135,7 +136,7 @@ class User:
         y: float,
         *,
         max_epsilon: float,
-        max_delta: float = 0.0,
+        max_delta: float = 1e-6,
         record: Record | None = None,
         uniforms: Uniforms | None = None,
         responses: Mapping[str, Response] = RESPONSES,

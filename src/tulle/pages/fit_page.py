@@ -32,8 +32,6 @@ from tulle.pages.weights import blocks, fingerprint, weight_blocks
 from tulle.report import About, PrivacyReport, finite, rounded_down
 
 _BELIEFS = (0.01, 0.1, 0.5)
-# More than this added to delta by finite precision is worth a box of its own.
-_NOTABLE_SLACK = 1e-6
 
 
 def fit_page(
@@ -156,13 +154,13 @@ def _warnings(report: PrivacyReport) -> list[Markup]:
             )
         )
     slack = report.floating_point_slack
-    if slack > 0 and (slack >= report.delta or slack > _NOTABLE_SLACK):
+    if slack > report.delta:  # no part of it
         weakened = delta_is(promise(min(report.delta + slack, 1.0), 2))
         boxes.append(
             notice(
                 "Finite precision weakens this promise",
-                f"Computers round. That can add up to {promise(min(slack, 1.0), 2)} to "
-                f"{delta_is(promise(report.delta))}: count with {weakened}.",
+                "This report is of an earlier version, whose δ leaves out what rounding in computers takes: up to "
+                f"{promise(min(slack, 1.0), 2)}. Instead of {delta_is(promise(report.delta))} count with {weakened}.",
             )
         )
     return boxes
@@ -222,15 +220,15 @@ def _example(report: PrivacyReport) -> Markup:
 
 def _exception(report: PrivacyReport) -> Markup:
     slack = report.floating_point_slack
-    added = f" Rounding in computers can add at most {promise(slack, 2)} to δ." if slack > 0 else ""
+    part = f" Of δ, {promise(slack, 2)} is for rounding in computers." if 0 < slack <= report.delta else ""
     if report.delta == 0:
-        return element("p", "The bound holds without exception (δ = 0).", added)
+        return element("p", "The bound holds without exception (δ = 0).")
     return element(
         "p",
         f"This leaves a small exception, {delta_is(promise(report.delta))}: but for a chance of at most "
         f"{one_in(report.delta)}, the model is as good as drawn by a procedure that always keeps this bound. For that "
         "chance nothing is promised.",
-        added,
+        part,
     )
 
 
