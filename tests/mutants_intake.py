@@ -91,7 +91,7 @@ INTAKE_MUTANTS: tuple[Mutant, ...] = (
         "a mask that one of several back ends does not know of",
         "backends/disk.py",
         "targets, active = counted(made, active)",
-        "targets, active = np.nan_to_num(made), np.ones(len(made), dtype=bool) if active is None else active",
+        "targets, active = np.nan_to_num(made, nan=1.0), np.ones(len(made), dtype=bool) if active is None else active",
         (_INTAKE + "test_declared_classes_of_rows_on_disk",),
     ),
     Mutant(

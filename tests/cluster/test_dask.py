@@ -376,7 +376,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no targets": (lambda: (bag_of_csr(Y)[0], None), "y is None"),
     "targets that are not finite": (lambda: bag_of_csr(np.where(Y > 0, np.nan, 0.0)), "y contains NaN"),
     "one class": (lambda: bag_of_csr(np.ones(N)), "at least two classes"),
-    "words and numbers for labels": (words_and_numbers, "words in some partitions and numbers in others"),
+    "words and numbers for labels": (words_and_numbers, "labels must be all words or all numbers"),
     "no rows": (lambda: (bag([[X[:0]], []]), bag([[Y[:0]], []])), "no partition holds a row"),
     "one row": (lambda: (bag([[X[:1]]]), bag([[Y[:1]]])), "at least 2 rows"),
     "one dimension": (lambda: (in_partitions(Y), in_partitions(Y)), "two dimensions"),
