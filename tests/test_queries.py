@@ -841,6 +841,29 @@ def test_surplus_rows_count_as_nothing(storage: str, kind: str) -> None:
 
 
 @every_storage
+@pytest.mark.parametrize("kind", ["gradient", "support", "vertices", "followed", "coordinate"])
+@pytest.mark.parametrize("clip", [10.0**-133.6, 10.0**-133.1, 1e-120])
+def test_a_clip_so_small_that_products_lose_their_digits(storage: str, kind: str, clip: float) -> None:
+    """The slope of a row that is scaled down from 1e139 is below all floats before its entry lifts it up again."""
+    public = PublicFacts(1, 2, 1, Squared(), None, 1e-50, 1e-50, 1.0, False)
+    query: Query = {
+        "gradient": ClippedGradient(np.zeros((2, 1)), clip),
+        "support": ClippedGradient(np.zeros((2, 1)), clip, "l2", 0.0, np.array([[True], [False]]), 1e-50),
+        "vertices": CoordinateScores(Walk(np.zeros((2, 1))), clip, engine="plain"),
+        "followed": CoordinateScores(Walk(np.zeros((2, 1))), clip, engine="incremental"),
+        "coordinate": CoordinateGradient(Walk(np.zeros((2, 1))), clip, coordinates=np.array([0])),
+    }[kind]
+    answers = []
+    for sign in (-1.0, 1.0):
+        rows = Rows(STORAGES[storage](np.array([[9e139, 0.0]])), np.array([sign]))
+        rows.clip_rows(1e-50)
+        answers.append(answer(query, rows, public))
+    moved = np.abs(answers[0] - answers[1]).max()
+    sensitivity = query.sensitivity(public)
+    assert moved <= min(sensitivity.l2, sensitivity.linf) * ROUNDING
+
+
+@every_storage
 @pytest.mark.parametrize("intercept_value", [0.0, 0.5])
 def test_surplus_rows_are_in_no_second_moment(storage: str, intercept_value: float) -> None:
     """Neither with their features nor with their targets."""
