@@ -748,12 +748,12 @@ def test_an_unclipped_gradient_is_the_gradient_of_the_mean_loss(loss: str, stora
 
 @pytest.mark.parametrize("support", [None, np.array([[True], [True]])])
 def test_tiny_slopes_are_clipped_too(support: np.ndarray | None) -> None:
-    """Slopes of 1e-170, whose squares underflow, at a clip of 1e-200."""
-    public = replace(PublicFacts.without_model(1, 2, 1), row_l2=1.0, row_linf=1.0, label=1.0)
-    rows = Rows(np.array([[0.6, 0.8]]), np.array([1e-170]))
-    gradient = ClippedGradient(np.zeros((2, 1)), 1e-200, "l2", 0.0, support, None if support is None else 1.0)
+    """Slopes of 1e-170, whose squares underflow, at a clip of 1e-180."""
+    public = replace(PublicFacts.without_model(1, 2, 1), row_l2=1e40, row_linf=1e40, label=1.0)
+    rows = Rows(np.array([[0.6e40, 0.8e40]]), np.array([1e-170]))
+    gradient = ClippedGradient(np.zeros((2, 1)), 1e-180, "l2", 0.0, support, None if support is None else 1e40)
     largest = np.abs(answer(gradient, rows, public)).max()
-    assert 0.79e-200 < largest <= 0.8e-200 * (1 + 1e-9) <= gradient.level(public)
+    assert 0.79e-140 < largest <= 0.8e-140 * (1 + 1e-9) <= gradient.level(public)
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "csr"])

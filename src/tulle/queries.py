@@ -46,8 +46,8 @@ _WORTH_FOLLOWING = 2e9
 # A row whose contribution must be scaled down by more than this counts as nothing.
 LEAST_FACTOR = 1e-290
 
-# Slopes are multiplied by the factors of rows, down to 1e-190, and then by entries up to 1e140. Under a clip level below
-# this such a product may have no digits left and be rounded up to twice the level: then no row counts.
+# Slopes are multiplied by the factors of rows, down to 1e-190, and then by entries up to 1e140. Under a clip level
+# below this such a product may have no digits left and be rounded up to twice the level: then no row counts.
 _LEAST_LEVEL = 1e-150
 
 # Below every score, and finite: sums with noise stay numbers.
