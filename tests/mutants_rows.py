@@ -102,6 +102,14 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "limit < largest < math.inf:",
         ("tests/test_curator.py::test_sums_that_could_overflow_are_not_asked_for[nan]",),
     ),
+    Mutant(
+        "a clip below all digits",
+        "slope × factor underflows and is rounded up; an entry of 1e139 then lifts it to 1.8 times the clip",
+        "queries.py",
+        "    if level < _LEAST_LEVEL:\n        return np.zeros_like(slopes)\n    with",
+        "    with",
+        (_QUERIES + "test_a_clip_so_small_that_products_lose_their_digits",),
+    ),
     # --- following a walk ---
     Mutant(
         "a draw that goes on until a candidate is taken",

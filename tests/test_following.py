@@ -1063,8 +1063,8 @@ def test_rows_that_do_not_count_are_not_followed(intercept_value: float, why: st
         rows.clip_rows(0.01)
     kept = Rows(sp.csr_array(dense[active]), targets[active])
     kept.clip_rows(0.01)
-    walk = Walk(np.zeros((6 + bool(intercept_value), 1)))
-    both = [Follower(one.only_block(), walk, Squared(), intercept_value, None) for one in (rows, kept)]  # type: ignore[arg-type]
+    walk = Walk(np.r_[np.zeros(6), np.ones(int(intercept_value > 0))][:, None])
+    both = [Follower(one.blocks[0], walk, Squared(), intercept_value, None) for one in (rows, kept)]  # type: ignore
     for step, _ in enumerate(random_moves(walk, generator, 12, [])):
         for follower in both:
             follower.catch_up(0.005)

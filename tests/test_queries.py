@@ -746,12 +746,12 @@ def test_an_unclipped_gradient_is_the_gradient_of_the_mean_loss(loss: str, stora
 
 @pytest.mark.parametrize("support", [None, np.array([[True], [True]])])
 def test_tiny_slopes_are_clipped_too(support: np.ndarray | None) -> None:
-    """Slopes of 1e-170, whose squares underflow, at a clip of 1e-200."""
-    public = replace(PublicFacts.without_model(1, 2, 1), row_l2=1.0, row_linf=1.0, label=1.0)
-    rows = Rows(np.array([[0.6, 0.8]]), np.array([1e-170]))
-    gradient = ClippedGradient(np.zeros((2, 1)), 1e-200, "l2", 0.0, support, None if support is None else 1.0)
+    """Slopes of 1e-170, whose squares underflow, at a clip of 1e-180."""
+    public = replace(PublicFacts.without_model(1, 2, 1), row_l2=1e40, row_linf=1e40, label=1.0)
+    rows = Rows(np.array([[0.6e40, 0.8e40]]), np.array([1e-170]))
+    gradient = ClippedGradient(np.zeros((2, 1)), 1e-180, "l2", 0.0, support, None if support is None else 1e40)
     largest = np.abs(answer(gradient, rows, public)).max()
-    assert 0.79e-200 < largest <= 0.8e-200 * (1 + 1e-9) <= gradient.level(public)
+    assert 0.79e-140 < largest <= 0.8e-140 * (1 + 1e-9) <= gradient.level(public)
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "csr"])
@@ -836,6 +836,29 @@ def test_surplus_rows_count_as_nothing(storage: str, kind: str) -> None:
         answers.append(answer(query, rows, public))
     for other in answers[1:]:
         np.testing.assert_array_equal(answers[0], other)
+
+
+@every_storage
+@pytest.mark.parametrize("kind", ["gradient", "support", "vertices", "followed", "coordinate"])
+@pytest.mark.parametrize("clip", [10.0**-133.6, 10.0**-133.1, 1e-120])
+def test_a_clip_so_small_that_products_lose_their_digits(storage: str, kind: str, clip: float) -> None:
+    """The slope of a row that is scaled down from 1e139 is below all floats before its entry lifts it up again."""
+    public = PublicFacts(1, 2, 1, Squared(), None, 1e-50, 1e-50, 1.0, False)
+    query: Query = {
+        "gradient": ClippedGradient(np.zeros((2, 1)), clip),
+        "support": ClippedGradient(np.zeros((2, 1)), clip, "l2", 0.0, np.array([[True], [False]]), 1e-50),
+        "vertices": CoordinateScores(Walk(np.zeros((2, 1))), clip, engine="plain"),
+        "followed": CoordinateScores(Walk(np.zeros((2, 1))), clip, engine="incremental"),
+        "coordinate": CoordinateGradient(Walk(np.zeros((2, 1))), clip, coordinates=np.array([0])),
+    }[kind]
+    answers = []
+    for sign in (-1.0, 1.0):
+        rows = Rows(STORAGES[storage](np.array([[9e139, 0.0]])), np.array([sign]))
+        rows.clip_rows(1e-50)
+        answers.append(answer(query, rows, public))
+    moved = np.abs(answers[0] - answers[1]).max()
+    sensitivity = query.sensitivity(public)
+    assert moved <= min(sensitivity.l2, sensitivity.linf) * ROUNDING
 
 
 @every_storage

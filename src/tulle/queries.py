@@ -42,6 +42,10 @@ _LEAST_BOUND = 1e-140
 # A row whose contribution must be scaled down by more than this counts as nothing.
 LEAST_FACTOR = 1e-290
 
+# Slopes are multiplied by the factors of rows, down to 1e-190, and then by entries up to 1e140. Under a clip level
+# below this such a product may have no digits left and be rounded up to twice the level: then no row counts.
+_LEAST_LEVEL = 1e-150
+
 # Below every score, and finite: sums with noise stay numbers.
 _PASSED_OVER = -1e200
 
@@ -109,6 +113,8 @@ def longest(norms: FloatArray, n_features: int, intercept_value: float) -> Float
 
 def clipped(slopes: FloatArray, norms: FloatArray, level: float) -> FloatArray:
     """Slopes scaled down where the norm of a row's contribution is above `level`."""
+    if level < _LEAST_LEVEL:
+        return np.zeros_like(slopes)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Written so that a norm which is not a number counts as nothing, never as unclipped.
         factor = np.where(norms <= level, 1.0, np.where(norms < np.inf, level / norms, 0.0))
@@ -348,7 +354,7 @@ class _AlongWalk(Query):
             return None
         margins = self.walk.norms()[0] * public.entry_bound(self.intercept_value)
         # Squares of margins over the walk's scale, and scores over the level, must be numbers.
-        moderate = margins < 1e100 and self.walk.scale > 1e-50 and 1e-200 < level < 1e100
+        moderate = margins < 1e100 and self.walk.scale > 1e-50 and _LEAST_LEVEL < level < 1e100
         if public.loss.n_outputs > 1 or not can_follow(public.loss) or not moderate:
             return None
         key = (self.walk, self.intercept_value, self.units, public)
@@ -375,6 +381,8 @@ class _AlongWalk(Query):
         a = self.intercept_value
         slopes = public.loss.slope(block.margins_along(self.walk, a), block.targets)
         slopes = counted(slopes, block)
+        if level < _LEAST_LEVEL:
+            return np.zeros_like(slopes)
         if self.units is None:
             sizes = np.maximum(block.norms("linf"), a)
         else:
