@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
+from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
 from planted import Mutant
@@ -2110,6 +2111,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FRONT_MUTANTS,
     *SPREAD_MUTANTS,
     *FEDERATED_MUTANTS,
+    *LEDGER_MUTANTS,
 )
 
 
