@@ -23,6 +23,7 @@ from mutants_fed import FED_MUTANTS
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
 from mutants_intake import INTAKE_MUTANTS
+from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
@@ -2119,6 +2120,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ROWS_MUTANTS,
     *FEDERATED_MUTANTS,
     *REPLAY_MUTANTS,
+    *LEDGER_MUTANTS,
 )
 
 

@@ -15,16 +15,20 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import tulle.bounds
+import tulle.curator
 import tulle.fitting
-from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor, private_score
+from tulle.events import NoisePerSensitivity
+from tulle.mechanisms import Gaussian, Laplace
 from tulle.methods import HardThresholding
-from tulle.privacy import BudgetExceededError, PrivacyWarning, gaussian_epsilon, gaussian_mu
+from tulle.privacy import BudgetExceededError, Plan, PlanError, PrivacyWarning, Release, gaussian_epsilon, gaussian_mu
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (200, 10))
@@ -32,6 +36,7 @@ Y = (X[:, 0] > 0).astype(int)
 BOUNDS = Bounds(row_l2=2.0)
 DELTA = 1e-5
 NOISES = ("gaussian", "selection", "default")
+PUBLIC = DummyClassifier(strategy="constant", constant=1).fit(X, Y)
 
 
 def model(epsilon: float | None = 0.5, noise: Any = "gaussian", **parameters: Any) -> SparseClassifier:
@@ -301,6 +306,44 @@ def test_bad_labels_for_estimating_bounds_are_not_billed() -> None:
     with Ledger(Budget(3.0, DELTA)) as ledger, pytest.raises(ValueError, match=r".+"):
         Bounds.estimate(X, Y[:-1], epsilon=0.5)
     assert ledger.fits == []
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "objective"])
+def test_a_plan_that_was_not_billed_is_refused(noise: str) -> None:
+    """A method whose plan, after its bounds are estimated, costs more than any that it showed before."""
+
+    def plan(scale: float) -> Plan:
+        mechanism = Gaussian if noise == "gaussian" else Laplace
+        return Plan((Release("answer", mechanism(NoisePerSensitivity(scale)), 1),))
+
+    promise = (0.5, DELTA)
+    with Ledger(Budget(3.0, DELTA)) as ledger:
+        number = ledger.bill("a fit", [plan(20.0), plan(10.0)], promise)
+        ledger.confirm(plan(10.0), promise, number)
+        ledger.confirm(plan(20.0), promise, number)
+        with pytest.raises(PlanError, match="in a way that was not billed"):
+            ledger.confirm(plan(9.0), promise, number)
+
+
+def test_all_noise_comes_from_the_keyed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever asks about private rows: an ordinary generator's future can be told from its past."""
+    streams = []
+    made = tulle.curator.Curator.__init__
+
+    def noted(self: Any, rows: Any, public: Any, plan: Any, generator: Any, *more: Any) -> None:
+        streams.append(type(generator.bit_generator).__name__)
+        made(self, rows, public, plan, generator, *more)
+
+    monkeypatch.setattr(tulle.curator.Curator, "__init__", noted)
+    for seed in (None, 3):
+        for release in (
+            lambda seed=seed: model(random_state=seed).fit(X, Y),
+            lambda seed=seed: Bounds.estimate(X, epsilon=0.5, random_state=seed),
+            lambda seed=seed: private_score(PUBLIC, X, Y, epsilon=0.5, random_state=seed),
+        ):
+            streams.clear()
+            release()
+            assert set(streams) == {"AESCounter"}
 
 
 # --- nesting, seeds, life cycle --------------------------------------------------------------------------------------

@@ -511,11 +511,15 @@ def test_nothing_is_said_of_entries_of_now(path: Path) -> None:
 # --- locks that do not lock ------------------------------------------------------------------------------------------
 
 
+def _no_noise(*_: Any) -> Any:
+    raise AssertionError("noise would have been drawn")
+
+
 def test_a_lock_that_keeps_nobody_out_stops_the_fit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some file systems grant every lock. Two processes would read the same sum, and one spend would be lost."""
     with FileLedger(path, "visits") as ledger:
         before = path.read_bytes()
-        monkeypatch.setattr(tulle.fitting, "keyed_generator", None)  # no noise may be drawn
+        monkeypatch.setattr(tulle.fitting, "keyed_generator", _no_noise)
         monkeypatch.setattr("fcntl.flock", lambda *_: None)
         with pytest.raises(LockError, match=r"keep nobody out.*ledger.json.lock"):
             model().fit(X, Y)
@@ -562,8 +566,13 @@ def test_files_are_open_for_writing_when_they_are_locked(path: Path, monkeypatch
         real(file, how)
 
     monkeypatch.setattr("fcntl.flock", as_on_nfs)
+    refused = ""
     with FileLedger(path, "visits") as ledger:
-        model().fit(X, Y)
+        try:
+            model().fit(X, Y)
+        except LockError as error:
+            refused = str(error)
+    assert refused == ""
     assert len(ledger.entries) == 1
     assert locked
 
@@ -576,7 +585,7 @@ def test_what_was_written_is_read_back(path: Path, monkeypatch: pytest.MonkeyPat
         real(place, place.read_bytes(), mode)
 
     with FileLedger(path, "visits") as ledger:
-        monkeypatch.setattr(tulle.fitting, "keyed_generator", None)
+        monkeypatch.setattr(tulle.fitting, "keyed_generator", _no_noise)
         monkeypatch.setattr(tulle.ledger_file, "write_durably", losing)
         with pytest.raises(LedgerFileError, match=r"ledger.json does not hold what was just written"):
             model().fit(X, Y)

@@ -266,7 +266,7 @@ def test_the_file_holds_what_is_documented_and_nothing_else(tmp_path: Path, fitt
     save(fitted("teacher of classes"), tmp_path / "model.npz")
     header, arrays = read_archive(tmp_path / "model.npz", KIND, VERSION)
     assert set(header) == {"format", "model", "settings", "fitted", "sparse", "privacy", "about"}
-    assert header["format"] == "tulle model 1"
+    assert header["format"] == "tulle model 2"
     assert set(header["fitted"]) == {"n_features_in_", "n_iter_", "n_passes_", "n_thresholds_"}
     assert set(arrays) == {
         *(f"{weights}{part}" for weights in ("coef_", "teacher_coef_") for part in ("values", "places", "shape")),
@@ -493,7 +493,7 @@ def test_damaged_files_and_files_of_others_are_refused(tmp_path: Path, fitted: A
     with pytest.raises(ArchiveError, match="is no tulle model file: its format is 'tulle synthetic data 1'"):
         load(path)
     write_archive(path, KIND, VERSION + 1, {}, {})
-    with pytest.raises(ArchiveError, match="of version 2, and this tulle reads up to version 1; upgrade tulle"):
+    with pytest.raises(ArchiveError, match="of version 3, and this tulle reads up to version 2; upgrade tulle"):
         load(path)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nowhere.npz")
