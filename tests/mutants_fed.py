@@ -99,15 +99,17 @@ FED_MUTANTS: tuple[Mutant, ...] = (
         "mechanisms.py",
         "        units = add_noise(exact, scale, grid, self.LAW, generator)\n",
         "        units = exact / grid + add_noise(0.0 * exact, scale, grid, self.LAW, generator)\n",
-        ("tests/test_federated_client.py::test_what_is_released_is_a_gradient_and_never_a_sum_with_the_servers_weights",),
+        (
+            "tests/test_federated_client.py::test_what_is_released_is_a_gradient_and_never_a_sum_with_the_servers_weights",
+        ),
     ),
     # --- what is printed ---
     Mutant(
         "finite precision is printed as a part of a delta that never counted it",
         "an old report read as a new one: 'of which 0.013' of a delta of 5e-6",
         "report.py",
-        "if 0 < slack <= delta else",
-        "if slack > 0 else",
+        "    if not 0 < slack <= delta:\n",
+        "    if slack == 0:\n",
         ("tests/test_report.py::TestText::test_the_part_of_delta_for_finite_precision_is_said_where_there_is_one",),
     ),
     Mutant(
