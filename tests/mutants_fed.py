@@ -108,8 +108,8 @@ FED_MUTANTS: tuple[Mutant, ...] = (
         "finite precision is printed as a part of a delta that never counted it",
         "an old report read as a new one: 'of which 0.013' of a delta of 5e-6",
         "report.py",
-        "if 0 < slack <= delta else",
-        "if slack > 0 else",
+        "    if not 0 < slack <= delta:\n",
+        "    if slack == 0:\n",
         ("tests/test_report.py::TestText::test_the_part_of_delta_for_finite_precision_is_said_where_there_is_one",),
     ),
     Mutant(

@@ -74,7 +74,8 @@ class TestText:
     def test_the_part_of_delta_for_finite_precision_is_said_where_there_is_one(self, slack: float, said: bool) -> None:
         """What is larger than delta is no part of it: a report of an earlier version."""
         text = unwrapped(str(replace(REPORT, floating_point_slack=slack)))
-        assert ("δ = 1e-06 (of which " in text) is said
+        part = "for finite precision" if slack == 1e-6 else f"of which {rounded_up(slack, 2)} is for finite precision"
+        assert (f"δ = 1e-06 ({part}) is proved" in text) is said
         assert ("δ = 1e-06 is proved" in text) is not said
 
     def test_noise_that_proves_nothing_is_said(self) -> None:

@@ -175,7 +175,7 @@ class PrivacyReport:
     def _promise(self) -> str:
         if self.asked is None:
             return "none. This fit used no noise (epsilon=None); the model may reveal any row it was trained on."
-        asked = f"ε = {self.asked[0]:g}, δ = {self.asked[1]:g} was asked for; "
+        asked = f"ε = {self.asked[0]:g}, δ = {rounded_up(self.asked[1])} was asked for; "
         if math.isinf(self.epsilon):
             return asked + "nothing is proved for the noise that was drawn."
         whole = f"δ = {rounded_up(self.delta)}{of_which(self.delta, self.floating_point_slack)}"
@@ -215,7 +215,11 @@ def of_which(delta: float, slack: float) -> str:
 
     A slack above delta is no part of it: reports of earlier versions left it out of their delta.
     """
-    return f" (of which {rounded_up(slack, 2)} is for finite precision)" if 0 < slack <= delta else ""
+    if not 0 < slack <= delta:
+        return ""
+    return (
+        " (for finite precision)" if slack == delta else f" (of which {rounded_up(slack, 2)} is for finite precision)"
+    )
 
 
 def arithmetic_line(slack: float) -> str:

@@ -160,7 +160,7 @@ def report(
 def _precision(protocol: Protocol) -> str:
     taken = arithmetic(protocol)
     if taken and taken == protocol.delta:
-        return f"All of δ = {rounded_up(taken)} is for finite precision: with exact arithmetic there would be none."
+        return f"All of δ = {rounded_up(taken)} is for finite precision: in exact arithmetic there would be none."
     return arithmetic_line(taken)
 
 

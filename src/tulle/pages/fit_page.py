@@ -220,7 +220,10 @@ def _example(report: PrivacyReport) -> Markup:
 
 def _exception(report: PrivacyReport) -> Markup:
     slack = report.floating_point_slack
-    part = f" Of δ, {promise(slack, 2)} is for rounding in computers." if 0 < slack <= report.delta else ""
+    part = ""
+    if 0 < slack <= report.delta:
+        of_delta = "All of δ" if slack == report.delta else f"Of δ, {promise(slack, 2)}"
+        part = f" {of_delta} is for rounding in computers."
     if report.delta == 0:
         return element("p", "The bound holds without exception (δ = 0).")
     return element(
