@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,4 +84,3 @@ def test_mechanisms_never_take_one_border_for_all_layers(noise: float, form: str
     answer = np.asarray(mechanism.release(asked, Sensitivity(l2=1.0), np.random.default_rng(0), then))
     assert np.count_nonzero(answer[: lines // 2]) == 10
     assert np.count_nonzero(answer[lines // 2 :]) == 10
-    assert mechanism.rounding(exact.shape, math.sqrt(lines), Sensitivity(l2=1.0), then) < 1e-3
