@@ -28,6 +28,7 @@ from distributed import Client, get_client
 
 from tulle.backends import Code, Spread, targets_of
 from tulle.events import FloatArray
+from tulle.failures import own_words, said_of
 from tulle.intake import Cells, Mask, cells, counted, different, entries, finite_numbers, joined
 from tulle.pieces import Pieces, summed
 from tulle.rows import Block, RowNumbers, Rows
@@ -264,7 +265,7 @@ def _checked(x: Any, y: Any) -> _Checked:
         if targets is not None and len(targets) != features.shape[0]:
             return _Checked(None, None, f"X has {features.shape[0]} rows there and y has {len(targets)}")
     except (ValueError, TypeError) as error:
-        return _Checked(None, None, str(error))
+        return _Checked(None, None, own_words(error) or said_of(error))
     return _Checked(features, targets, "")
 
 
@@ -291,7 +292,7 @@ def _smallest(targets: Cells) -> tuple[float, str]:
     try:
         return float(finite_numbers(targets, "y").min()), ""
     except ValueError as error:
-        return 0.0, str(error)
+        return 0.0, own_words(error) or said_of(error)
 
 
 def _of_targets(part: _Checked, function: Callable[[Cells], Any]) -> Any:
