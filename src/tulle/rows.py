@@ -277,8 +277,9 @@ class SparseBlock(Block):
             columns.sum_duplicates()
             self._borrowed = False
         # Behind the estimator's checks a record with an entry that is not finite counts as nothing.
-        bad = np.zeros(self.n_rows, dtype=bool)
-        bad[columns.indices[~np.isfinite(columns.data)]] = True
+        bad, finite = np.zeros(self.n_rows, dtype=bool), np.isfinite(columns.data)
+        if not finite.all():
+            bad[columns.indices[~finite]] = True
         row_order = None
         if matrix.format == "csr" and matrix.dtype == np.float64:
             given = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
