@@ -167,7 +167,7 @@ class Block(ABC):
         self._known_norms, self._last_margins, self._walked = {}, None, None
 
     def clip_targets(self, low: float, high: float) -> None:
-        self.targets = np.clip(self.targets, low, high)
+        self.targets = np.where(self.active, np.clip(self.targets, low, high), 0.0)
 
     def clip_rows(self, bound: float, entry_bound: float, normalise: bool) -> None:
         """Scale rows longer than `bound` down to it.
@@ -185,7 +185,8 @@ class Block(ABC):
         # Nor does a record count that would have to be stretched beyond all numbers.
         out_of_range = ~(norms < _LONGEST) | ~np.isfinite(self._scale)
         self._scale[out_of_range] = 0.0
-        self._leave_out(out_of_range)
+        if out_of_range.any():
+            self._leave_out(out_of_range)
         self._forget()
 
     def norms(self, norm: Norm) -> FloatArray:
@@ -276,8 +277,9 @@ class SparseBlock(Block):
             columns.sum_duplicates()
             self._borrowed = False
         # Behind the estimator's checks a record with an entry that is not finite counts as nothing.
-        bad = np.zeros(self.n_rows, dtype=bool)
-        bad[columns.indices[~np.isfinite(columns.data)]] = True
+        bad, finite = np.zeros(self.n_rows, dtype=bool), np.isfinite(columns.data)
+        if not finite.all():
+            bad[columns.indices[~finite]] = True
         row_order = None
         if matrix.format == "csr" and matrix.dtype == np.float64:
             given = sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -418,7 +420,7 @@ class SparseBlock(Block):
     def _clear_rows(self) -> None:
         entries, left_out = self._own_entries(), ~self.active
         for part in self._entry_parts():
-            entries[part][left_out[self._csc.indices[part]]] = 0.0
+            np.copyto(entries[part], 0.0, where=left_out[self._csc.indices[part]])
 
 
 class Scratch:
