@@ -468,6 +468,7 @@ def test_what_a_pipeline_did_stands_in_the_report(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = scaled.fit(X, Y)[-1]
+    assert len(lines_about(model.privacy_)) == 2
     first, second = lines_about(model.privacy_)
     assert first == (
         "The promise does not cover standardscaler (peeks): StandardScaler learns where its features lie and how far "
@@ -498,6 +499,7 @@ def test_searches_and_ensembles_stand_in_the_reports_of_their_models() -> None:
         warnings.simplefilter("ignore")
         best = search.fit(X, Y).best_estimator_[-1]
         parts = bagging.fit(X, Y).estimators_
+    assert len(lines_about(best.privacy_)) == 2
     scaler, chosen = lines_about(best.privacy_)
     assert "maxabsscaler (peeks)" in scaler
     assert chosen == (
@@ -505,7 +507,7 @@ def test_searches_and_ensembles_stand_in_the_reports_of_their_models() -> None:
         "without noise, and no bill holds that."
     )
     for part in parts:
-        (line,) = lines_about(part.privacy_)
+        line = "".join(lines_about(part.privacy_))
         assert line.startswith("The promise does not cover BaggingClassifier (billed apart): ")
 
 
