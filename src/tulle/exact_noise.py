@@ -41,7 +41,7 @@ _MOST_BITS = 1024
 _FINE, _MANY_STEPS, _MOST_STEPS = 2.0**12, 2.0**32, 2.0**46
 
 # Noise that is asked for never underflows to none, however little an answer moves and however little noise that is.
-_LEAST_MOVED, _LEAST_SCALE = 1e-270, 1e-290
+_LEAST_MOVED, _LEAST_SCALE = 1e-200, 1e-290
 
 # Scores may lie up to 600 orders apart, and noise is told apart to 77 digits.
 _CHOICE_DIGITS = 700
