@@ -34,7 +34,7 @@ from scipy.stats import kstest, norm
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 
 import tulle.fitting
-from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor, exact_noise
 from tulle.losses import Huber, Logistic, Loss, OneVsRest, Poisson, Squared, SquaredHinge
 from tulle.mechanisms import NoiseWithoutProof, ObjectivePerturbation
 from tulle.methods import KnowledgeTransfer
