@@ -451,6 +451,11 @@ class TestScoresOnDemand:
         for other in (one.scaled(0.0), GumbelMax(), LaplaceMax(), PermuteAndFlip(), TopK(), Gaussian(), Laplace()):
             assert other.inexact == 0.0
 
+    def test_a_plan_adds_up_what_its_answers_take(self) -> None:
+        one = GumbelMax(NoisePerSensitivity(NOISE), 1, 1000, 500)
+        plan = Plan((Release("vertex", one, 7), Release("update", Gaussian(), 7), Release("again", one, 2)))
+        assert plan.inexact == pytest.approx(9 * one.inexact)
+
     @pytest.mark.parametrize("noise", [NOISE, 0.0])
     @pytest.mark.parametrize("mechanism", [LaplaceMax, PermuteAndFlip])
     def test_other_noise_refuses(self, mechanism: type[NoisyMax], noise: float) -> None:
@@ -691,8 +696,11 @@ class TestLongAnswers:
     means = np.concatenate([np.linspace(-2.5, 2.5, 40), [0.7, -0.3]])[:, None]
     then = HardThreshold(5, free_from=40)
 
-    def answers(self, monkeypatch: pytest.MonkeyPatch, lazily: bool, noise: float, runs: int = 4000) -> np.ndarray:
+    def answers(
+        self, monkeypatch: pytest.MonkeyPatch, lazily: bool, noise: float, runs: int = 4000, many: int = 10**9
+    ) -> np.ndarray:
         monkeypatch.setattr(mechanisms, "_LONG", 10 if lazily else 10**9)
+        monkeypatch.setattr(mechanisms, "_MANY_LINES", many)
         generator = keyed_generator(5 + lazily)
         mechanism = Gaussian(NoisePerSensitivity(noise))
         return np.hstack(
@@ -708,9 +716,10 @@ class TestLongAnswers:
         ]
         return float(min(*values, *kept))
 
-    def test_have_the_same_law(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("many", [10**9, 10], ids=["listed lines", "all lines"])
+    def test_have_the_same_law(self, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """False alarms: below 1 in 10,000 (82 tests at 1e-6)."""
-        lazy, full = (self.answers(monkeypatch, lazily, 1.0) for lazily in (True, False))
+        lazy, full = (self.answers(monkeypatch, lazily, 1.0, many=many) for lazily in (True, False))
         assert ((lazy[:40] != 0).sum(axis=0) == 5).all()
         assert self.smallest_p(lazy, full) > 1e-6
 
