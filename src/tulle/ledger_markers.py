@@ -189,6 +189,8 @@ def why_not_to_fit() -> str:
 
     Markers of processes that have ended are removed.
     """
+    if _INHERITED not in os.environ and not any(_is_ours(folder) and any(folder.iterdir()) for folder in FOLDERS):
+        return ""  # the common case, and reading /proc takes a part of a small fit's time
     here = this_process()
     inherited = _inherited(here)
     for process in inherited:
