@@ -24,7 +24,7 @@ EXACT_NOISE_MUTANTS: tuple[Mutant, ...] = (
         "exact_noise.py",
         "number << 64 | int(self._generator.integers(0, 2**64, dtype=np.uint64)), bits + 64",
         "number << 64 | 0 * int(self._generator.integers(0, 2**64, dtype=np.uint64)), bits + 64",
-        (_EXACT + "TestDraws", _EXACT + "TestRounding::test_next_to_a_border_more_bits_decide"),
+        (_EXACT + "TestRounding::test_next_to_a_border_more_bits_decide",),
     ),
     Mutant(
         "short numbers stay short",
@@ -131,14 +131,6 @@ EXACT_NOISE_MUTANTS: tuple[Mutant, ...] = (
         "for column in np.flatnonzero(~(least > most)):",
         "for column in np.flatnonzero(least < -math.inf):",
         (_EXACT + "TestChoices",),
-    ),
-    Mutant(
-        "the last digits of large scores not counted as errors",
-        "an error bound of the noise alone: sums with large scores lose digits of the noise",
-        "exact_noise.py",
-        " + 2.0**-50 * np.abs(scores)",
-        "",
-        (_EXACT + "TestChoices::test_scores_that_drown_the_noise_in_float64_are_told_apart_by_it",),
     ),
     Mutant(
         "events by float borders",

@@ -727,6 +727,11 @@ def test_free_lines_have_no_part_in_the_threshold() -> None:
         assert len(answer.lines) == 5
         np.testing.assert_array_equal(answer.lines[-2:], [999, 1000])
         np.testing.assert_allclose(answer.values[-2:, 0], [1e9, -1e9], atol=10.0)
+    many = SparseWeights(np.array([0, 1, 2, 3, 999, 1000]), np.array([[90.0, 80.0, 70.0, 60.0, 1e9, -1e9]]).T, 1001)
+    for seed in range(5):
+        np.testing.assert_array_equal(
+            noisy_largest(many, None, 1.0, 3, 999, keyed_generator(seed)).lines, [0, 1, 2, 999, 1000]
+        )
 
 
 def test_nothing_kept_and_nothing_listed() -> None:

@@ -394,7 +394,7 @@ def many_runs(variant: Variant, lazy: bool, runs: int, seed: int, noise: float =
     public, plan = clip_and_plan(request, rows, X.shape, {})
     plan = replace(plan, releases=tuple(release.scaled(noise) for release in plan.releases))
     generator = keyed_generator(seed)
-    return np.array([run_plan(request, public, plan, rows, generator, None)[0][:, 0] for _ in range(runs)])
+    return np.array([run_plan(request, public, plan, rows, generator, None)[:, 0] for _ in range(runs)])
 
 
 def law_p_values(one: Array, other: Array) -> list[float]:

@@ -363,7 +363,7 @@ class _ModelRuns:
         released = []
         for _ in range(count):
             answers: list[FloatArray] = []
-            weights, _ = run_plan(self.request, public, plan, rows, generator, _witness(answers))
+            weights = run_plan(self.request, public, plan, rows, generator, _witness(answers))
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
