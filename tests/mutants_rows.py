@@ -123,7 +123,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "the last resort draws without noise",
         "a fallback for a rare case that nobody ran: the best coordinate itself",
         "following.py",
-        "        best = int(np.argmax(scores - np.log(generator.standard_exponential(len(scores)))))\n",
+        "        best = int(np.argmax(choose_largest(scores[:, None], 1.0, 1, GUMBEL, generator)))\n",
         "        best = int(np.argmax(scores))\n",
         (_FOLLOWING + "test_a_draw_from_all_sums_has_the_same_law",),
     ),

@@ -245,8 +245,8 @@ class Rationed:
         assert self.left >= 0, "the draw does not come to an end"
         return self.generator.random(size)
 
-    def standard_exponential(self, size: int) -> FloatArray:
-        return self.generator.standard_exponential(size)
+    def integers(self, *arguments: Any, **options: Any) -> Any:
+        return self.generator.integers(*arguments, **options)
 
 
 # --- sums ---

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tulle.events import FloatArray
+from tulle.exact_noise import GUMBEL, choose_largest
 from tulle.losses import Huber, Logistic, Loss, Squared, SquaredHinge
 from tulle.rows import SparseBlock
 from tulle.walk import Walk
@@ -180,10 +181,10 @@ class Follower:
         return self._draw_from_all(kind, sharpness, generator)
 
     def _draw_from_all(self, kind: Kind, sharpness: float, generator: np.random.Generator) -> tuple[int, float]:
-        """The same draw from all sums at once: the largest score with Gumbel noise, -log(Exponential)."""
+        """The same draw from all sums at once: the largest score with Gumbel noise."""
         sums = np.nan_to_num(self.sums(), nan=0.0, posinf=0.0, neginf=0.0)  # as in `Curator.ask`
         scores = sharpness * scores_of(sums, kind)
-        best = int(np.argmax(scores - np.log(generator.standard_exponential(len(scores)))))
+        best = int(np.argmax(choose_largest(scores[:, None], 1.0, 1, GUMBEL, generator)))
         return best % len(sums), 1.0 if best < len(sums) else -1.0
 
     def _bounds_for(self, kind: int, sharpness: float) -> Any:
