@@ -827,7 +827,7 @@ def test_a_model_outlives_a_report_that_fails(run: Any, place: Path, tmp_path: P
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tulle.pages.fit_page", failing)
-    message = one_line(run(*fit_words(place, tmp_path / "m")), "fit")
+    message = one_line(run(*fit_words(place, tmp_path / "m")), "fit", code=4)
     assert message == f"No space left on device The model itself is safe in {tmp_path / 'm' / 'model.npz'}."
     load(tmp_path / "m" / "model.npz")
     monkeypatch.undo()
