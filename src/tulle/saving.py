@@ -33,6 +33,8 @@ __all__ = ["Saved", "load", "load_saved", "save"]
 KIND, VERSION = "tulle model", 2
 # Reports in files of earlier versions do not hold in their delta what finite precision adds to it.
 _COUNTS_FINITE_PRECISION = 2
+# How the line begins that such a report gets when it is read.
+WRITTEN_BEFORE = "This report was written before"
 
 _MODELS = {
     "SparseClassifier": "tulle.estimators",
@@ -52,11 +54,10 @@ _NUMBERS = ("n_features_in_", "n_iter_", "n_passes_", "n_thresholds_")
 
 
 class Saved(NamedTuple):
-    """A model from a file, who asked for it, and what must be said of its report; "" for nothing."""
+    """A model from a file, and who asked for it."""
 
     model: Any
     about: About
-    told: str = ""
 
 
 def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -> None:
@@ -151,7 +152,7 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     if told:
         model.privacy_ = dataclasses.replace(model.privacy_, assumptions=(*model.privacy_.assumptions, told))
         warnings.warn(f"{os.fspath(path)}: {told}", PrivacyWarning, stacklevel=2)
-    return Saved(model, about, told)
+    return Saved(model, about)
 
 
 def _told_of_old_report(written_as: str, report: PrivacyReport) -> str:
@@ -159,7 +160,7 @@ def _told_of_old_report(written_as: str, report: PrivacyReport) -> str:
     if report.asked is None or int(written_as.rpartition(" ")[2]) >= _COUNTS_FINITE_PRECISION:
         return ""
     return (
-        "This report was written before tulle counted in δ what finite precision adds to it: its δ leaves that part "
+        f"{WRITTEN_BEFORE} tulle counted in δ what finite precision adds to it: its δ leaves that part "
         f"out, which by its own figure is at most {rounded_up(report.floating_point_slack, 2)} (SECURITY.md)."
     )
 

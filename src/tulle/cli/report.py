@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     from tulle.durable import write_durably
     from tulle.pages import comparison_page, fit_page
     from tulle.report import About
-    from tulle.saving import load_saved
+    from tulle.saving import WRITTEN_BEFORE, load_saved
 
     folder, told = Path(arguments.subject), ""
     if (folder / "comparison.json").exists():
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.ledger and not internal:
             raise UserError("what a ledger holds is not for release: pass --internal with --ledger")
         saved = load_saved(path)
-        told = saved.told
+        told = next((line for line in saved.model.privacy_.assumptions if line.startswith(WRITTEN_BEFORE)), "")
         about = saved.about if arguments.ledger is None else _with_ledger(saved.about, arguments.ledger)
         sources = {
             "audit": None if arguments.audit is None else Path(arguments.audit),
@@ -83,7 +83,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
     write_durably(target, page.encode())
     words = "not for release" if internal else "only what was released"
     lines = [f"Written: {target} ({words})", *([told] if told else [])]
-    return Outcome("\n".join(lines), {"report": str(target), "internal": internal, "told": told})
+    values = {"report": str(target), "internal": internal, **({"written_before": told} if told else {})}
+    return Outcome("\n".join(lines), values)
 
 
 def _with_ledger(about: About, path: str) -> About:
