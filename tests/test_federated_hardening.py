@@ -451,7 +451,7 @@ def test_ties_are_broken_by_other_numbers_than_the_noise_and_tell_no_seed(tmp_pa
     about = enrol(client, terms)
     found = answer(client, 1, NOTHING, terms)
     scale = scale_of(terms, N, about.noise)
-    grid, _ = grid_and_scale(about.noise, scale / about.noise, math.sqrt(LONG))
+    grid, _ = grid_and_scale(about.noise, scale / about.noise, 2.0 * math.sqrt(LONG))
     exact = np.round(found / grid) * grid
     kept = exact != 0
     coins = (found[kept] / exact[kept] - 1) * 1e9
