@@ -612,7 +612,7 @@ class TestSparseAnswers:
         noise, then = NoisePerSensitivity(NOISE), HardThreshold(3, 11)
         for lazy, threshold in ((True, None), (False, None), (False, then)):
             found = SampledGaussian(noise, lazy=lazy).release(answer, SENSITIVITY, keyed_generator(5), threshold)
-            expected = Gaussian(noise).release(dense, SENSITIVITY, keyed_generator(5), threshold)
+            expected = SampledGaussian(noise).release(dense, SENSITIVITY, keyed_generator(5), threshold)
             np.testing.assert_array_equal(np.asarray(found), expected)
 
     @pytest.mark.parametrize("lazy", [True, False])
