@@ -168,7 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "queries.py",
         "np.isfinite(slopes) & block.active[:, None]",
         "np.isfinite(slopes)",
-        (_QUERIES + "test_surplus_rows_count_as_nothing",),
+        (_QUERIES + "test_surplus_rows_add_nothing_to_the_constant_column",),
     ),
     Mutant(
         "noise for the gradient on the step",

@@ -839,6 +839,19 @@ def test_surplus_rows_count_as_nothing(storage: str, kind: str) -> None:
 
 
 @every_storage
+def test_surplus_rows_add_nothing_to_the_constant_column(storage: str) -> None:
+    """They are zeros, and a row of zeros has a slope of its own where there is an intercept."""
+    public = PublicFacts(4, 2, 1, Squared(), None, 1.0, 1.0, 1.0, True)
+    query = ClippedGradient(np.ones((3, 1)), 5.0, intercept_value=1.0)
+    X, y = np.full((4, 2), 0.5), np.full(4, 0.2)
+    active = np.array([True, True, False, False])
+    np.testing.assert_array_equal(
+        answer(query, Rows(STORAGES[storage](X), y, active), public),
+        answer(query, Rows(STORAGES[storage](X[:2]), y[:2]), public),
+    )
+
+
+@every_storage
 @pytest.mark.parametrize("kind", ["gradient", "support", "vertices", "followed", "coordinate"])
 @pytest.mark.parametrize("clip", [10.0**-133.6, 10.0**-133.1, 1e-120])
 def test_a_clip_so_small_that_products_lose_their_digits(storage: str, kind: str, clip: float) -> None:
