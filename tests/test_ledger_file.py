@@ -263,7 +263,7 @@ def _releases() -> dict[str, Any]:
 
 def _rolled_back(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same releases with the same seed before and after an older copy of the ledger is put back."""
-    FileLedger.create(path, "roomy", Budget(50.0, 1e-3))
+    FileLedger.create(path, "roomy", Budget(10.0, 1e-3))
     before = path.read_bytes()
     with FileLedger(path, "roomy"):
         one = _releases()
