@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 
+from tulle.bounds import GRID, quantile_releases
 from tulle.curator import Curator, summation_slack
 from tulle.events import NoisePerSensitivity
 from tulle.losses import Logistic
@@ -23,7 +25,15 @@ from tulle.mechanisms import (
 )
 from tulle.privacy import Plan, PlanError, Release
 from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, CoordinateScores, CurvatureAlongGradient, Magnitudes, Query, Step
+from tulle.queries import (
+    ClippedGradient,
+    CoordinateScores,
+    CurvatureAlongGradient,
+    Magnitudes,
+    QuantileScores,
+    Query,
+    Step,
+)
 from tulle.randomness import keyed_generator
 from tulle.rows import Rows
 from tulle.walk import Walk
@@ -313,3 +323,16 @@ def test_no_warning_tells_of_an_extreme_row() -> None:
     query = ClippedGradient(np.full((2, 1), 1e150), 0.5)
     with np.errstate(all="raise"):
         Curator(rows, public, Plan((Release("g", Gaussian(), 1),)), keyed_generator(0)).ask("g", query)
+
+
+@pytest.mark.parametrize("entry", [1e200, 1.7e308])
+def test_no_warning_tells_of_an_extreme_row_that_is_not_clipped_yet(entry: float) -> None:
+    """Bounds are estimated from rows as they are, and squares of such entries overflow."""
+    X = np.full((20, 3), 0.1)
+    X[0] = entry
+    plan = Plan((), quantile_releases(("row_l2",), 1.0))
+    one = Curator(Rows(X, np.ones(20)), PublicFacts.without_model(20, 3, 1), plan, keyed_generator(0))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        one.ask("row_l2 quantile", QuantileScores(GRID, 0.5, "row_l2"))
+    assert [str(warning.message) for warning in seen] == []
