@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from tulle.bounds import GRID, quantile_releases
 from tulle.curator import Curator, summation_slack
@@ -331,7 +332,8 @@ def test_no_warning_tells_of_an_extreme_row_that_is_not_clipped_yet(entry: float
     X = np.full((20, 3), 0.1)
     X[0] = entry
     plan = Plan((), quantile_releases(("row_l2",), 1.0))
-    one = Curator(Rows(X, np.ones(20)), PublicFacts.without_model(20, 3, 1), plan, keyed_generator(0))
+    rows = Rows(sp.csr_array(X), np.ones(20))
+    one = Curator(rows, PublicFacts.without_model(20, 3, 1), plan, keyed_generator(0))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         one.ask("row_l2 quantile", QuantileScores(GRID, 0.5, "row_l2"))
