@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tulle.files.saved_models import register_models
+
+_RESULTS_DEPEND_ON = "names"
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -26,37 +30,44 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tulle.bounds import Bounds
-    from tulle.estimators import SparseClassifier, SparseRegressor
-    from tulle.ledger_file import FileLedger
-    from tulle.pipelines import check_pipeline
-    from tulle.privacy import Budget, Ledger
-    from tulle.saving import load, save
-    from tulle.scores import private_score
-    from tulle.tuning import PrivateSearch
+    from tulle.accounting.zcdp import Budget
+    from tulle.estimators.bounds import Bounds
+    from tulle.estimators.pipeline_checks import check_pipeline
+    from tulle.estimators.saving import load, save
+    from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+    from tulle.ledgers.ledger import Ledger
+    from tulle.ledgers.on_disk import FileLedger
+    from tulle.tuning.private_score import private_score
+    from tulle.tuning.search import PrivateSearch
 
-# The rooms are opened on first use: importing tulle costs no more than this file.
-_ROOMS = {
-    "Bounds": "tulle.bounds",
-    "Budget": "tulle.privacy",
-    "FileLedger": "tulle.ledger_file",
-    "Ledger": "tulle.privacy",
-    "PrivateSearch": "tulle.tuning",
-    "SparseClassifier": "tulle.estimators",
-    "SparseRegressor": "tulle.estimators",
-    "check_pipeline": "tulle.pipelines",
-    "load": "tulle.saving",
-    "private_score": "tulle.scores",
-    "save": "tulle.saving",
+# Modules are imported on first use: importing tulle costs little more than this file.
+_MODULES = {
+    "Bounds": "tulle.estimators.bounds",
+    "Budget": "tulle.accounting.zcdp",
+    "FileLedger": "tulle.ledgers.on_disk",
+    "Ledger": "tulle.ledgers.ledger",
+    "PrivateSearch": "tulle.tuning.search",
+    "SparseClassifier": "tulle.estimators.sparse",
+    "SparseRegressor": "tulle.estimators.sparse",
+    "check_pipeline": "tulle.estimators.pipeline_checks",
+    "load": "tulle.estimators.saving",
+    "private_score": "tulle.tuning.private_score",
+    "save": "tulle.estimators.saving",
 }
+
+register_models("tulle.estimators.sparse", "SparseClassifier", "SparseRegressor")
+register_models("tulle.local.estimators.label_private", "LabelPrivateSparseClassifier", "LabelPrivateSparseRegressor")
+register_models(
+    "tulle.local.estimators.whole_rows", "LocalSparseClassifier", "LocalSparseRegressor", "OneRoundSparseRegressor"
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module 'tulle' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_ROOMS[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

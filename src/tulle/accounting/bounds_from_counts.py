@@ -1,19 +1,25 @@
-"""From counts to a bound: what two worlds' hit rates say about epsilon, at a stated confidence.
+"""From counts to a bound: what two worlds' hit rates say about epsilon or mu, at a stated confidence.
 
 For any set A of outcomes, (epsilon, delta)-DP means P(A) <= e^epsilon Q(A) + delta. The set is fixed on other runs than
 those that are counted, so the counts are binomial, and Clopper-Pearson bounds for both of them, each failing with half
-of the allowed probability, give epsilon >= log((P_low - delta) / Q_high). Proof: docs/proofs/audit.md.
+of the allowed probability, give epsilon >= log((P_low - delta) / Q_high). Likewise mu-GDP means
+Phi^-1(P(A)) - Phi^-1(Q(A)) <= mu, and the same bounds give mu >= Phi^-1(P_low) - Phi^-1(Q_high). Proofs:
+docs/proofs/audit.md.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtr, ndtri
 
-from tulle.events import FloatArray
+from tulle.trusted.events import FloatArray
+
+# bound(hits, false_hits, runs, delta, confidence): what counts prove.
+Bound = Callable[[npt.ArrayLike, npt.ArrayLike, int, float, float], FloatArray]
 
 
 def clopper_pearson(hits: npt.ArrayLike, runs: int, failure: float) -> tuple[FloatArray, FloatArray]:
@@ -49,13 +55,42 @@ def epsilon_lower_bound(
         return np.maximum(np.log(np.maximum(low - delta, 0.0)) - np.log(high), 0.0)
 
 
+def mu_lower_bound(
+    hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float, moved: float = 0.0
+) -> FloatArray:
+    """The mu that hit counts prove of a release that is mu-GDP, each of the two counts out of `runs`.
+
+    Every mu for which the release is mu-GDP is at least this. Below 0 where the counts prove nothing.
+
+    Parameters
+    ----------
+    hits, false_hits : int or array of int
+        How often the event happened in the world that it speaks for, and in the other.
+    runs : int
+        Runs in each world.
+    confidence : float
+        In (0, 1); the bound is wrong with probability at most 1 - confidence.
+    moved : float, default=0.0
+        How far, in total variation, each world may lie from a release that is mu-GDP (finite precision).
+    """
+    failure = (1 - confidence) / 2
+    low, _ = clopper_pearson(hits, runs, failure)
+    _, high = clopper_pearson(false_hits, runs, failure)
+    return np.asarray(ndtri(np.maximum(low - moved, 0.0)) - ndtri(np.minimum(high + moved, 1.0)))
+
+
 def best_possible(runs: int, delta: float, confidence: float) -> float:
     """The largest epsilon that this many runs in each world can ever show: an attack that never errs."""
     return float(epsilon_lower_bound(runs, 0, runs, delta, confidence))
 
 
 def choose_threshold(
-    scores: FloatArray, other: FloatArray, delta: float, confidence: float, candidates: int = 2000
+    scores: FloatArray,
+    other: FloatArray,
+    delta: float,
+    confidence: float,
+    candidates: int = 2000,
+    bound: Bound = epsilon_lower_bound,
 ) -> tuple[float, float]:
     """The threshold t whose event {score >= t} would prove most on these runs, and what it would prove."""
     pooled = np.sort(np.concatenate([scores, other]))
@@ -64,7 +99,7 @@ def choose_threshold(
     thresholds = np.unique(pooled[np.clip((ranks * len(pooled)).astype(int), 0, len(pooled) - 1)])
     hits = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
     false_hits = len(other) - np.searchsorted(np.sort(other), thresholds, side="left")
-    bounds = epsilon_lower_bound(hits, false_hits, min(len(scores), len(other)), delta, confidence)
+    bounds = bound(hits, false_hits, min(len(scores), len(other)), delta, confidence)
     best = int(np.argmax(bounds))
     return float(thresholds[best]), float(bounds[best])
 
@@ -76,3 +111,8 @@ def allowed_hit_rate(false_rate: FloatArray, epsilon: float, delta: float) -> Fl
     first = math.exp(epsilon) * false_rate + delta
     second = 1 - math.exp(-epsilon) * (1 - delta - false_rate)
     return np.clip(np.minimum(first, second), 0.0, 1.0)
+
+
+def gaussian_hit_rate(false_rate: FloatArray, mu: float) -> FloatArray:
+    """The largest hit rate that mu-GDP allows at each false-hit rate."""
+    return np.asarray(ndtr(ndtri(false_rate) + mu))

@@ -2,11 +2,12 @@
 
 A pair of laws (P, Q) dominates a release when no neighbours are easier to tell apart than P from Q, at any threshold.
 The loss of the pair is log(dP/dQ) under P, and the losses of releases that follow each other add up. So the epsilon of
-many releases is read off a sum of independent losses, which is as sharp as the pairs are. Here are the pairs of
-Gaussian answers about random batches, their losses on a grid, and the sum, by fast Fourier transforms.
+many releases is read off a sum of independent losses, which is as sharp as the pairs are. Here is which pair an event
+has, losses on a grid, and the sum, by fast Fourier transforms.
 
-Every rounding goes one way: what is returned is never below the epsilon of the pairs. Proofs:
-docs/proofs/sampled_gaussian.md.
+Losses are moved to the grid upwards, and the errors of transforms are bounded and added: what is returned is not below
+the epsilon of the pairs, but for a few units in the last place. Proofs: docs/proofs/sampled_gaussian.md,
+docs/proofs/bounded_losses.md.
 """
 
 from __future__ import annotations
@@ -14,197 +15,72 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft
-from scipy.special import erf, log_ndtr
+
+from tulle.accounting.bounded_pairs import BoundedLossPair
+from tulle.accounting.choices import merge_choices
+from tulle.accounting.sampled_pairs import SampledGaussianPair, sampled_pair
+from tulle.trusted.accountants import Accountant, vouch_for
+from tulle.trusted.events import (
+    BoundedRangeEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PureEvent,
+    SampledGaussianEvent,
+)
+from tulle.trusted.plan import Composition
 
 FloatArray = npt.NDArray[np.float64]
 
-# Nodes for Rényi divergences: this far apart near the middle, by a ratio further out, and by another far out, where P
-# has hardly any mass and only very large orders look.
-_STEP, _EVEN_UP_TO = 0.02, 6.0
-_RATIO, _FAR_RATIO = 1 + _STEP / _EVEN_UP_TO, 1.01
 
-# Beyond this many standard deviations a Gaussian's mass is below 1e-196: far below any delta that is supported.
-_FAR = 30.0
-
-
-@dataclass(frozen=True)
-class SampledGaussianPair:
-    """The pair of laws that dominates a Gaussian answer about a random batch, noise 1.
-
-    Without the unit in the batch the answer is N(0, 1); with it, it is N(up, 1) or N(down, 1):
-
-        P = (1 - rate) N(0, 1) + rate N(up, 1),    Q = (1 - rate) N(0, 1) + rate N(down, 1).
-
-    Only the side counts on which P is the larger one, which begins half-way between `up` and `down`. The other side is
-    its mirror image: mass m of P at a loss l stands for mass m exp(-l) at -l, and what is left is a loss of 0. Places
-    on the line are counted from half-way on.
-
-    Parameters
-    ----------
-    up, down : float
-        Means, up > 0 >= down, up + down >= 0. (mu, 0) for batches of a fixed size, (mu/2, -mu/2) for Poisson batches.
-    rate : float
-        The chance that the unit is in the batch, in (0, 1].
-    """
-
-    up: float
-    down: float
-    rate: float
+class DominatingPair(Protocol):
+    """Two laws that no neighbours' answers are easier to tell apart than, at any threshold, the same both ways."""
 
     @property
     def distance(self) -> float:
-        """The mu of the same answer about all rows."""
-        return self.up - self.down
+        """0 where the two laws are the same; how far they are apart otherwise."""
 
     @property
-    def middle(self) -> float:
-        return (self.up + self.down) / 2
+    def total_variation(self) -> float: ...
 
-    @property
-    def total_variation(self) -> float:
-        return self.rate * float(erf(self.distance / math.sqrt(8)))
-
-    def _log_ratios(self, places: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Logarithms of the densities of N(up, 1), N(down, 1) and Q, each relative to N(0, 1)."""
-        up = self.up * places + self.up * self.down / 2
-        down = self.down * places + self.up * self.down / 2
-        if self.down == 0:
-            return up, down, np.zeros_like(places)
-        with np.errstate(divide="ignore"):
-            return up, down, np.logaddexp(np.log1p(-self.rate), math.log(self.rate) + down)
-
-    def loss(self, places: FloatArray) -> FloatArray:
-        """log(dP/dQ) at places >= 0. It rises from 0."""
-        up, _, q = self._log_ratios(places)
-        with np.errstate(divide="ignore"):
-            # P/Q - 1 is rate (e^up - e^down) / Q, and e^up - e^down = e^up (1 - e^-(up - down)): nothing cancels.
-            return np.logaddexp(0.0, math.log(self.rate) + up + np.log(-np.expm1(-self.distance * places)) - q)
-
-    def place(self, losses: FloatArray) -> FloatArray:
-        """Where the loss has these values, >= 0."""
-        with np.errstate(divide="ignore"):
-            growth = losses + np.log(-np.expm1(-losses))  # of exp(loss) - 1, in logarithms
-            if self.down == 0:
-                return np.logaddexp(0.0, growth - math.log(self.rate)) / self.up
-            # up * place = loss/2 + asinh((1 - rate)/rate exp(up²/2) sinh(loss/2))
-            sinh = np.log1p(-self.rate) - math.log(self.rate) + self.up**2 / 2 + growth - losses / 2 - math.log(2)
-            return (losses / 2 + np.logaddexp(sinh, 0.5 * np.logaddexp(0.0, 2 * sinh))) / self.up
-
-    def split(self, places: FloatArray, losses: FloatArray) -> tuple[FloatArray, float]:
-        """P's mass beyond the middle, moved to some places of known loss, and the mass that is moved to infinity.
-
-        The mass between two neighbouring places goes to both of them, in the parts that leave P's mass and Q's mass
-        as they are. That makes the two laws easier to tell apart, never harder (lemma 5). `places` start at 0.
-        """
-        rate, ends = self.rate, np.append(places + self.middle, math.inf)
-        nothing = _log_mass(ends)
-        with_up = _log_mass(ends - self.up)
-        up, down, q = self._log_ratios(places)
-        mass = (1 - rate) * np.exp(nothing) + rate * np.exp(with_up)
-        # What P has more than exp(loss at the lower place) Q, as a sum of differences that are all >= 0.
-        if self.down == 0:
-            excess = rate * (np.exp(with_up) - np.exp(up + nothing))
-        else:
-            with_down = _log_mass(ends - self.down)
-            apart = np.exp(with_up - q) - np.exp(up + nothing - q) + np.exp(down + nothing - q) - np.exp(with_down - q)
-            excess = rate * (1 - rate) * apart + rate**2 * (np.exp(down + with_up - q) - np.exp(up + with_down - q))
-        # Losses can be too small to differ; then it does not matter which of two places the mass goes to.
-        parts = np.maximum(-np.expm1(-np.append(np.diff(losses), math.inf)), 1e-300)
-        higher = np.clip(excess / parts, 0.0, mass)
-        chances = mass - higher
-        chances[1:] += higher[:-1]
-        return chances, float(higher[-1])
+    def masses(self, losses: FloatArray) -> tuple[FloatArray, float]:
+        """P's mass at losses > 0, moved to the given ones, which rise from 0, and what is moved to infinity."""
 
     def spread(self) -> float:
-        """What a grid must resolve: the mean of the squared loss, or of the squared mu where that is less."""
-        losses, chances = _nodes(self)
-        return float(np.sum(chances * (1 + np.exp(-losses)) * np.minimum(losses, self.distance) ** 2))
+        """What a grid must resolve: the mean square of the loss, about."""
 
     def quantile(self, share: float) -> float:
-        """A loss that P passes with a chance of at most `share`, about the least."""
-        losses, chances = _nodes(self)
-        beyond = np.cumsum(chances[::-1])[::-1]
-        return float(losses[min(int(np.searchsorted(-beyond, -share)), len(losses) - 1)])
+        """A loss that P passes with a chance of at most `share`."""
 
     def renyi(self, orders: FloatArray) -> FloatArray:
-        """An upper bound on the Rényi divergence at each order, the same both ways.
-
-        E(order) - 1 is the mean of (1 - exp(-(order - 1) loss)) (exp(order loss) - 1) over Q beyond the middle: a sum
-        over places, and a closed form for what lies beyond the last one (lemma 6).
-        """
-        unsampled = orders * self.distance**2 / 2
-        if self.rate == 1:
-            return unsampled
-        above = orders - 1.0
-        losses, log_weights, last = _renyi_nodes(self, float(np.max(orders)) * self.up)
-        grown = np.multiply.outer(orders, losses)
-        exponents = grown + log_weights
-        # Beyond the last place the loss grows no faster than there, and Q has no more mass than N(0, 1).
-        end = np.array([last])
-        _, down, q = self._log_ratios(end)
-        slope = self.up - self.down * self.rate * math.exp(float(down[0] - q[0]))
-        start = last + self.middle
-        beyond = orders * (float(self.loss(end)[0]) - slope * start + orders * slope**2 / 2)
-        beyond += log_ndtr(orders * slope - start)
-        largest = np.maximum(exponents.max(axis=1), beyond)
-        terms = np.exp(exponents - largest[:, None])
-        terms *= np.expm1(-grown)
-        terms *= np.expm1(-np.multiply.outer(above, losses))
-        log_excess = largest + np.log(terms.sum(axis=1) + np.exp(beyond - largest))
-        bound = np.logaddexp(0.0, log_excess) / above
-        return np.minimum(unsampled, bound * (1 + 1e-12) + 1e-14 * unsampled)  # more than rounding can hide
+        """An upper bound on the Rényi divergence at each order, the same both ways."""
 
 
-def _log_mass(ends: FloatArray) -> FloatArray:
-    """Logarithms of the masses of N(0, 1) between neighbouring ends."""
-    low, high = ends[:-1], ends[1:]
-    # Both ends are looked at from the side on which the tails are small.
-    mirrored = low + high < 0
-    larger = log_ndtr(np.where(mirrored, high, -low))
-    smaller = log_ndtr(np.where(mirrored, low, -high))
-    with np.errstate(divide="ignore"):
-        return larger + np.log(-np.expm1(np.minimum(smaller - larger, 0.0)))
+Parts = Sequence[tuple[DominatingPair, int]]
 
 
-def _geometric(first: float, last: float, ratio: float) -> FloatArray:
-    """Places from `first` on to `last` or a little further, each so many times the one before."""
-    count = max(math.ceil(math.log(last / first) / math.log(ratio)), 0)
-    return first * ratio ** np.arange(count + 1.0)
+def find_dominating_pair(event: Event) -> DominatingPair | None:
+    """Two laws at least as easy to tell apart, at every threshold, as neighbours' answers; None where none is known.
 
-
-def _near_places(pair: SampledGaussianPair) -> FloatArray:
-    even = np.arange(0.0, _EVEN_UP_TO - _STEP / 2, _STEP)
-    return np.concatenate([even, _geometric(_EVEN_UP_TO, pair.up - pair.middle + _FAR, _RATIO)])
-
-
-@lru_cache(maxsize=64)
-def _nodes(pair: SampledGaussianPair) -> tuple[FloatArray, FloatArray]:
-    """Losses and P's masses at places that cover all but 1e-190 of P."""
-    places = _near_places(pair)
-    losses = pair.loss(places)
-    return losses, pair.split(places, losses)[0]
-
-
-@lru_cache(maxsize=64)
-def _renyi_nodes(pair: SampledGaussianPair, reach: float) -> tuple[FloatArray, FloatArray, float]:
-    """Losses, logarithms of Q's masses, and the last place: where the loss is a straight line, or past `reach`.
-
-    Past the near places all the mass beyond one of them is moved to the next.
+    By exact type. What states nothing finer is a randomised response if it is pure, otherwise a Gaussian of its mu.
     """
-    near = _near_places(pair)
-    losses, chances = _nodes(pair)
-    with np.errstate(divide="ignore"):
-        logs = np.log(chances) - losses
-    straight = pair.up / 2 + (math.log1p(-pair.rate) - math.log(pair.rate) + 40) / pair.up - pair.middle
-    far = _geometric(float(near[-1]), max(min(straight, reach), float(near[-1])), _FAR_RATIO)
-    losses = np.append(losses, pair.loss(far[1:]))
-    logs = np.append(logs, log_ndtr(-far[:-1] - pair.middle))
-    return losses, logs, float(far[-1])
+    mu, pure = event.gaussian_mu(), event.pure_epsilon()
+    if mu == 0 or pure == 0:
+        return SampledGaussianPair(0.0, 0.0, 1.0)
+    if type(event) is SampledGaussianEvent and mu < math.inf:
+        return sampled_pair(event)
+    if type(event) is LaplaceEvent and pure < math.inf:
+        return BoundedLossPair.laplace(pure)
+    if type(event) is BoundedRangeEvent and pure < math.inf:
+        return BoundedLossPair.logistic(pure)
+    if pure < math.inf:
+        return BoundedLossPair.randomised_response(pure)
+    return SampledGaussianPair(mu, 0.0, 1.0) if mu < math.inf else None
 
 
 # --- losses on a grid ------------------------------------------------------------------------------------------------
@@ -260,17 +136,17 @@ class LossGrid:
         return largest + math.log(total), weighted / total
 
 
-def loss_grid(pair: SampledGaussianPair, interval: float, beyond: float) -> LossGrid:
+def loss_grid(pair: DominatingPair, interval: float, beyond: float) -> LossGrid:
     """The losses of a pair on a grid that they pass with a chance of at most `beyond`."""
     n = max(math.ceil(pair.quantile(beyond) / interval), 1)
     losses = interval * np.arange(n + 1.0)
-    above, infinite = pair.split(pair.place(losses), losses)
+    above, infinite = pair.masses(losses)
     below = above * np.exp(-losses)
     nothing = max(1.0 - float(above[1:].sum() + below[1:].sum()) - infinite, 0.0)
     return LossGrid(interval, np.concatenate([below[:0:-1], [nothing], above[1:]]), infinite)
 
 
-def pairs_epsilon(parts: Sequence[tuple[SampledGaussianPair, int]], delta: float) -> float:
+def pairs_epsilon(parts: Parts, delta: float) -> float:
     """An epsilon that holds at `delta` for releases that are dominated by these pairs, each so many times."""
     if sum(count * pair.total_variation for pair, count in parts) <= delta:
         return 0.0
@@ -286,11 +162,17 @@ def pairs_epsilon(parts: Sequence[tuple[SampledGaussianPair, int]], delta: float
         (window.high - window.low) / _MANY_POINTS,
     )
     grids = [(loss_grid(pair, interval, _SPARED * delta / uses), count) for pair, count in parts]
+    window = window.up_to_the_largest(grids)
     while 0 < (found := composed_epsilon(grids, delta, window)) < _CLOSE * known:
         known = found
-        window = Window.around(moments, delta, known)
+        window = Window.around(moments, delta, known).up_to_the_largest(grids)
         window = replace(window, low=max(window.low, window.high - _MANY_POINTS * interval))
     return min(found, known)
+
+
+def largest_sum(parts: Sequence[tuple[LossGrid, int]]) -> float:
+    """The largest sum of finite losses on these grids."""
+    return sum(count * grid.interval * (len(grid.chances) // 2) for grid, count in parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +183,7 @@ class Moments:
     logs: FloatArray
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[SampledGaussianPair, int]], exponents: FloatArray) -> Moments:
+    def of(cls, parts: Parts, exponents: FloatArray) -> Moments:
         divergence = sum((count * pair.renyi(1 + exponents) for pair, count in parts), np.zeros_like(exponents))
         return cls(exponents, exponents * divergence)
 
@@ -310,7 +192,7 @@ class Moments:
         b = self.exponents
         return (self.logs - math.log(delta) - np.log1p(b)) / b - np.log1p(1 / b)
 
-    def refined(self, parts: Sequence[tuple[SampledGaussianPair, int]], delta: float) -> Moments:
+    def refined(self, parts: Parts, delta: float) -> Moments:
         """With more exponents about the one that proves the least."""
         b, best = self.exponents, int(np.argmin(self.proved(delta)))
         more = Moments.of(parts, np.geomspace(b[max(best - 1, 0)], b[min(best + 1, len(b) - 1)], 33)[1:-1])
@@ -340,6 +222,13 @@ class Window:
     low: float
     high: float
     tail: float
+
+    def up_to_the_largest(self, grids: Sequence[tuple[LossGrid, int]]) -> Window:
+        """With an end at the largest sum on the grids where it is near: bounded losses on a grid can add up to a little
+        more than the losses themselves, and a bound on what lies beyond would be of no use there."""
+        largest, uses = largest_sum(grids), sum(count for _, count in grids)
+        near = largest <= self.high + 2 * uses * grids[0][0].interval
+        return replace(self, high=max(self.high, largest)) if near else self
 
     @classmethod
     def around(cls, moments: Moments, delta: float, epsilon: float) -> Window:
@@ -389,6 +278,8 @@ def composed_epsilon(parts: Sequence[tuple[LossGrid, int]], delta: float, window
     rounding = 2.0**-52 * (uses + 16) * math.log2(size) * math.sqrt(np.sum(tilted_sum**2))
     untilt = np.exp(np.minimum(log_moment - window.tilt * losses, 300.0))  # where it is more, all is rounding
     beyond = math.exp(min(log_beyond - window.tail * float(losses[-1]), 0.0))
+    if largest_sum(parts) <= losses[-1]:
+        beyond = 0.0
     room = delta - beyond + math.expm1(log_finite)
     return _least_epsilon(losses, np.maximum(tilted_sum, 0.0) * untilt, rounding * untilt, room)
 
@@ -425,3 +316,88 @@ def _least_epsilon(losses: FloatArray, chances: FloatArray, errors: FloatArray, 
     if rest <= 0 or slope == 0:
         return float(losses[high])
     return float(np.clip(losses[high] + math.log(rest / slope), losses[low], losses[high]))
+
+
+# Below this the rounding of transforms is felt, and Rényi curves do as well.
+_LEAST_DELTA = 1e-40
+# Beyond this the losses of one release, about mu² / 2, are too large to be told apart to a digit that matters.
+_LARGEST_MU = 1e6
+
+
+def losses_epsilon(composition: Composition, delta: float) -> float:
+    """The epsilon of the pairs of a composition; inf where one has none."""
+    parts = []
+    for event, count in composition:
+        pair = find_dominating_pair(event)
+        if pair is None or pair.distance > _LARGEST_MU:
+            return math.inf
+        if pair.distance > 0:
+            parts.append((pair, count))
+    return pairs_epsilon(parts, delta)
+
+
+class PrivacyLossAccountant(Accountant):
+    """Privacy losses added up as random variables: all but exact for the pairs of laws that dominate the events.
+
+    For plans of Gaussian answers, some about random batches; where none is, the Gaussian accountant is exact and
+    faster. Valid for adaptive releases, because dominating pairs compose (docs/proofs/sampled_gaussian.md, theorem 7).
+    """
+
+    name = "privacy loss distributions"
+    sharp = True
+
+    def supports(self, composition: Composition, delta: float) -> bool:
+        return (
+            delta >= _LEAST_DELTA
+            and any(type(event) is SampledGaussianEvent for event, _ in composition)
+            and not any(_is_bounded(event) for event, _ in composition)
+            and all(isinstance(event, GaussianEvent) or event.gaussian_mu() < math.inf for event, _ in composition)
+        )
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        return losses_epsilon(composition, delta) if self.supports(composition, delta) else math.inf
+
+
+def _is_bounded(event: Event) -> bool:
+    """Whether the privacy loss of an event is bounded, and more is not stated of it than a Gaussian's."""
+    return not isinstance(event, GaussianEvent) and event.pure_epsilon() < math.inf
+
+
+class MixedLossAccountant(Accountant):
+    """The same for plans with Laplace noise, purely private releases or choices of bounded range.
+
+    Where it gains: if something else than choices has a bounded loss, unless all is purely private and no more is
+    known (the optimal composition is exact); if batches are random; or if few choices go with Gaussian answers. Many
+    are taken for one Gaussian release. Rényi curves can prove less for choices, so that this accountant is not sharp.
+    """
+
+    name = "privacy loss distributions of mixed releases"
+
+    # Up to this many choices, a sum of bounded losses is less than one Gaussian release.
+    _FEW_CHOICES = 6
+
+    def supports(self, composition: Composition, delta: float) -> bool:
+        kinds = {type(event) for event, _ in composition}
+        bounded = {type(event) for event, _ in composition if _is_bounded(event)}
+        if delta < _LEAST_DELTA or not bounded or kinds == {PureEvent}:
+            return False
+        if any(find_dominating_pair(event) is None for event, _ in composition):
+            return False
+        if bounded == {BoundedRangeEvent} and SampledGaussianEvent not in kinds:
+            return kinds != bounded and self._choices(composition) <= self._FEW_CHOICES
+        return True
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        if not self.supports(composition, delta):
+            return math.inf
+        if self._choices(composition) > self._FEW_CHOICES:
+            composition = merge_choices(composition)
+        return losses_epsilon(composition, delta)
+
+    @staticmethod
+    def _choices(composition: Composition) -> int:
+        return sum(count for event, count in composition if type(event) is BoundedRangeEvent)
+
+
+vouch_for(PrivacyLossAccountant())
+vouch_for(MixedLossAccountant())

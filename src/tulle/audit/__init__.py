@@ -5,18 +5,18 @@ stated confidence, that the claim is false; one below it proves nothing but that
 no leak.
 
 >>> from tulle.audit import audit_mechanism
->>> from tulle.events import NoisePerSensitivity
->>> from tulle.mechanisms import Gaussian
+>>> from tulle.trusted.events import NoisePerSensitivity
+>>> from tulle.trusted.mechanisms import Gaussian
 >>> result = audit_mechanism(Gaussian(NoisePerSensitivity(3.73)), delta=1e-5, claimed=1.0, runs=200_000, seed=0)
 >>> result.refuted
 False
 """
 
-from tulle.audit.evidence import best_possible, clopper_pearson, epsilon_lower_bound
+from tulle.accounting.bounds_from_counts import best_possible, clopper_pearson, epsilon_lower_bound, mu_lower_bound
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.one_run import audit_one_run, one_run_bound
 from tulle.audit.result import AuditResult
-from tulle.audit.subjects import audit_channel, audit_function, audit_mechanism, audit_model
+from tulle.audit.targets import audit_channel, audit_function, audit_mechanism, audit_model
 
 __all__ = [
     "AuditResult",
@@ -29,6 +29,7 @@ __all__ = [
     "best_possible",
     "clopper_pearson",
     "epsilon_lower_bound",
+    "mu_lower_bound",
     "one_run_bound",
     "worst_case_pairs",
 ]

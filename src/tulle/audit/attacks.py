@@ -11,17 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tulle.audit.evidence import choose_threshold, epsilon_lower_bound
-from tulle.events import FloatArray
+from tulle.accounting.bounds_from_counts import choose_threshold
+from tulle.audit.judges import ANY_LAW, Judge
+from tulle.trusted.events import FloatArray
 
 Score = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an attack proved on the runs that it was not chosen on."""
+    """What an attack proved on the runs that it was not chosen on: the judge's own bound, and the epsilon it gives."""
 
     attack: str
+    bound: float
     epsilon: float
     runs: int
     scores: FloatArray
@@ -65,7 +67,9 @@ ATTACKS: dict[str, Callable[[FloatArray, FloatArray], Score]] = {
 }
 
 
-def strongest_verdict(first: FloatArray, second: FloatArray, delta: float, confidence: float) -> Verdict:
+def strongest_verdict(
+    first: FloatArray, second: FloatArray, delta: float, confidence: float, judge: Judge = ANY_LAW
+) -> Verdict:
     """The bound of the attack that looks best on the first half of the runs, counted on the second half.
 
     Parameters
@@ -74,6 +78,8 @@ def strongest_verdict(first: FloatArray, second: FloatArray, delta: float, confi
         What was released in the two worlds.
     delta : float
     confidence : float
+    judge : Judge
+        How counts become a bound, for the choice and for the verdict.
     """
     runs = min(len(first), len(second))
     learnt, chosen = runs // 4, runs // 2
@@ -83,13 +89,13 @@ def strongest_verdict(first: FloatArray, second: FloatArray, delta: float, confi
         for swapped in (False, True):
             scores = _oriented(score, first[learnt:chosen], second[learnt:chosen], swapped)
             # With more confidence than the bound itself: else luck in rare events would choose the threshold.
-            threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100)
+            threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100, bound=judge.bound)
             if best is None or promise > best[0]:
                 best = (promise, name, score, threshold, swapped)
     assert best is not None
     _, name, score, threshold, swapped = best
     return counted_verdict(
-        name, *_oriented(score, first[chosen:runs], second[chosen:runs], swapped), threshold, delta, confidence
+        name, *_oriented(score, first[chosen:runs], second[chosen:runs], swapped), threshold, delta, confidence, judge
     )
 
 
@@ -99,10 +105,17 @@ def _oriented(score: Score, first: FloatArray, second: FloatArray, swapped: bool
 
 
 def counted_verdict(
-    name: str, scores: FloatArray, other: FloatArray, threshold: float, delta: float, confidence: float
+    name: str,
+    scores: FloatArray,
+    other: FloatArray,
+    threshold: float,
+    delta: float,
+    confidence: float,
+    judge: Judge = ANY_LAW,
 ) -> Verdict:
     """The bound of the event {score >= threshold}, fixed beforehand, on these runs."""
     runs = min(len(scores), len(other))
     scores, other = scores[:runs], other[:runs]
     hits, false_hits = int((scores >= threshold).sum()), int((other >= threshold).sum())
-    return Verdict(name, float(epsilon_lower_bound(hits, false_hits, runs, delta, confidence)), runs, scores, other)
+    bound = float(judge.bound(hits, false_hits, runs, delta, confidence))
+    return Verdict(name, bound, judge.epsilon(bound, delta), runs, scores, other)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.bounds import KnownBounds
-from tulle.events import FloatArray
-from tulle.losses import Loss
+from tulle.backends.known_bounds import KnownBounds
+from tulle.methods.loss_functions import Loss
+from tulle.trusted.events import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Pair:
     def __post_init__(self) -> None:
         if differing_rows((self.X, self.y), (self.X_other, self.y_other)) - {0}:
             raise ValueError(
-                f"the worlds of the pair {self.name!r} differ beyond their first row and are no neighbours"
+                f"the data sets of the pair {self.name!r} differ beyond their first row and are not neighbours"
             )
 
     def world(self, index: int) -> tuple[FloatArray, FloatArray]:
@@ -104,7 +104,7 @@ def worst_case_pairs(
         pair("opposite labels on a row at the bound", empty, mixed, (spike[0], yes), (spike[0], no)),
         pair("opposite rows at the bound", empty, mixed, (spike[0], yes), (-spike[0], yes)),
         pair(
-            "a row against all others",
+            "one row against all others",
             np.tile(spike[0], (n_rows - 1, 1)),
             np.r_[np.full(n_rows - 2, no), yes],
             (spike[0], yes),

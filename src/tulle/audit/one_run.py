@@ -16,8 +16,8 @@ from scipy.stats import binom
 
 from tulle.audit.neighbours import differing_rows
 from tulle.audit.result import AuditResult
-from tulle.events import FloatArray
-from tulle.randomness import keyed_generator
+from tulle.trusted.events import FloatArray
+from tulle.trusted.randomness import keyed_generator
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
@@ -97,7 +97,7 @@ def audit_one_run(
     published = fit(rows, np.where(coins, y, y_other), keyed_generator(seed, (1,)))
     scores = np.asarray(score(published), dtype=float)
     if scores.shape != (canaries,):
-        raise ValueError(f"score must give one number per row, {canaries} in all; it gave shape {scores.shape}")
+        raise ValueError(f"score must return one number per row, {canaries} in all; it returned shape {scores.shape}")
     order = np.argsort(scores)
     right = int(coins[order[-half:]].sum() + (~coins[order[:half]]).sum())
     return AuditResult(

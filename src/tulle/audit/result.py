@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tulle.audit.evidence import allowed_hit_rate, clopper_pearson
-from tulle.events import FloatArray
-from tulle.report import finite, rounded_down
+from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate
+from tulle.files.durable_writes import name_file
+from tulle.files.number_text import finite, rounded_down
+from tulle.trusted.events import FloatArray
+
+JUDGES = ("any", "gaussian")
 
 
 @dataclass(frozen=True)
@@ -23,19 +26,28 @@ class AuditResult:
     Attributes
     ----------
     epsilon : float
-        At least this much is given away, with probability `confidence` over the audit's own randomness.
+        With judge "any", at least this much is given away, with probability `confidence` over the audit's own
+        randomness. With judge "gaussian" this is the epsilon at `delta` of the bound `mu`: what every true claim of
+        mu-GDP has to print, and no bound on the epsilon of other claims.
     delta : float
     confidence : float
     claimed : float or None
-        The epsilon that the subject claims at `delta`.
+        The epsilon that the subject claims at `delta`; with judge "gaussian" the one of `claimed_mu`.
     attack : str
     pair : str
-        The two worlds that were told apart.
+        The two data sets.
     runs : int
         Runs that were counted in each world, or canaries of a single run.
     best_possible : float
         The largest epsilon that this many runs could ever show.
     seconds : float
+    judge : str
+        "any", which assumes nothing, or "gaussian", which tests a claim of mu-GDP.
+    mu, claimed_mu : float or None
+        With judge "gaussian": no smaller mu is true, with probability `confidence`; and the mu that is claimed.
+    epsilon_any : float or None
+        With judge "gaussian": the bound on epsilon that judge "any" gives on the same runs. It has the stated
+        confidence by itself, not together with `mu`, and refutes nothing here.
     """
 
     epsilon: float
@@ -47,12 +59,18 @@ class AuditResult:
     runs: int
     best_possible: float
     seconds: float
+    judge: str = "any"
+    mu: float | None = None
+    claimed_mu: float | None = None
+    epsilon_any: float | None = None
     false_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
     hit_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
 
     @property
     def refuted(self) -> bool:
         """Whether the claim is false, at the stated confidence."""
+        if self.mu is not None and self.claimed_mu is not None:
+            return self.mu > self.claimed_mu
         return self.claimed is not None and self.epsilon > self.claimed
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,15 +82,18 @@ class AuditResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AuditResult:
         """The result of what `to_dict` or `to_json` gave; an error where no audit can have found it."""
+        values = {"judge": "any", "mu": None, "claimed_mu": None, "epsilon_any": None} | dict(values)
         plain = {name: values[name] for name in cls.__dataclass_fields__}
         for name in ("epsilon", "delta", "confidence", "best_possible", "seconds"):
             plain[name] = float(plain[name])
-        plain["claimed"] = None if plain["claimed"] is None else float(plain["claimed"])
+        for name in ("claimed", "mu", "claimed_mu", "epsilon_any"):
+            plain[name] = None if plain[name] is None else float(plain[name])
         plain["runs"] = int(plain["runs"])
         for name in ("false_rates", "hit_rates"):
             plain[name] = np.asarray(plain[name], dtype=np.float64)
         found = cls(**plain)
         curves = (found.false_rates, found.hit_rates)
+        of_gaussian = (found.mu, found.claimed_mu, found.epsilon_any)
         if not (
             0 <= found.epsilon < math.inf
             and 0 <= found.delta < 1
@@ -81,10 +102,13 @@ class AuditResult:
             and (found.claimed is None or found.claimed >= 0)
             and isinstance(found.attack, str)
             and isinstance(found.pair, str)
+            and found.judge in JUDGES
+            and all((value is not None) == (found.judge == "gaussian") for value in of_gaussian)
+            and all(value is None or 0 <= value < math.inf for value in of_gaussian)
             and curves[0].shape == curves[1].shape
             and all(curve.ndim == 1 and np.all((curve >= 0) & (curve <= 1)) for curve in curves)
         ):
-            raise ValueError("no audit can have found these figures")
+            raise ValueError("no audit can have these values")
         return found
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -93,13 +117,24 @@ class AuditResult:
 
     def __str__(self) -> str:
         claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
+        found = f"ε >= {rounded_down(self.epsilon)} at δ = {self.delta:g}, confidence {self.confidence:g}"
+        judges = [("judge", "any: nothing is assumed about the release")]
+        if self.mu is not None and self.epsilon_any is not None:
+            claim = f"claimed μ = {self.claimed_mu:g} (ε = {self.claimed:g} at this δ)"
+            found = f"μ >= {rounded_down(self.mu)}, that is {found}"
+            free = f"ε >= {rounded_down(self.epsilon_any)}, confidence {self.confidence:g} by itself"
+            judges = [
+                ("judge", "gaussian: bounds the μ of a claim of μ-GDP, and no ε of another claim"),
+                ("", f"judge any on the same runs, which assumes nothing: {free}"),
+            ]
         verdict = "" if self.claimed is None else ": THE CLAIM IS FALSE" if self.refuted else ": no violation was found"
         rows = (
-            ("audited", f"ε >= {rounded_down(self.epsilon)} at δ = {self.delta:g}, confidence {self.confidence:g}"),
+            ("audited", found),
+            *judges,
             ("verdict", claim + verdict),
             ("attack", self.attack),
             ("worlds", self.pair),
-            ("runs", f"{self.runs:,} counted in each world; they could show at most ε = {self.best_possible:.3f}"),
+            ("runs", f"{self.runs:,} on each data set; the largest ε they could show is {self.best_possible:.3f}"),
             ("time", f"{self.seconds:.1f} s"),
         )
         return "\n".join(["Privacy audit", "=" * 13, *(f"{name:<9}{text}" for name, text in rows)])
@@ -121,20 +156,22 @@ class AuditResult:
         axes.fill_between(self.false_rates, low, high, color="#0b6fb8", alpha=0.2, linewidth=0)
         axes.plot(grid, grid, color="#8a8a8a", linestyle=":", label="guessing")
         if self.claimed is not None and math.isfinite(self.claimed):
-            edge = allowed_hit_rate(grid, self.claimed, self.delta)
-            axes.plot(grid, edge, color="#d1600a", label=f"allowed by ε = {self.claimed:g}, δ = {self.delta:g}")
+            edge, claim = allowed_hit_rate(grid, self.claimed, self.delta), f"ε = {self.claimed:g}, δ = {self.delta:g}"
+            if self.claimed_mu is not None:
+                edge, claim = gaussian_hit_rate(grid, self.claimed_mu), f"μ = {self.claimed_mu:.4g}"
+            axes.plot(grid, edge, color="#d1600a", label=f"allowed by {claim}")
             axes.fill_between(grid, edge, 1.0, color="#d1600a", alpha=0.08, linewidth=0)
         smallest = max(100 / max(self.runs, 1000), 1e-6)  # rates of few hits are mostly luck
         axes.set(xscale="log", yscale="log", xlim=(smallest, 1), ylim=(smallest, 1.3))
         for axis in (axes.xaxis, axes.yaxis):  # over a single decade the labels between would overlap
             axis.set_minor_formatter("")
-        axes.set(xlabel="false-hit rate (the other world)", ylabel="hit rate")
-        axes.set_title(
-            f"audited ε >= {rounded_down(self.epsilon, 3)} ({100 * self.confidence:g} %)", loc="left", fontsize=11
-        )
+        axes.set(xlabel="false-hit rate (the other data set)", ylabel="hit rate")
+        bound = f"ε >= {rounded_down(self.epsilon, 3)}" if self.mu is None else f"μ >= {rounded_down(self.mu, 3)}"
+        axes.set_title(f"audited {bound} ({100 * self.confidence:g} %)", loc="left", fontsize=11)
         axes.legend(frameon=False, loc="lower right", fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path)
+        with name_file(path):
+            figure.savefig(path)
         plt.close(figure)
 
 

@@ -14,12 +14,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tulle.events import FloatArray
-from tulle.randomness import keyed_generator
+from tulle.files.durable_writes import name_file, write_durably
+from tulle.trusted.events import FloatArray
+from tulle.trusted.randomness import keyed_generator
 
 
 class Subject(Protocol):
-    """What is run in two worlds, 0 and 1."""
+    """What is run on two data sets, 0 and 1."""
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         """What `count` runs released, of shape (count, numbers)."""
@@ -47,7 +48,7 @@ class Schedule:
     seconds : float or None
         Stop after this time with the runs that are there.
     folder : path or None
-        Keep finished batches here and, when called again with the same subject and runs, go on from them.
+        Save finished batches here and, when called again with the same subject and runs, resume from them.
     verbose : int
         1 shows progress on standard error.
     stream : tuple of int
@@ -64,11 +65,11 @@ class Schedule:
     stream: tuple[int, ...] = ()
 
 
-def collect(subject: Subject, schedule: Schedule, what: str) -> tuple[FloatArray, FloatArray]:
-    """What the subject released in each of the two worlds."""
+def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> tuple[FloatArray, FloatArray]:
+    """What the subject released in each of the two worlds. `look` says how it will be judged, where not as usual."""
     from joblib import Parallel, delayed, effective_n_jobs
 
-    store = _Store(schedule, subject.fingerprint())
+    store = _Store(schedule, subject.fingerprint() + look)
     tasks = [(world, index) for index in range(-(-schedule.runs // schedule.batch)) for world in (0, 1)]
     results: dict[tuple[int, int], FloatArray] = {task: store.load(*task) for task in tasks if store.has(*task)}
     missing = [task for task in tasks if task not in results]
@@ -122,12 +123,12 @@ class _Store:
             kept = json.loads(note.read_text())
             if schedule.seed not in (None, kept["seed"]) or {k: kept[k] for k in wanted} != wanted:
                 raise ValueError(
-                    f"{self._folder} holds another audit (of another subject, seed or number of runs); name another "
-                    "folder or delete it"
+                    f"{self._folder} contains another audit (of another subject, seed, number of runs or judge); "
+                    "choose another folder or delete it"
                 )
             self.seed = kept["seed"]
         else:
-            note.write_text(json.dumps(wanted | {"seed": self.seed}))
+            write_durably(note, json.dumps(wanted | {"seed": self.seed}).encode())
 
     def _path(self, world: int, index: int) -> Path:
         assert self._folder is not None
@@ -143,6 +144,7 @@ class _Store:
         if self._folder is None:
             return
         partial = self._path(world, index).with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.save(file, answer)
-        os.replace(partial, self._path(world, index))
+        with name_file(self._path(world, index)):
+            with partial.open("wb") as file:
+                np.save(file, answer)
+            os.replace(partial, self._path(world, index))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import sys
@@ -10,76 +9,32 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from tulle.audit.attacks import counted_verdict, strongest_verdict
-from tulle.audit.evidence import best_possible, epsilon_lower_bound
+from tulle.accounting.bounds_from_counts import epsilon_lower_bound
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.audit.attacks import strongest_verdict
+from tulle.audit.fingerprints import code_text, digest
+from tulle.audit.judged_runs import judge_runs
+from tulle.audit.judges import Judge, choose_judge, judge_of_model
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
-from tulle.audit.result import AuditResult, attack_curve
-from tulle.audit.runner import Schedule, Subject, collect
-from tulle.curator import Witness
-from tulle.events import FloatArray
-from tulle.fitting import FitRequest, clip_and_plan, run_fit, run_plan
-from tulle.local.channel import Channel
-from tulle.local.labels import RandomisedResponse
-from tulle.local.uniforms import open_interval
-from tulle.losses import resolve_loss
-from tulle.mechanisms import Gaussian, Mechanism, Sensitivity, TopK
-from tulle.rows import Rows
+from tulle.audit.own_ledger import AuditLedger, run_plan
+from tulle.audit.result import AuditResult
+from tulle.audit.runner import Schedule, collect
+from tulle.estimators.progress import Witness
+from tulle.estimators.request import FitRequest, clip_and_plan, run_fit
+from tulle.fast.install import install
+from tulle.local.user_side.channel import Channel
+from tulle.local.user_side.label_randomisers import RandomisedResponse
+from tulle.local.user_side.uniforms import open_interval
+from tulle.methods.loss_functions import resolve_loss
+from tulle.trusted.events import FloatArray
+from tulle.trusted.mechanisms import Gaussian, Mechanism, Sensitivity, TopK
+from tulle.trusted.rows import Rows
 
-TwoScores = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-
-
-def _audit(
-    subject: Subject,
-    schedule: Schedule,
-    what: str,
-    *,
-    delta: float,
-    confidence: float,
-    claimed: float | None,
-    known: tuple[TwoScores, float] | None = None,
-) -> AuditResult:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
-    start = time.monotonic()
-    first, second = _finite(*collect(subject, schedule, what))
-    if len(first) < 8:
-        raise ValueError(f"an audit needs at least 8 runs in each world, got {len(first)}; raise runs or seconds")
-    if known is None:
-        verdict = strongest_verdict(first, second, delta, confidence)
-    else:
-        scores, threshold = known
-        verdict = counted_verdict("likelihood ratio", *scores(first, second), threshold, delta, confidence)
-    false_rates, hit_rates = attack_curve(verdict.scores, verdict.other)
-    return AuditResult(
-        epsilon=verdict.epsilon,
-        delta=delta,
-        confidence=confidence,
-        claimed=claimed,
-        attack=verdict.attack,
-        pair=what,
-        runs=min(verdict.runs, schedule.runs),
-        best_possible=best_possible(verdict.runs, delta, confidence),
-        seconds=time.monotonic() - start,
-        false_rates=false_rates,
-        hit_rates=hit_rates,
-    )
-
-
-def _finite(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What was released, with numbers that are not finite told by columns of their own: they can be the leak."""
-    finite = [np.isfinite(world) for world in (first, second)]
-    if all(kept.all() for kept in finite):
-        return first, second
-    cleaned = [np.hstack([np.where(kept, world, 0.0), ~kept]) for world, kept in zip((first, second), finite)]
-    return cleaned[0], cleaned[1]
+install()
 
 
 # --- mechanisms ------------------------------------------------------------------------------------------------------
@@ -179,9 +134,9 @@ def audit_mechanism(
         raise ValueError(f"only a mechanism with finite noise > 0 can be audited, got {mechanism!r}")
     # The likelihood ratio increases with the output: additive noise with a log-concave density, or the choice itself.
     schedule = Schedule(runs, min(runs, 100_000), seed, n_jobs, verbose=verbose)
-    what = f"{mechanism.label}, answers one sensitivity apart"
+    what = f"{describe_mechanism(mechanism)}, answers one sensitivity apart"
     threshold = _best_threshold(mechanism, runs if isinstance(mechanism, TopK) else 2 * runs, delta, confidence)
-    return _audit(
+    return judge_runs(
         _MechanismRuns(mechanism),
         schedule,
         what,
@@ -203,7 +158,7 @@ class _ChannelRuns:
     values: tuple[FloatArray, FloatArray]
 
     def fingerprint(self) -> str:
-        return _digest(repr(self.channel), *self.values)
+        return digest(repr(self.channel), *self.values)
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         words = generator.integers(0, 2**64, (count, self.channel.n_uniforms), dtype=np.uint64)
@@ -254,7 +209,7 @@ def audit_channel(
         for value, default in ((first, opposite), (second, 0.0 * opposite if classes else -opposite))
     ]
     schedule = Schedule(runs, max(1, min(runs // 8, 2_000_000 // channel.n_uniforms)), seed, n_jobs, verbose=verbose)
-    return _audit(
+    return judge_runs(
         _ChannelRuns(channel, (values[0], values[1])),
         schedule,
         f"{channel.name}, two values of one user",
@@ -274,7 +229,7 @@ class _FunctionRuns:
 
     def fingerprint(self) -> str:
         name = (getattr(self.fit, "__module__", ""), getattr(self.fit, "__qualname__", type(self.fit).__qualname__))
-        return _digest(repr(name), _code_text(getattr(self.fit, "__code__", None)), *sum(self.worlds, ()))
+        return digest(repr(name), code_text(getattr(self.fit, "__code__", None)), *sum(self.worlds, ()))
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, y = self.worlds[world]
@@ -288,6 +243,8 @@ def audit_function(
     *,
     delta: float,
     claimed: float | None = None,
+    judge: str = "any",
+    claimed_mu: float | None = None,
     runs: int = 2_000,
     confidence: float = 0.95,
     max_differing_rows: int = 1,
@@ -309,6 +266,11 @@ def audit_function(
         In [0, 1).
     claimed : float or None, default=None
         The epsilon that is claimed at `delta`.
+    judge : {"any", "gaussian"}, default="any"
+        "any" assumes nothing and tests `claimed`. "gaussian" tests a claim of mu-GDP and is stronger for it. Choose
+        before the runs.
+    claimed_mu : float or None, default=None
+        For judge="gaussian", which tests nothing else: the mu for which the function is claimed to be mu-GDP.
     runs : int, default=2000
         Runs on each data set, at least 8; half of them choose the attack.
     confidence : float, default=0.95
@@ -322,15 +284,16 @@ def audit_function(
     -------
     AuditResult
     """
+    chosen = choose_judge(judge, delta=delta, claimed=claimed, claimed_mu=claimed_mu)
     differing = len(differing_rows(first, second))
     if differing > max_differing_rows:
         raise ValueError(
-            f"the data sets differ in {differing} rows and are no neighbours; at most {max_differing_rows} may"
+            f"the data sets differ in {differing} rows and are not neighbours; at most {max_differing_rows} may"
         )
     schedule = Schedule(runs, max(1, min(250, runs // 8)), seed, n_jobs, seconds, folder, verbose)
     what = f"{getattr(fit, '__name__', 'fit')} on two data sets that differ in {differing} row(s)"
     subject = _FunctionRuns(fit, (tuple(first), tuple(second)))
-    return _audit(subject, schedule, what, delta=delta, confidence=confidence, claimed=claimed)
+    return judge_runs(subject, schedule, what, delta=delta, confidence=confidence, claimed=claimed, judge=chosen)
 
 
 # --- models of tulle -------------------------------------------------------------------------------------------------
@@ -344,7 +307,7 @@ class _ModelRuns:
     pair: Pair
 
     def fingerprint(self) -> str:
-        return _digest(repr(replace(self.request, seed=None)), *self.pair.world(0), *self.pair.world(1))
+        return digest(repr(replace(self.request, seed=None)), *self.pair.world(0), *self.pair.world(1))
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, targets = self.pair.world(world)
@@ -359,11 +322,12 @@ class _ModelRuns:
     ) -> FloatArray:
         """Declared bounds: clip and plan once, then let the method ask its questions again and again."""
         rows = Rows(X, targets)
-        public, plan = clip_and_plan(self.request, rows, X.shape, {})
+        planned = clip_and_plan(self.request, rows, X.shape, {})
+        public = planned.public
         released = []
         for _ in range(count):
             answers: list[FloatArray] = []
-            weights = run_plan(self.request, public, plan, rows, generator, _witness(answers))
+            weights = run_plan(planned, rows, generator, _witness(answers))
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
@@ -374,30 +338,11 @@ class _ModelRuns:
     def _whole_fit(self, X: FloatArray, targets: FloatArray, seed: int) -> FloatArray:
         """Estimated bounds: the number of answers varies, what comes first and last does not."""
         answers: list[FloatArray] = []
-        fitted = run_fit(replace(self.request, seed=seed), X, targets, witness=_witness(answers), made_up=True)
+        fitted = run_fit(
+            replace(self.request, seed=seed), X, targets, witness=_witness(answers), ledgers=(AuditLedger(),)
+        )
         weights = fitted.weights if fitted.teacher is None else fitted.teacher
         return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(weights)])
-
-
-def _code_text(code: Any) -> str:
-    """What a function does, as text that is the same in every process: inner functions by their code, not address."""
-    if not isinstance(code, CodeType):
-        return repr(code)
-    return repr((code.co_code, code.co_names, [_code_text(constant) for constant in code.co_consts]))
-
-
-def _digest(*parts: Any) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        pieces = [part]
-        if sp.issparse(part):
-            entries = part.tocoo()
-            pieces = [entries.row, entries.col, entries.data]
-        for piece in pieces:
-            array = np.asarray(piece)
-            digest.update(repr((array.shape, array.dtype)).encode())
-            digest.update(array.tobytes() if array.dtype != object else repr(array.tolist()).encode())
-    return digest.hexdigest()
 
 
 def _witness(answers: list[FloatArray]) -> Witness:
@@ -405,7 +350,7 @@ def _witness(answers: list[FloatArray]) -> Witness:
 
 
 def _strongest_pair(
-    request: FitRequest, pairs: Sequence[Pair], runs: int, confidence: float, n_jobs: int, verbose: int
+    request: FitRequest, judge: Judge, pairs: Sequence[Pair], runs: int, confidence: float, n_jobs: int, verbose: int
 ) -> Pair:
     """The pair on which a short audit proves most. Its runs are not counted.
 
@@ -418,7 +363,8 @@ def _strongest_pair(
         schedule = Schedule(runs, max(1, min(250, runs // 2)), 0, n_jobs, stream=(1,))
         if verbose:
             print(f"pilot {number + 1}/{len(pairs)}: {pair.name}", file=sys.stderr, flush=True)
-        strength.append(strongest_verdict(*collect(subject, schedule, pair.name), request.delta, confidence).epsilon)
+        released = collect(subject, schedule, pair.name)
+        strength.append(strongest_verdict(*released, request.delta, confidence, judge).bound)
     return pairs[int(np.argmax(strength))]
 
 
@@ -428,6 +374,8 @@ def audit_model(
     n_rows: int = 6,
     n_features: int = 2,
     claimed: float | None = None,
+    judge: str = "any",
+    claimed_mu: float | None = None,
     runs: int = 20_000,
     pilot_runs: int = 1_000,
     confidence: float = 0.95,
@@ -447,7 +395,12 @@ def audit_model(
     n_rows, n_features : int, default=6 and 2
         Size of the data sets that are made for the audit. Noise is scaled to sensitivities, so small ones will do.
     claimed : float or None, default=None
-        None is the model's epsilon (with ``calibration="published"`` the epsilon that was asked for).
+        None is the model's epsilon (with ``calibration="published"`` the epsilon that was asked for), or one that its
+        rho implies at its delta.
+    judge : {"any", "gaussian"}, default="any"
+        As in `audit_function`.
+    claimed_mu : float or None, default=None
+        For judge="gaussian": None is the mu of the model's plan, and an error where the plan has none.
     runs : int, default=20_000
         Fits in each world; half of them choose the attack.
     pilot_runs : int, default=1000
@@ -464,24 +417,29 @@ def audit_model(
     AuditResult
     """
     if model.epsilon is None:
-        raise ValueError("a model without a budget (epsilon=None) promises nothing that could be audited")
+        raise ValueError("a model without a budget (epsilon=None) has no guarantee to audit")
     kind = "classification" if hasattr(model, "decision_function") else "regression"
     loss = resolve_loss(model.loss, kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         request: FitRequest = model._request(loss, n_rows)
+    assert request.budget is not None
     if pairs is None:
         pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
-    delta = request.delta
+    shape = pairs[0].X.shape
+    judged_by = judge_of_model(request, (shape[0], shape[1]), judge, claimed, claimed_mu)
     start = time.monotonic()
-    chosen = pairs[0] if len(pairs) == 1 else _strongest_pair(request, pairs, pilot_runs, confidence, n_jobs, verbose)
+    chosen = pairs[0]
+    if len(pairs) > 1:
+        chosen = _strongest_pair(request, judged_by, pairs, pilot_runs, confidence, n_jobs, verbose)
     left = None if seconds is None else max(0.0, seconds - (time.monotonic() - start))
     schedule = Schedule(runs, 250, seed, n_jobs, left, folder, verbose)
-    return _audit(
+    return judge_runs(
         _ModelRuns(request, chosen),
         schedule,
         f"{type(model).__name__}, {chosen.name}",
-        delta=delta,
+        delta=request.delta,
         confidence=confidence,
-        claimed=model.epsilon if claimed is None else claimed,
+        claimed=request.budget.epsilon if claimed is None else claimed,
+        judge=judged_by,
     )

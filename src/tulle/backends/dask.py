@@ -24,19 +24,27 @@ import dask.bag
 import numpy as np
 import scipy.sparse as sp
 from dask.delayed import Delayed
+from dask.sizeof import sizeof
 from distributed import Client, get_client
 
-from tulle.backends import Code, Spread, targets_of
-from tulle.events import FloatArray
-from tulle.failures import own_words, said_of
-from tulle.intake import Cells, Mask, cells, counted, different, entries, finite_numbers, joined
-from tulle.pieces import Pieces, summed
-from tulle.rows import Block, RowNumbers, Rows
+from tulle.backends.rows_elsewhere import Code, Spread, count_bytes, join_cells, targets_of
+from tulle.files.array_checks import read_finite_numbers, read_rows
+from tulle.files.class_labels import find_different
+from tulle.files.error_messages import describe_error, get_own_message
+from tulle.trusted.events import FloatArray
+from tulle.trusted.intake import Cells, Mask, mask_unlabelled, read_cells
+from tulle.trusted.objectives import Part
+from tulle.trusted.rows import Block, Pieces, RowNumbers, Rows, make_block, sum_in_pairs
 
 T = TypeVar("T")
 
+# What workers count of their memory: for Python an object is as large as its dictionary.
+sizeof.register((Block, Part), count_bytes)
+
 # Sums are added up by so many: few enough to fit into a worker's memory, many enough for few rounds.
 _TOGETHER = 8
+# A scheduler that does not answer for so long is taken for dead.
+_REACHED_SECONDS = 15.0
 # A longer question is put on the cluster once, and not once for each block.
 _LONG = 1 << 16
 
@@ -55,8 +63,10 @@ class RowsOnDask(Spread):
 
     def __init__(self, X: Any, y: Any) -> None:
         self._client = _client()
+        self._raw: list[Any] = []
+        self.check_reachable()  # a client whose scheduler is gone looks for it for a minute
         features, targets = _partitions(X, y)
-        checked = dask.delayed(_checked, pure=False)
+        checked = dask.delayed(_check_partition, pure=False)
         raw = self._client.compute([checked(x, t) for x, t in zip(features, targets)], optimize_graph=False)
         facts = self._client.gather([self._client.submit(_facts, part, pure=False) for part in raw])
         for k, of in enumerate(facts):
@@ -64,7 +74,7 @@ class RowsOnDask(Spread):
                 raise ValueError(f"partition {k} of the rows: {of.problem}")
         used = [k for k, of in enumerate(facts) if of.n_rows]
         if not used:
-            raise ValueError("Found array with 0 sample(s): no partition holds a row")
+            raise ValueError("Found array with 0 sample(s): no partition has a row")
         widths = {facts[k].n_features for k in used}
         if len(widths) > 1:
             raise ValueError(f"the partitions have {sorted(widths)} columns; all must have the same")
@@ -74,12 +84,30 @@ class RowsOnDask(Spread):
         columns = list(getattr(X, "columns", ()))
         self.feature_names = tuple(columns) if columns and all(isinstance(name, str) for name in columns) else None
 
+    def check_reachable(self) -> None:
+        lost = (
+            f"the Dask scheduler at {self._client.scheduler.address} " if self._client.scheduler else "the scheduler "
+        )
+        try:
+            told = self._client.sync(self._client.scheduler.identity, callback_timeout=_REACHED_SECONDS)
+        except Exception as error:
+            raise ConnectionError(
+                f"{lost}does not answer ({type(error).__name__}); nothing was billed. Connect to a cluster that runs, "
+                "and fit again"
+            ) from None
+        limits = [worker.get("memory_limit") for worker in told["workers"].values()]
+        self.least_memory = min((limit for limit in limits if limit), default=None)
+        if self._raw and not told["workers"]:  # before that a cluster may start them on demand
+            raise ConnectionError(f"{lost}has no workers; nothing was billed. Start some, and fit again")
+        if any(part.cancelled() for part in self._raw):
+            raise ConnectionError(f"{lost}was started again and lost the rows; nothing was billed. Fit again")
+
     def _of_targets(self, function: Callable[[Cells], Any]) -> list[Any]:
         found = self._client.gather([self._client.submit(_of_targets, raw, function, pure=False) for raw in self._raw])
         return list(found)
 
     def labels(self) -> Cells:
-        return joined(self._of_targets(different))
+        return join_cells(self._of_targets(find_different))
 
     def smallest_target(self) -> float:
         smallest, problems = zip(*self._of_targets(_smallest))
@@ -97,7 +125,7 @@ class RowsOnDask(Spread):
         return DaskRows(self._client, blocks, self._sizes)
 
     def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
-        question = _sent(self._client, function)
+        question = _send(self._client, function)
         made = [self._client.submit(_of_features, raw, question, pure=False) for raw in self._raw]
         return np.concatenate(self._client.gather(made))
 
@@ -115,10 +143,10 @@ class DaskRows(Rows):
 
     seen_by = (
         "The workers of a Dask cluster held the rows and the exact sums over them. The exact totals passed through its "
-        "scheduler to the process that ran fit, which alone drew the noise; nothing but the answers on the bill left "
-        "the part of the code that saw them.",
-        "Whoever can watch the cluster's traffic, memory or spilled files sees rows and exact sums: the cluster is "
-        "trusted, and protecting it (TLS, access) is its operator's part.",
+        "scheduler to the process that ran fit, which alone drew the noise; only the answers on the bill left the "
+        "code that saw them.",
+        "Anyone who can read the cluster's traffic, memory or spilled files sees rows and exact sums: the cluster is "
+        "trusted, and its operator must protect it (TLS, access).",
     )
 
     def __init__(self, client: Client, blocks: Sequence[Any], sizes: Sequence[int]) -> None:
@@ -143,21 +171,21 @@ class DaskRows(Rows):
         return chosen
 
     def reduce(self, contribution: Callable[[Block], Any], combine: Callable[[Any, Any], Any] = operator.add) -> Any:
-        return _total(self._client, self._made(contribution), combine)
+        return _total(self._client, self._make(contribution), combine)
 
     def derive(self, make: Callable[[Block], Sequence[T]]) -> Pieces[T]:
-        return _PiecesOnDask(self._client, self._made(make))
+        return _PiecesOnDask(self._client, self._make(make))
 
-    def _made(self, function: Callable[[Block], Any]) -> list[Any]:
+    def _make(self, function: Callable[[Block], Any]) -> list[Any]:
         """Futures of what a function makes of each block."""
-        question = _sent(self._client, function)
+        question = _send(self._client, function)
         return [
             self._client.submit(_of_block, block, question, numbers, pure=False)
             for block, numbers in zip(self._blocks, self._numbers)
         ]
 
     def _clip(self, how: str, *bounds: Any) -> None:
-        self._blocks = [self._client.submit(_clipped, block, how, bounds, pure=False) for block in self._blocks]
+        self._blocks = [self._client.submit(_clip_block, block, how, bounds, pure=False) for block in self._blocks]
 
 
 class _PiecesOnDask(Pieces[T]):
@@ -167,7 +195,7 @@ class _PiecesOnDask(Pieces[T]):
         self._client, self._pieces = client, pieces
 
     def sum(self, function: Callable[[T], Any], start: Any) -> Any:
-        question = _sent(self._client, function)
+        question = _send(self._client, function)
         sums = [self._client.submit(_sum_of_pieces, pieces, question, pure=False) for pieces in self._pieces]
         return start + _total(self._client, sums, operator.add)
 
@@ -177,7 +205,7 @@ def _client() -> Client:
         return get_client()
     except ValueError:
         raise ValueError(
-            "the rows are a Dask collection, and no cluster is connected to hold them; connect one first, such as "
+            "the rows are a Dask collection, but no cluster is connected; connect one first, for example "
             "`from dask.distributed import Client; client = Client()`"
         ) from None
 
@@ -190,17 +218,19 @@ def _partitions(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
         X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         known = not np.isnan(X.chunks[0]).any()
         if known and y is not None and not hasattr(y, "to_delayed"):
-            y = cells(y, "y")
+            y = read_cells(y, "y")
             y = dask.array.from_array(y, chunks=(len(y),))
         if known and isinstance(y, dask.array.Array) and not np.isnan(y.chunks[0]).any():
             if y.shape[0] != X.shape[0]:
                 raise ValueError(f"X has {X.shape[0]:,} rows and y has {y.shape[0]:,}; pass the targets of these rows")
             y = y.rechunk({0: X.chunks[0]})
     if isinstance(X, Delayed):
-        raise TypeError(f"X is a {type(X).__name__}, which has no partitions; make a bag of it (dask.bag.from_delayed)")
+        raise TypeError(
+            f"X is a {type(X).__name__}, which has no partitions; convert it to a bag (dask.bag.from_delayed)"
+        )
     if y is not None and not hasattr(y, "to_delayed"):
         raise ValueError(
-            "X is a Dask collection and y is not; pass y in the same partitions, as a Dask array or Series"
+            "X is a Dask collection but y is not; pass y in the same partitions, as a Dask array or Series"
         )
     features = _delayed(X)
     targets = [None] * len(features) if y is None else _delayed(y)
@@ -220,7 +250,7 @@ def _delayed(collection: Any) -> list[Any]:
     return list(np.ravel(delayed))
 
 
-def _sent(client: Client, function: Callable[..., Any]) -> Any:
+def _send(client: Client, function: Callable[..., Any]) -> Any:
     """A question as bytes, or as a future of them. Weights are mostly zeros: packed they are short."""
     packed = zlib.compress(cloudpickle.dumps(function), 1)
     # A task, not scattered data: what was scattered is gone with its worker, and a task is run again.
@@ -252,31 +282,31 @@ class _Facts(NamedTuple):
     problem: str
 
 
-def _checked(x: Any, y: Any) -> _Checked:
+def _check_partition(x: Any, y: Any) -> _Checked:
     """The rows of a partition as one array. What is wrong is said and not raised: no traceback with rows is logged."""
     try:
         if isinstance(x, (list, tuple)):  # of a bag
-            x, y = _joined(x, y)
+            x, y = _join(x, y)
         if hasattr(x, "columns") and hasattr(y, "index") and not x.index.equals(y.index):
             # Features and targets are read by themselves; a source that is not the same twice would mix up people.
             return _Checked(None, None, "X and y have different indices; take both from one source, in one order")
-        features = entries(x, least_rows=0)
-        targets = None if y is None else cells(y, "y")
+        features = read_rows(x, least_rows=0)
+        targets = None if y is None else read_cells(y, "y")
         if targets is not None and len(targets) != features.shape[0]:
             return _Checked(None, None, f"X has {features.shape[0]} rows there and y has {len(targets)}")
     except (ValueError, TypeError) as error:
-        return _Checked(None, None, own_words(error) or said_of(error))
+        return _Checked(None, None, get_own_message(error) or describe_error(error))
     return _Checked(features, targets, "")
 
 
-def _joined(blocks: Sequence[Any], targets: Any) -> tuple[Any, Any]:
+def _join(blocks: Sequence[Any], targets: Any) -> tuple[Any, Any]:
     """The blocks of a bag's partition under each other."""
     if blocks and isinstance(blocks[0], tuple):
         if targets is not None:
-            raise ValueError("X holds pairs of rows and targets, and y is given too; pass y=None")
+            raise ValueError("X contains pairs of rows and targets, but y is given too; pass y=None")
         blocks, targets = zip(*blocks)
     if isinstance(targets, (list, tuple)):
-        targets = joined([cells(part if np.ndim(part) else [part], "y") for part in targets])
+        targets = join_cells([read_cells(part if np.ndim(part) else [part], "y") for part in targets])
     if not blocks:
         return np.empty((0, 1)), targets
     return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.vstack(blocks), targets
@@ -290,9 +320,9 @@ def _facts(part: _Checked) -> _Facts:
 def _smallest(targets: Cells) -> tuple[float, str]:
     """The smallest target, or what is wrong with one of them."""
     try:
-        return float(finite_numbers(targets, "y").min()), ""
+        return float(read_finite_numbers(targets, "y").min()), ""
     except ValueError as error:
-        return 0.0, own_words(error) or said_of(error)
+        return 0.0, get_own_message(error) or describe_error(error)
 
 
 def _of_targets(part: _Checked, function: Callable[[Cells], Any]) -> Any:
@@ -303,17 +333,17 @@ def _of_targets(part: _Checked, function: Callable[[Cells], Any]) -> Any:
 
 def _of_features(part: _Checked, question: bytes) -> FloatArray:
     with np.errstate(all="ignore"):
-        return np.asarray(_unpacked(question)(part.features))
+        return np.asarray(_unpack(question)(part.features))
 
 
 def _block(part: _Checked, code: Code | None, active: Mask | None) -> Block:
     made = np.zeros(part.features.shape[0]) if part.targets is None else targets_of(part.targets, code)
     with np.errstate(all="ignore"):
-        return Block.of(part.features, *counted(made, active))
+        return make_block(part.features, *mask_unlabelled(made, active))
 
 
-def _clipped(block: Block, how: str, bounds: tuple[Any, ...]) -> Block:
-    twin = block.twin()  # a task must not change what it was given: it may be run again
+def _clip_block(block: Block, how: str, bounds: tuple[Any, ...]) -> Block:
+    twin = copy(block)  # a task must not change what it was given: it may be run again
     with np.errstate(all="ignore"):
         getattr(twin, how)(*bounds)
     return twin
@@ -321,13 +351,13 @@ def _clipped(block: Block, how: str, bounds: tuple[Any, ...]) -> Block:
 
 def _of_block(block: Block, question: bytes, numbers: RowNumbers | None) -> Any:
     with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-        return _unpacked(question)(block if numbers is None else block.take(numbers))
+        return _unpack(question)(block if numbers is None else block.take(numbers))
 
 
 def _sum_of_pieces(pieces: Sequence[Any], question: bytes) -> Any:
-    function = _unpacked(question)
+    function = _unpack(question)
     with np.errstate(all="ignore"):
-        return summed(function(piece) for piece in pieces)
+        return sum_in_pairs(function(piece) for piece in pieces)
 
 
 def _combined(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
@@ -336,7 +366,7 @@ def _combined(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _unpacked(question: bytes) -> Callable[..., Any]:
+def _unpack(question: bytes) -> Callable[..., Any]:
     """The question behind bytes; all blocks of a worker are asked the same one."""
     function: Callable[..., Any] = cloudpickle.loads(zlib.decompress(question))
     return function

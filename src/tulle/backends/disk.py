@@ -1,4 +1,4 @@
-"""Rows in a folder of blocks (`tulle.blocks`): read from memory-mapped files, one block at a time.
+"""Rows in a folder of blocks (`tulle.backends.block_folder`): read from memory-mapped files, one block at a time.
 
 What stays in memory is some numbers a row (targets, lengths, margins), and for a solver the columns that it works on,
 as far as there is room. Files are never written to: of a block with rows that do not count, or with entries to be
@@ -7,19 +7,21 @@ clipped, a copy is made for as long as it is awake. Everything is summed in this
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.backends import Spread, targets_of
-from tulle.blocks import BlockMatrix
-from tulle.events import FloatArray
-from tulle.intake import Cells, Mask, cells, counted, different, finite_numbers
-from tulle.pieces import Pieces, summed
-from tulle.rows import Block, DenseBlock, Rows, SparseBlock
+from tulle.backends.block_folder import BlockMatrix
+from tulle.backends.rows_elsewhere import Spread, count_bytes, targets_of
+from tulle.fast.compiled_rows import DenseBlock, SparseBlock
+from tulle.fast.fast_block import FastBlock
+from tulle.files.array_checks import read_finite_numbers
+from tulle.files.class_labels import find_different
+from tulle.trusted.events import FloatArray
+from tulle.trusted.intake import Cells, Mask, mask_unlabelled, read_cells
+from tulle.trusted.rows import Block, Pieces, Rows, sum_in_pairs
 
 T = TypeVar("T")
 
@@ -32,13 +34,14 @@ class SparseBlockOnDisk(SparseBlock):
 
     def __init__(self, matrix: BlockMatrix, k: int, targets: FloatArray, active: Mask) -> None:
         # Its rows were checked when they were converted, and again before the fit: none is left out here.
-        Block.__init__(self, targets, active)
-        self._matrix, self._number = matrix, k
+        FastBlock.__init__(self, targets, active)
+        self._folder, self._number = matrix, k
         self._entry_bound = np.inf
         self.rest()
 
     def wake(self) -> None:
-        columns, by_rows = self._matrix.block(self._number)
+        """Get ready to be read."""
+        columns, by_rows = self._folder.block(self._number)
         self._borrowed = True
         if self._entry_bound < np.inf:
             entries = np.clip(columns.data, -self._entry_bound, self._entry_bound)
@@ -48,6 +51,7 @@ class SparseBlockOnDisk(SparseBlock):
         self._leave_out()
 
     def rest(self) -> None:
+        """Let go of what can be read again."""
         self._csc = self._transposed = self._row_order = self._scratch = None
 
     def _clip_entries(self, bound: float) -> None:
@@ -61,17 +65,19 @@ class DenseBlockOnDisk(DenseBlock):
     """A dense block in a file."""
 
     def __init__(self, matrix: BlockMatrix, k: int, targets: FloatArray, active: Mask) -> None:
-        Block.__init__(self, targets, active)
-        self._matrix, self._number = matrix, k
+        FastBlock.__init__(self, targets, active)
+        self._folder, self._number = matrix, k
         self._entry_bound = np.inf
         self.rest()
 
     def wake(self) -> None:
-        self._rows, self._borrowed = self._matrix.block(self._number), True
+        """Get ready to be read."""
+        self._rows, self._borrowed = self._folder.block(self._number), True
         self._leave_out()
 
     def rest(self) -> None:
-        self._rows = np.empty((0, self._matrix.shape[1]))
+        """Let go of what can be read again."""
+        self._rows = np.empty((0, self._folder.shape[1]))
 
 
 class DiskRows(Rows):
@@ -79,9 +85,19 @@ class DiskRows(Rows):
 
     seen_by = (
         "The process that ran fit read the rows from a folder, block by block, and held the exact sums over them; "
-        "nothing but the answers on the bill left the part of the code that saw them.",
-        "Whoever can read the folder of blocks sees the rows.",
+        "only the answers on the bill left the code that saw them.",
+        "Anyone who can read the folder of blocks sees the rows.",
     )
+
+    blocks: list[SparseBlockOnDisk | DenseBlockOnDisk]  # type: ignore[assignment]
+
+    def _in_turn(self) -> Iterator[Block]:
+        for block in self.blocks:
+            block.wake()
+            try:
+                yield block
+            finally:
+                block.rest()
 
     def only_block(self) -> Block | None:
         return None  # what is kept beside a block that is followed is as large as the block
@@ -99,7 +115,7 @@ class _PiecesOnDisk(Pieces[T]):
         self._room = ROOM
 
     def sum(self, function: Callable[[T], Any], start: Any) -> Any:
-        return start + summed(function(piece) for pieces in self._in_turn() for piece in pieces)
+        return start + sum_in_pairs(function(piece) for pieces in self._in_turn() for piece in pieces)
 
     def _in_turn(self) -> Iterator[Sequence[T]]:
         for k, block in enumerate(self._rows.blocks):
@@ -115,7 +131,7 @@ class _PiecesOnDisk(Pieces[T]):
                 block.rest()
 
     def _keep(self, k: int, pieces: Sequence[T]) -> None:
-        size = sum(sys.getsizeof(piece) for piece in pieces)
+        size = sum(map(count_bytes, pieces))
         if size <= self._room:
             self._room -= size
             self._held[k] = pieces
@@ -133,7 +149,7 @@ class RowsOnDisk(Spread):
 
     def __init__(self, X: BlockMatrix, y: Any) -> None:
         self._X = X
-        self._y = None if y is None else cells(y, "y")
+        self._y = None if y is None else read_cells(y, "y")
         if self._y is not None and len(self._y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]:,} rows and y has {len(self._y):,}; pass the targets of these rows")
         self.shape, self.feature_names = X.shape, X.feature_names
@@ -147,14 +163,14 @@ class RowsOnDisk(Spread):
         return self._y
 
     def labels(self) -> Cells:
-        return different(self._targets())
+        return find_different(self._targets())
 
     def smallest_target(self) -> float:
-        return float(finite_numbers(self._targets(), "y").min())
+        return float(read_finite_numbers(self._targets(), "y").min())
 
     def rows(self, active: Mask | None) -> Rows:
         made = np.zeros(self.shape[0]) if self._y is None else targets_of(self._y, self.code)
-        targets, active = counted(made, active)
+        targets, active = mask_unlabelled(made, active)
         kind = SparseBlockOnDisk if self._X.sparse else DenseBlockOnDisk
         ends = self._X.starts[1:]
         places = [slice(first, end) for first, end in zip(self._X.starts, ends)]

@@ -1,7 +1,7 @@
 """The command line: one file a command. Here is what they share: parsing, messages, exit codes, JSON.
 
-Exit codes: 0 done; 1 done, and the answer is bad news; 2 wrong input; 3 a ledger refused; 4 spent without a result;
-130 interrupted; 143 terminated; 70 a bug.
+Exit codes: 0 done; 1 done, and the answer is bad news; 2 wrong input, nothing was spent; 3 a ledger refused; 4 spent
+without a result; 5 a federated client took no part; 130 interrupted; 143 terminated; 70 a bug.
 """
 
 from __future__ import annotations
@@ -29,19 +29,29 @@ from tulle.cli.outcome import (
     SpentError,
     UserError,
 )
+from tulle.ledgers.spending import count_releases
+
+_RESULTS_DEPEND_ON = "nothing"
 
 COMMANDS = {
     "fit": "fit a private model to a file and write it with its report into a folder",
-    "convert": "put the rows of a file into blocks on disk, to fit what does not fit into memory",
+    "convert": "convert the rows of a file into blocks on disk, for data larger than memory",
     "predict": "predict for the rows of a file with a saved model",
-    "compare": "compare methods and budgets on one data set (for your eyes, not for release)",
-    "account": "what a plan costs, what noise a budget needs, what published noise really proves",
-    "audit": "attack a method, or your own function, and say what it gives away at least",
-    "federated": "fit a model to rows that stay with those who hold them: server, clients, simulation",
-    "ledger": "open and read ledgers: what was spent on a data set, and its cap",
+    "compare": "compare methods and budgets on one data set (internal, not for release)",
+    "account": "the cost of a plan, the noise that a budget needs, the epsilon that published noise proves",
+    "audit": "attack a method, or your own function, for a lower bound on its epsilon",
+    "federated": "federated learning, with rows that stay at the clients: server, client, simulation",
+    "ledger": "open and show ledgers: the privacy cost spent on a data set, and its cap",
     "report": "write the HTML report of a saved model or of a comparison",
-    "reproduce": "run a table or figure of a paper beside the sound version",
+    "reproduce": "run a table or figure of a paper, with the paper's noise and with correct noise",
 }
+
+
+# Commands whose fits are releases. The fits of others (a comparison, an audit, a table of a paper) stay internal, or
+# are about made-up or public rows.
+_RELEASING = ("fit", "federated")
+
+_BEGUN = "A private release had begun: its budget is spent."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,9 +68,10 @@ def parser() -> argparse.ArgumentParser:
     root = _Parser(
         prog="tulle",
         description="Differentially private sparse learning: linear and logistic models with few non-zero weights.",
-        epilog="tulle COMMAND --help says more. Exit codes: 0 done, 1 done with bad news (a refuted claim, a failed "
-        "cell), 2 wrong input (nothing was spent), 3 a ledger refused (nothing was released), 4 the budget is spent "
-        "and the result could not be written, 130 interrupted, 143 terminated.",
+        epilog="See tulle COMMAND --help for details. Exit codes: 0 done, 1 done with a negative result (a refuted "
+        "claim, a failed cell), 2 wrong input (nothing was spent), 3 a ledger refused (nothing was released), 4 the "
+        "budget is spent, or may be, and there is no result or it could not be written, 5 a federated client took no "
+        "part (nothing was spent), 70 a bug, 130 interrupted, 143 terminated.",
     )
     root.add_argument("--version", action="version", version=f"tulle {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -77,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
             common = leaf.add_argument_group("output")
             common.add_argument("--json", action="store_true", help="print one JSON object instead of text")
             common.add_argument("--quiet", action="store_true", help="no progress on standard error")
-            common.add_argument("--debug", action="store_true", help="show a traceback where something fails")
+            common.add_argument("--debug", action="store_true", help="show a traceback if something fails")
             leaf.set_defaults(run=leaf.get_default("run") or module.run)
     return root
 
@@ -97,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given
     told: list[str] = []
     ended: list[int] = []
+    begun = count_releases()
     try:
         try:
             parsed = parser().parse_args(given)
@@ -104,34 +116,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(stop.code or 0)
         as_json = parsed.json
         # Standard output is for the outcome alone, whatever a library or an audited function prints.
-        with _terminated_like_interrupted(ended), redirect_stdout(sys.stderr), _warnings_told(told, quietly=as_json):
+        with _terminated_like_interrupted(ended), redirect_stdout(sys.stderr), _report_warnings(told, quietly=as_json):
             outcome: Outcome = parsed.run(parsed)
     except KeyboardInterrupt as stop:
         kind, code = ("terminated", TERMINATED) if ended else ("interrupted", INTERRUPTED)
-        return _failed(command, as_json, told, stop, (kind, str(stop) or kind, code))
+        return _report_failure(command, as_json, told, stop, (kind, str(stop) or kind, code))
     except Exception as error:
         if "--debug" in given:
-            from tulle.failures import traced
+            from tulle.files.error_messages import format_trace
 
-            _say(traced(error), sys.stderr)
+            _say(format_trace(error), sys.stderr)
         if isinstance(error, SpentError) and isinstance(error.__cause__, Exception):
-            kind, message, code = _explained(error.__cause__)
-            spent = ("spent", message, SPENT) if code == WRONG_INPUT else (kind, message, code)
-            return _failed(command, as_json, told, error.__cause__, spent)
-        return _failed(command, as_json, told, error, _explained(error))
+            error = error.__cause__
+            explained = _explain_spent(error)
+        elif command in _RELEASING and count_releases() > begun:  # whatever the command itself knows of it
+            error.add_note(_BEGUN)
+            explained = _explain_spent(error)
+        else:
+            explained = _explain(error)
+        if ended:  # a library made another error of the interruption
+            explained = ("terminated", explained[1], TERMINATED)
+        return _report_failure(command, as_json, told, error, explained)
     _say(_json({**outcome.values, **({"warnings": told} if told else {})}) if as_json else outcome.text, sys.stdout)
     return outcome.code
 
 
 @contextmanager
 def _terminated_like_interrupted(ended: list[int]) -> Iterator[None]:
-    """SIGTERM stops a command as Ctrl-C does: what it has half written goes, what was billed is told."""
+    """SIGTERM stops a command as Ctrl-C does: partial output is removed, and what was billed is reported."""
 
-    def stop(number: int, frame: Any) -> NoReturn:
+    here = os.getpid()
+
+    def stop(number: int, frame: Any) -> None:
+        if os.getpid() != here:  # a fork, which has nothing of this command to clean up
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         ended.append(number)
-        raise KeyboardInterrupt
+        if len(ended) == 1:  # a second signal must not stop what the first one began to remove
+            raise KeyboardInterrupt
 
-    # Only where nobody else decides over it: not in a thread of another program, not where it is ignored on purpose.
+    # Only if SIGTERM has its default handler: not in a thread of another program, not if it is ignored on purpose.
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if ours:
         signal.signal(signal.SIGTERM, stop)
@@ -142,32 +166,39 @@ def _terminated_like_interrupted(ended: list[int]) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _explained(error: Exception) -> tuple[str, str, int]:
-    """What kind of failure it is, what to say, and the exit code. What a library says may quote a cell: it is not
-    repeated."""
-    from tulle.failures import own_words, said_of
+def _explain(error: Exception) -> tuple[str, str, int]:
+    """The kind of failure, the message, and the exit code. A library's message may quote a cell and is not repeated."""
+    from tulle.files.error_messages import describe_error, get_own_message
 
-    words = own_words(error)
+    words = get_own_message(error)
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return "input", f"{place}{error.strerror}", WRONG_INPUT
     if isinstance(error, OSError):
-        return "input", said_of(error) if words is None else words, WRONG_INPUT
+        return "input", describe_error(error) if words is None else words, WRONG_INPUT
     if isinstance(error, MemoryError):
         return "input", "not enough memory; use fewer rows or columns, or a sparse format", WRONG_INPUT
     if isinstance(error, ImportError):
         return "input", str(error), WRONG_INPUT
     if isinstance(error, ValueError):
-        refused = f"a library refused its input: {said_of(error)}. What it said may quote a row and is not repeated"
+        refused = f"a library rejected its input: {describe_error(error)}. Its message may quote a row and is not shown"
         return "input", refused if words is None else words, WRONG_INPUT
-    from tulle.privacy import BudgetExceededError
+    from tulle.ledgers.ledger import BudgetExceededError
 
     if isinstance(error, BudgetExceededError):
         return "refused", str(error), REFUSED
-    return "bug", f"{said_of(error)}. This should not happen; run again with --debug and report it", BUG
+    return "bug", f"{describe_error(error)}. This should not happen; run again with --debug and report it", BUG
 
 
-def _failed(command: str, as_json: bool, told: list[str], error: BaseException, explained: tuple[str, str, int]) -> int:
+def _explain_spent(error: Exception) -> tuple[str, str, int]:
+    """The same of a failure after a spend: what would be wrong input, or a refusal, is no longer harmless."""
+    kind, message, code = _explain(error)
+    return ("spent", message, SPENT) if code in (WRONG_INPUT, REFUSED) else (kind, message, code)
+
+
+def _report_failure(
+    command: str, as_json: bool, told: list[str], error: BaseException, explained: tuple[str, str, int]
+) -> int:
     kind, message, code = explained
     notes = getattr(error, "__notes__", ())
     # Which row of a file cannot be read is for the screen alone: JSON is kept, and passed on.
@@ -181,7 +212,7 @@ def _failed(command: str, as_json: bool, told: list[str], error: BaseException, 
 
 
 def _say(text: str, stream: TextIO) -> None:
-    """Print, where somebody still listens, in characters that the stream has."""
+    """Print, unless the reader has closed the stream, in characters that its encoding has."""
     try:
         shown = text.encode(stream.encoding or "utf-8", "backslashreplace").decode(stream.encoding or "utf-8")
         print(shown, file=stream, flush=True)
@@ -190,20 +221,21 @@ def _say(text: str, stream: TextIO) -> None:
 
 
 def _json(values: Any) -> str:
-    from tulle.report import finite
+    from tulle.files.number_text import finite
 
     return json.dumps(finite(values), indent=2, allow_nan=False)
 
 
 @contextmanager
-def _warnings_told(told: list[str], *, quietly: bool) -> Iterator[None]:
-    """Warnings as lines for people; each once. Those of other libraries, with categories of their own, can quote rows
-    and are not told."""
+def _report_warnings(told: list[str], *, quietly: bool) -> Iterator[None]:
+    """Print warnings as plain lines, each once. Those of other libraries, with their own categories, can quote rows and
+    are not shown."""
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        from tulle.files.error_messages import PrivacyWarning  # on use: `tulle --help` need not load it
+
         text = str(message)
-        ours = category is UserWarning or category.__module__.startswith("tulle.")
-        if ours and issubclass(category, UserWarning) and text not in told:
+        if category in (UserWarning, PrivacyWarning) and text not in told:
             told.append(text)
             if not quietly:
                 print(f"tulle: warning: {text}", file=sys.stderr, flush=True)

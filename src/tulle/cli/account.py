@@ -1,14 +1,15 @@
-"""Accounting, from public figures alone: no rows are read.
+"""Accounting from public values only: no rows are read.
 
-  tulle account cost --delta 1e-5 gaussian:8x10 laplace:20        # what do these releases cost together?
-  tulle account noise --epsilon 1 --delta 1e-5 gaussian:1x50      # what noise do fifty answers need?
+  tulle account cost --delta 1e-5 gaussian:8x10 laplace:20        # the total cost of these releases
+  tulle account noise --epsilon 1 --delta 1e-5 gaussian:1x50      # the noise that fifty answers need
+  tulle account noise --rho 0.1 --delta 1e-5 gaussian:1x50        # the same within a rho (zCDP)
   tulle account plan --rows 20000 --features 47236 --epsilon 1 --row-l2 1 --task classification
-  tulle account published dp-ight --epsilon 4 --delta 1e-5        # what does a paper's noise really prove?
+  tulle account published dp-ight --epsilon 4 --delta 1e-5        # the epsilon that a paper's noise proves
 
-A release is MECHANISM:NOISE, with xCOUNT where it happens several times. NOISE is the noise scale divided by how far
-the exact answer moves when one row is replaced. Mechanisms: gaussian, laplace, topK (K noisy maxima by Gumbel noise,
-such as top1 or top50), and poisson or fixed (Gaussian noise on random batches, as poisson:NOISE:RATE, RATE the share of
-the rows in a batch).
+A release is MECHANISM:NOISE, with xCOUNT if it happens several times. NOISE is the noise scale divided by the largest
+change of the exact answer when one row is replaced. Mechanisms: gaussian, laplace, topK (K noisy maxima by Gumbel
+noise, such as top1 or top50), and poisson or fixed (Gaussian noise on random batches, as poisson:NOISE:RATE, RATE the
+share of the rows in a batch).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tulle.cli.data import add_model_arguments, estimator_class, model_settings
 from tulle.cli.outcome import Outcome, UserError
 
 if TYPE_CHECKING:
-    from tulle.privacy import Plan, Release
+    from tulle.trusted.plan import Budget, Plan, Release
 
 # Each paper's method with the settings that run its printed noise, and the task that its theorem is for.
 PAPERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
@@ -66,16 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="account_command", metavar="cost|noise|plan|published", required=True)
     cost = commands.add_parser("cost", help="the epsilon of a list of releases")
     cost.add_argument("releases", nargs="+", metavar="RELEASE", help="such as gaussian:8x10")
-    cost.add_argument("--delta", required=True, type=float, metavar="D", help="of the promise, in [0, 1)")
+    cost.add_argument("--delta", required=True, type=float, metavar="D", help="of the guarantee, in [0, 1)")
     cost.set_defaults(run=_cost)
-    noise = commands.add_parser("noise", help="the least noise that meets a budget")
-    noise.add_argument("releases", nargs="+", metavar="RELEASE", help="their noises are read as ratios")
-    noise.add_argument("--epsilon", required=True, type=float, metavar="E", help="the privacy loss allowed")
-    noise.add_argument("--delta", required=True, type=float, metavar="D", help="of the promise, in [0, 1)")
+    noise = commands.add_parser("noise", help="the smallest noise that meets a budget")
+    noise.add_argument("releases", nargs="+", metavar="RELEASE", help="only the ratios of their noises matter")
+    _add_budget(noise, "the privacy loss allowed")
+    noise.add_argument("--delta", required=True, type=float, metavar="D", help="of the guarantee, in [0, 1)")
     noise.set_defaults(run=_noise)
-    plan = commands.add_parser("plan", help="what a fit would release, at which noise")
+    plan = commands.add_parser("plan", help="the releases of a fit and their noise")
     _add_shape(plan)
-    plan.add_argument("--epsilon", required=True, type=float, metavar="E", help="the privacy loss allowed")
+    _add_budget(plan, "the privacy loss allowed")
     plan.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 rows))")
     plan.add_argument("--method", default="auto", metavar="NAME", help="default auto")
     plan.add_argument(
@@ -83,26 +84,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_model_arguments(plan)
     plan.set_defaults(run=_plan)
-    published = commands.add_parser("published", help="what the printed noise of a paper proves")
-    published.add_argument("paper", choices=sorted(PAPERS), help="whose printed noise")
-    published.add_argument("--epsilon", required=True, type=float, metavar="E", help="what the paper would claim")
-    published.add_argument("--delta", required=True, type=float, metavar="D", help="of the promise, in [0, 1)")
+    published = commands.add_parser("published", help="the epsilon that the printed noise of a paper proves")
+    published.add_argument("paper", choices=sorted(PAPERS), help="the paper with the printed noise")
+    _add_budget(published, "the epsilon that the paper claims")
+    published.add_argument("--delta", required=True, type=float, metavar="D", help="of the guarantee, in [0, 1)")
     _add_shape(published, rows=20_242, features=47_236)
     published.add_argument("--n-nonzero", type=int, default=500, metavar="S", help="weights kept (default 500)")
-    published.add_argument("--steps", type=int, metavar="T", help="iterations, where the method has them")
+    published.add_argument("--steps", type=int, metavar="T", help="iterations, if the method has them")
     published.add_argument("--passes", type=float, metavar="P", help="passes over the rows: dp-sgd-ht, dp-scsg-ht")
     published.add_argument("--batch", type=int, metavar="B", help="rows in a batch: dp-sgd-ht, dp-scsg-ht")
     published.set_defaults(run=_published)
 
 
+def _add_budget(parser: argparse.ArgumentParser, words: str) -> None:
+    measure = parser.add_mutually_exclusive_group(required=True)
+    measure.add_argument("--epsilon", type=float, metavar="E", help=words)
+    measure.add_argument("--rho", type=float, metavar="R", help="the same in zero-concentrated differential privacy")
+
+
+def _measure(arguments: argparse.Namespace) -> dict[str, float]:
+    """The epsilon or the rho of the command line, as estimators and budgets take it."""
+    return {"epsilon": arguments.epsilon} if arguments.rho is None else {"rho": arguments.rho}
+
+
 def _add_shape(parser: argparse.ArgumentParser, rows: int | None = None, features: int | None = None) -> None:
     for name, metavar, default in (("--rows", "N", rows), ("--features", "D", features)):
-        words = f"how many {name[2:]} there are" + ("" if default is None else f" (default {default:,})")
+        words = f"number of {name[2:]}" + ("" if default is None else f" (default {default:,})")
         parser.add_argument(name, type=int, required=default is None, default=default, metavar=metavar, help=words)
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    raise UserError("say cost, noise, plan or published")  # argparse has said so before
+    raise UserError("choose a command: cost, noise, plan or published")  # argparse has said so before
 
 
 # --- lists of releases -----------------------------------------------------------------------------------------------
@@ -112,10 +124,10 @@ _RELEASE = re.compile(r"(?P<name>[a-z]+)(?P<k>\d*):(?P<noise>[^:x]+)(?::(?P<rate
 
 def read_release(text: str, number: int) -> Release:
     """A release as it is written on the command line."""
-    from tulle.events import NoisePerSensitivity
-    from tulle.mechanisms import Gaussian, Laplace, SampledGaussian, TopK
-    from tulle.privacy import Release
-    from tulle.sampling import Sampling
+    from tulle.trusted.events import NoisePerSensitivity
+    from tulle.trusted.mechanisms import Gaussian, Laplace, SampledGaussian, TopK
+    from tulle.trusted.plan import Release
+    from tulle.trusted.sampling import Sampling
 
     found = _RELEASE.fullmatch(text)
     if found is None:
@@ -133,7 +145,7 @@ def read_release(text: str, number: int) -> Release:
         raise UserError(f"{text!r}: the noise must lie in [1e-9, 1e9], and a count in [1, 1e9]")
     sampled = name in ("poisson", "fixed")
     if sampled != (rate is not None) or (rate is not None and not 0 < rate <= 1):
-        raise UserError(f"{text!r}: poisson and fixed, and they alone, have a RATE in (0, 1]: poisson:NOISE:RATE")
+        raise UserError(f"{text!r}: only poisson and fixed have a RATE, in (0, 1]: poisson:NOISE:RATE")
     if (name == "top") != bool(k) or (k and int(k) < 1):
         raise UserError(f"{text!r}: write top and a number, such as top50:9")
     if sampled and rate is not None:
@@ -146,25 +158,27 @@ def read_release(text: str, number: int) -> Release:
     elif name in ("gaussian", "laplace"):
         mechanism = {"gaussian": Gaussian, "laplace": Laplace}[name](noise)
     else:
-        raise UserError(f"{text!r}: there is no {name!r}; there are gaussian, laplace, topK, poisson and fixed")
+        raise UserError(f"{text!r}: unknown mechanism {name!r}; choose gaussian, laplace, topK, poisson or fixed")
     written = text.removesuffix(f"x{found['count']}")
     return Release(f"{number}: {written}", mechanism, count)
 
 
 def _cost(arguments: argparse.Namespace) -> Outcome:
-    from tulle.privacy import Plan
+    from tulle.trusted.plan import Plan
 
     _check_delta(arguments.delta)
     plan = Plan(tuple(read_release(text, number) for number, text in enumerate(arguments.releases, 1)))
-    return _priced(plan, arguments.delta, None)
+    return _price_plan(plan, arguments.delta, None)
 
 
 def _noise(arguments: argparse.Namespace) -> Outcome:
-    from tulle.privacy import Budget, Plan, calibrate
+    from tulle.accounting.calibration import calibrate
+    from tulle.accounting.zcdp import Budget
+    from tulle.trusted.plan import Plan
 
     releases = [read_release(text, number) for number, text in enumerate(arguments.releases, 1)]
-    budget = Budget(arguments.epsilon, arguments.delta)
-    return _priced(Plan(calibrate(releases, budget)), budget.delta, budget.epsilon)
+    budget = Budget(delta=arguments.delta, **_measure(arguments))
+    return _price_plan(Plan(calibrate(releases, budget)), budget.delta, budget)
 
 
 def _check_delta(delta: float) -> None:
@@ -176,27 +190,27 @@ def _check_delta(delta: float) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> Outcome:
-    from tulle.losses import resolve_loss
+    from tulle.methods.loss_functions import resolve_loss
 
     if arguments.task is None:
-        raise UserError("say --task classification or --task regression")
+        raise UserError("pass --task classification or --task regression")
     _check_shape(arguments)
     model = estimator_class(arguments.task)(
-        arguments.epsilon,
-        arguments.delta,
+        delta=arguments.delta,
+        **_measure(arguments),
         method=arguments.method,
         calibration=arguments.calibration,
         **model_settings(arguments),
     )
     loss = resolve_loss(model.loss, arguments.task)
     request = model._request(loss, arguments.rows)
-    return _fit_priced(request, arguments, model.epsilon)
+    return _price_fit(request, arguments)
 
 
 def _published(arguments: argparse.Namespace) -> Outcome:
-    from tulle.bounds import Bounds
-    from tulle.losses import resolve_loss
+    from tulle.estimators.bounds import Bounds
     from tulle.methods import METHODS
+    from tulle.methods.loss_functions import resolve_loss
 
     _check_shape(arguments)
     name, paper, settings, task = PAPERS[arguments.paper]
@@ -205,15 +219,15 @@ def _published(arguments: argparse.Namespace) -> Outcome:
         value = getattr(arguments, option)
         if value is not None:
             if parameter not in method.get_params():
-                raise UserError(f"--{option} has no meaning for {arguments.paper}")
+                raise UserError(f"--{option} does not apply to {arguments.paper}")
             method.set_params(**{parameter: value})
     if arguments.paper == "dpsl-kt":
         import scipy.sparse as sp
 
         method.set_params(features=sp.csr_array((2, arguments.features)))  # its answers' place; nothing is asked of it
     model = estimator_class(task)(  # type: ignore[arg-type]
-        arguments.epsilon,
-        arguments.delta,
+        delta=arguments.delta,
+        **_measure(arguments),
         n_nonzero=arguments.n_nonzero,
         method=method,
         calibration="published",
@@ -221,16 +235,18 @@ def _published(arguments: argparse.Namespace) -> Outcome:
         fit_intercept=False,
     )
     request = model._request(resolve_loss(model.loss, task), arguments.rows)
-    outcome = _fit_priced(request, arguments, arguments.epsilon)
-    proved = outcome.values["epsilon"]
-    if math.isinf(proved):
+    outcome = _price_fit(request, arguments)
+    proved, claim = outcome.values["epsilon"], arguments.epsilon
+    if arguments.rho is not None:
+        proved, claim = outcome.values["rho"], arguments.rho
+    if proved is None or math.isinf(proved):
         verdict = "nothing is proved for it"
-    elif proved > arguments.epsilon * (1 + 1e-9):
-        verdict = f"that is {proved / arguments.epsilon:.3g} times the claim"
+    elif proved > claim * (1 + 1e-9):
+        verdict = f"that is {proved / claim:.3g} times the claim"
     else:
         verdict = "the claim holds"
         if outcome.values["failed_conditions"]:
-            verdict += ", though the paper's theorem does not show it: its conditions fail"
+            verdict += ", but not by the paper's theorem: its conditions fail"
     return Outcome(
         f"{paper}\n{outcome.text}\nVerdict: {verdict}.", {"paper": paper, **outcome.values, "verdict": verdict}
     )
@@ -241,30 +257,30 @@ def _check_shape(arguments: argparse.Namespace) -> None:
         raise UserError("--rows must be at least 2 and --features at least 1")
 
 
-def _fit_priced(request: Any, arguments: argparse.Namespace, claim: float) -> Outcome:
-    from tulle.fitting import possible_plans, possible_publics
-    from tulle.privacy import proof
+def _price_fit(request: Any, arguments: argparse.Namespace) -> Outcome:
+    from tulle.trusted.accountants import proof
 
-    shape = (arguments.rows, arguments.features)
-    plans = possible_plans(request, shape)
-    dearest = max(plans, key=lambda plan: proof(plan, request.delta)[0])
-    public = possible_publics(request, shape)[plans.index(dearest)]
-    failed = getattr(request.method, "failed_conditions", lambda public, budget: ())(public, request.budget)
-    return _priced(
-        dearest,
+    planned = request.plan_all((arguments.rows, arguments.features))
+    dearest = max(planned, key=lambda one: proof(one.plan, request.delta)[0])
+    failed = dearest.method.failed_conditions(dearest.public, request.budget)
+    return _price_plan(
+        dearest.plan,
         request.delta,
-        claim,
-        method=request.method.describe(public),
+        request.budget,
+        method=dearest.method.describe(dearest.public),
         failed=failed if request.published else (),
     )
 
 
-def _priced(plan: Plan, delta: float, claim: float | None, *, method: str = "", failed: Any = ()) -> Outcome:
-    from tulle.privacy import arithmetic_delta, bill_lines, proof
-    from tulle.report import of_which, rounded_up
+def _price_plan(plan: Plan, delta: float, asked: Budget | None, *, method: str = "", failed: Any = ()) -> Outcome:
+    import tulle.accounting.calibration  # noqa: F401 (it adds accountants to the trusted ones)
+    from tulle.accounting.zcdp import reported_curve, rho_of, total_rho
+    from tulle.files.number_text import rounded_up
+    from tulle.reports.report import bill_lines, of_which
+    from tulle.trusted.accountants import proof, prove
 
     proved, accountant = proof(plan, delta)
-    slack = arithmetic_delta(plan, delta)
+    slack = prove(plan, delta)[1]
     bill = bill_lines(plan, delta)
     rows = [("release", "mechanism", "times", "noise / sensitivity", "ε if alone")]
     rows += [
@@ -279,12 +295,18 @@ def _priced(plan: Plan, delta: float, claim: float | None, *, method: str = "", 
     ]
     widths = [max(len(row[k]) for row in rows) for k in range(5)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    asked = "" if claim is None else f" (asked: {claim:g})"
+    claim = None if asked is None or rho_of(asked) is not None else asked.epsilon
+    # A plan after estimated bounds is one of several, which have no rho in common unless they were calibrated to one.
+    claimed_rho, several = rho_of(asked), bool(plan.preliminary) and rho_of(asked) is None
+    rho = math.inf if several else total_rho(plan)
+    words = "" if claim is None else f" (asked: {claim:g})"
+    rho_words = "" if claimed_rho is None else f" (asked: {claimed_rho:g})"
     lines = [
         *([method] if method else []),
         *table,
-        f"Together: ε = {rounded_up(proved)} at δ = {rounded_up(delta)}{of_which(delta, slack)}{asked}, by "
+        f"Together: ε = {rounded_up(proved)} at δ = {rounded_up(delta)}{of_which(delta, slack)}{words}, by "
         f"{accountant}; replace-one adjacency.",
+        *([f"Zero-concentrated: ρ = {rounded_up(rho)}{rho_words}."] if math.isfinite(rho) else []),
         *(f"Fails: {condition}" for condition in failed),
     ]
     values = {
@@ -292,6 +314,9 @@ def _priced(plan: Plan, delta: float, claim: float | None, *, method: str = "", 
         "delta": delta,
         "floating_point_slack": slack,
         "asked": claim,
+        "rho": rho if math.isfinite(rho) else None,
+        "asked_rho": claimed_rho,
+        "renyi": [] if several else [list(pair) for pair in reported_curve(plan)],
         "accountant": accountant,
         "method": method,
         "failed_conditions": [*failed],

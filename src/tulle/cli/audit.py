@@ -1,12 +1,13 @@
-"""Attack a method, a saved model's settings or your own function, and say what it gives away at least.
+"""Attack a method, a saved model's settings or your own function, for a lower bound on its epsilon.
 
   tulle audit --method screen_refine --epsilon 1 --delta 1e-5 --runs 5000
-  tulle audit models/readmission -o audit.json          # its settings, on data made for the audit; then: tulle report
+  tulle audit models/readmission -o audit.json          # its settings, on synthetic data; then: tulle report
   tulle audit my_fit.py:fit --claimed 1 --delta 1e-5    # fit(X, y, rng) -> everything that it would publish
+  tulle audit --method hard_thresholding --judge gaussian   # tests the mu of its plan
 
-No private rows are read: the audit makes neighbouring data sets from the bounds. The exit code is 1 where the claim is
-refuted. An audit that finds nothing proves nothing but that this attack, with this many runs, found no leak. A file
-with a function may also hold neighbours() -> ((X, y), (X, y)) to say on which two data sets.
+No private rows are read: the audit makes neighbouring data sets from the bounds. The exit code is 1 if the claim is
+refuted. An audit that finds nothing shows only that this attack, with this many runs, found no leak. A file with a
+function may also define neighbours() -> ((X, y), (X, y)), which returns the two data sets.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_model_arguments, estimator_class, model_settings
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError, output_file
-from tulle.failures import said_of
+from tulle.files.error_messages import describe_error
 
 if TYPE_CHECKING:
     from tulle.audit import AuditResult
@@ -37,23 +38,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration", choices=("rigorous", "published"), default="rigorous", help="published: the paper's noise"
     )
+    parser.add_argument(
+        "--judge",
+        choices=("any", "gaussian"),
+        default="any",
+        help="gaussian: test a claim of mu-GDP, with more power; any (default): assume nothing, test an epsilon",
+    )
+    parser.add_argument(
+        "--claimed-mu", type=float, metavar="MU", help="with --judge gaussian: the mu to refute; default: the plan's"
+    )
     add_model_arguments(parser)
     running = parser.add_argument_group("the audit")
-    running.add_argument("--runs", type=int, default=2_000, metavar="N", help="fits in each world (default 2,000)")
-    running.add_argument("--rows", type=int, default=6, metavar="N", help="rows of the data sets made (default 6)")
+    running.add_argument(
+        "--runs", type=int, default=2_000, metavar="N", help="fits on each of the two data sets (default 2,000)"
+    )
+    running.add_argument("--rows", type=int, default=6, metavar="N", help="rows of the synthetic data sets (default 6)")
     running.add_argument("--features", type=int, default=2, metavar="D", help="their features (default 2)")
     running.add_argument("--confidence", type=float, default=0.95, metavar="P", help="of the verdict (default 0.95)")
     running.add_argument("--seed", type=int, metavar="N", help="to repeat an audit")
     running.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
-    running.add_argument("--seconds", type=float, metavar="T", help="stop after this time with the runs that are there")
-    running.add_argument("--resume", metavar="FOLDER", help="keep finished runs here and go on from them")
+    running.add_argument("--seconds", type=float, metavar="T", help="stop after this time and use the finished runs")
+    running.add_argument("--resume", metavar="FOLDER", help="store finished runs here and resume from them")
     running.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON, for tulle report --audit")
     running.add_argument("--plot", metavar="FILE", help="draw the attack (needs matplotlib)")
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
     if (arguments.subject is None) == (arguments.method is None):
-        raise UserError("name what to audit: --method NAME, a saved model, or FILE.py:FUNCTION")
+        raise UserError("choose what to audit: --method NAME, a saved model, or FILE.py:FUNCTION")
     # Before the runs: an audit can take hours.
     for option, allowed, sound in (
         ("runs", ">= 16", arguments.runs >= 16),
@@ -62,14 +74,19 @@ def run(arguments: argparse.Namespace) -> Outcome:
         ("jobs", "a number of processes, or -1 for all cores", arguments.jobs != 0),
         ("confidence", "strictly between 0 and 1", 0 < arguments.confidence < 1),
         ("claimed", "a finite number >= 0", arguments.claimed is None or 0 <= arguments.claimed < math.inf),
+        ("claimed_mu", "a finite number >= 0", arguments.claimed_mu is None or 0 <= arguments.claimed_mu < math.inf),
     ):
         if not sound:
-            raise UserError(f"--{option} must be {allowed}, got {getattr(arguments, option)}")
+            raise UserError(f"--{option.replace('_', '-')} must be {allowed}, got {getattr(arguments, option)}")
+    if arguments.judge == "any" and arguments.claimed_mu is not None:
+        raise UserError("--claimed-mu is tested by --judge gaussian; --judge any tests --claimed, an epsilon")
+    if arguments.judge == "gaussian" and arguments.claimed is not None:
+        raise UserError("--judge gaussian tests a mu, and an epsilon at one delta is none: use --judge any")
     for name in (arguments.output, arguments.plot):
         if name is not None:
             output_file(name, arguments.subject)
     if arguments.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise UserError("--plot needs matplotlib; install it, or leave --plot out")
+        raise UserError("--plot needs matplotlib; install it, or omit --plot")
     if arguments.method is not None:
         result = _audit_settings(_settings(arguments), arguments)
     elif ".py:" in arguments.subject:
@@ -77,7 +94,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     else:
         result = _audit_settings(_saved(arguments), arguments)
     if arguments.output is not None:
-        from tulle.durable import write_durably
+        from tulle.files.durable_writes import write_durably
 
         write_durably(arguments.output, result.to_json().encode())
     if arguments.plot is not None:
@@ -87,6 +104,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
 
 def _schedule(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
+        "claimed": arguments.claimed,
+        "judge": arguments.judge,
+        "claimed_mu": arguments.claimed_mu,
         "runs": arguments.runs,
         "confidence": arguments.confidence,
         "seed": arguments.seed,
@@ -121,22 +141,22 @@ def _saved(arguments: argparse.Namespace) -> Any:
     for option in _SETTINGS:
         if getattr(arguments, option) is not None:
             raise UserError(
-                f"a saved model is audited with its own settings: leave out --{option.replace('_', '-')}, or audit a "
+                f"a saved model is audited with its own settings: omit --{option.replace('_', '-')}, or audit a "
                 "method with --method"
             )
     from sklearn.base import clone
 
     from tulle.cli.predict import model_path
-    from tulle.saving import load
+    from tulle.estimators.saving import load
 
     saved = load(model_path(arguments.subject))
     if not hasattr(saved, "_request"):
         raise UserError(
-            f"{arguments.subject} is a {type(saved).__name__}, where each user randomises by themselves; audit its "
+            f"{arguments.subject} is a {type(saved).__name__}, where each user randomises their own data; audit its "
             "channel with tulle.audit.audit_channel"
         )
     if saved.privacy_.asked is None:
-        raise UserError(f"{arguments.subject} was fitted without privacy and promises nothing that could be audited")
+        raise UserError(f"{arguments.subject} was fitted without privacy and has no guarantee to audit")
     model = clone(saved)
     return model.set_params(n_nonzero=None, delta=saved.privacy_.delta, verbose=0)
 
@@ -148,7 +168,6 @@ def _audit_settings(model: Any, arguments: argparse.Namespace) -> AuditResult:
         model,
         n_rows=arguments.rows,
         n_features=arguments.features,
-        claimed=arguments.claimed,
         pilot_runs=min(1_000, max(100, arguments.runs // 10)),
         **_schedule(arguments),
     )
@@ -168,31 +187,36 @@ def _audit_file(arguments: argparse.Namespace) -> AuditResult:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path} cannot be imported: {said_of(error)}") from error
+        raise UserError(f"{path} cannot be imported: {describe_error(error)}") from error
     found = getattr(module, function, None)
     if not callable(found):
         raise UserError(f"{path} has no function {function!r}; write fit(X, y, rng) that returns what it would publish")
     if arguments.epsilon is not None:
-        raise UserError("a function has no budget that could be set: leave out --epsilon; --claimed is what it claims")
+        raise UserError(
+            "a function has no budget to set: omit --epsilon, and pass the epsilon that it claims with --claimed"
+        )
+    if arguments.judge == "gaussian" and arguments.claimed_mu is None:
+        raise UserError("--judge gaussian tests a mu that is claimed: pass it with --claimed-mu, or use --judge any")
     fit = _Theirs(found)
     delta = 1e-5 if arguments.delta is None else arguments.delta
-    common: dict[str, Any] = {"delta": delta, "claimed": arguments.claimed}
     if hasattr(module, "neighbours"):
         try:
             first, second = ((X, y) for X, y in module.neighbours())
         except Exception as error:
-            raise UserError(f"neighbours() must return ((X, y), (X, y)): {said_of(error)}") from error
-        return audit_function(fit, first, second, **common, **_schedule(arguments))
+            raise UserError(f"neighbours() must return ((X, y), (X, y)): {describe_error(error)}") from error
+        return audit_function(fit, first, second, delta=delta, **_schedule(arguments))
     worlds = _worst_pairs(arguments)
     # A short pilot on each pair tells which one to spend the runs on; its runs are not counted.
     pilot = _schedule(arguments) | {"runs": max(100, arguments.runs // 10), "folder": None, "verbose": 0}
-    shown = [audit_function(fit, first, second, **common, **pilot).epsilon for first, second in worlds]
+    if arguments.seed is not None:  # other streams than those of the counted runs, or the pair would be chosen on these
+        pilot["seed"] = arguments.seed + 2**62
+    shown = [audit_function(fit, first, second, delta=delta, **pilot).epsilon for first, second in worlds]
     first, second = worlds[shown.index(max(shown))]
-    return audit_function(fit, first, second, **common, **_schedule(arguments))
+    return audit_function(fit, first, second, delta=delta, **_schedule(arguments))
 
 
 class _Theirs:
-    """A user's function whose failures are told as the user's."""
+    """A user's function; its failures are reported as the user's."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -207,13 +231,15 @@ class _Theirs:
             return np.asarray(self._function(X, y, rng), dtype=float)
         except Exception as error:
             # Their own rows may be in what their function says.
-            raise UserError(f"{self.__name__}(X, y, rng) must return numbers, and failed: {said_of(error)}") from error
+            raise UserError(
+                f"{self.__name__}(X, y, rng) must return numbers, and failed: {describe_error(error)}"
+            ) from error
 
 
 def _worst_pairs(arguments: argparse.Namespace) -> list[Any]:
     from tulle.audit import worst_case_pairs
     from tulle.cli.data import bounds_of
-    from tulle.losses import resolve_loss
+    from tulle.methods.loss_functions import resolve_loss
 
     task = arguments.task or "regression"
     loss = resolve_loss("logistic" if task == "classification" else "squared", task)

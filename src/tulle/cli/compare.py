@@ -1,7 +1,7 @@
 """Compare methods and budgets on one data set: test errors, with the fit without privacy and the null model.
 
-Nothing of it is for release: scores are computed on the rows themselves. A comparison that was stopped goes on when
-the same command is given again; more methods, budgets or trials in the same folder run only what is new.
+The result is not for release: scores are computed on the rows themselves. Run the same command again to resume a
+comparison that was stopped; with more methods, budgets or trials in the same folder only the new cells run.
 """
 
 from __future__ import annotations
@@ -17,24 +17,28 @@ from tulle.cli.outcome import BAD_NEWS, DONE, Outcome
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
     add_model_arguments(parser)
-    group = parser.add_argument_group("what is compared")
+    group = parser.add_argument_group("what to compare")
     group.add_argument("--test", metavar="FILE", help="rows to test on (default: a random share, new in each trial)")
-    group.add_argument("--test-share", type=float, default=0.3, metavar="P", help="that share (default 0.3)")
-    group.add_argument("--methods", type=names, metavar="A,B,...", help="default: all that can fit such a model")
+    group.add_argument("--test-share", type=float, default=0.3, metavar="P", help="share of test rows (default 0.3)")
+    group.add_argument(
+        "--methods", type=names, metavar="A,B,...", help="default: all methods that can fit such a model"
+    )
     group.add_argument(
         "--epsilons", type=numbers, metavar="E,E,...", help="privacy losses to compare (default 0.5,1,2,4,8)"
     )
     group.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 training rows))")
-    group.add_argument("--trials", type=int, default=5, metavar="N", help="splits and noises per figure (default 5)")
+    group.add_argument(
+        "--trials", type=int, default=5, metavar="N", help="splits and noise draws per value (default 5)"
+    )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="splits and noise derive from it (default 0)")
     add_run_arguments(parser)
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="where results are kept")
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="FOLDER", help="folder of the results")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """How cells are run."""
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--restart", action="store_true", help="throw away what the folder holds")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
+    parser.add_argument("--restart", action="store_true", help="delete the results in the folder and start again")
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""Put the rows of a file into a folder of blocks on disk, to fit what does not fit into memory.
+"""Convert the rows of a file into a folder of blocks on disk, for data larger than memory.
 
   tulle convert claims.svm.gz claims.blocks --n-features 1000000
   tulle fit claims.blocks --epsilon 1 --normalise --task classification -o models/claims
 
-The file is read once, with the memory of a few blocks however long it is (npz files are read whole). The folder takes
-its name when all rows are in it; a conversion that fails leaves nothing. It holds private rows, and only its owner may
-read it: keep it where the file is kept, and delete it when the work is done.
+The file is read once, with the memory of a few blocks regardless of its size (npz files are read as a whole). The
+folder gets its name when all rows are written; a conversion that fails leaves no files. It contains private rows, and
+only its owner may read it: store it where the file is stored, and delete it when the work is done.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tulle.cli.outcome import Outcome
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser)
-    parser.add_argument("folder", metavar="FOLDER", help="the folder to make, such as claims.blocks")
+    parser.add_argument("folder", metavar="FOLDER", help="the folder to create, such as claims.blocks")
     parser.add_argument(
         "--rows-per-block",
         type=int,
         metavar="N",
         help="default: 64 MB of dense rows, 32768 sparse rows; choose it without looking at the rows",
     )
-    parser.add_argument("--replace", action="store_true", help="replace a folder of blocks that is there already")
+    parser.add_argument("--replace", action="store_true", help="replace an existing folder of blocks")
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.blocks import convert_table
-    from tulle.tables.memory import shown_size
+    from tulle.backends.block_writer import convert_table
+    from tulle.files.tables.free_memory import shown_size
 
     folder = convert_table(
         arguments.data,
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     text = (
         f"Wrote {n:,} rows of {d:,} features, {with_target}, in {blocks:,} block{'s' if blocks > 1 else ''} of "
         f"{shown_size(folder.X.nbytes)} in all: {folder.path}\n"
-        "It holds private rows: keep it as you keep the file, and delete it when the work is done."
+        "It contains private rows: protect it like the original file, and delete it when it is no longer needed."
     )
     values = {
         "folder": folder.path,

@@ -2,18 +2,19 @@
 
   tulle fit visits.csv --target readmitted --epsilon 1 --row-linf 1 -o models/readmission
   tulle fit notes.svm --epsilon 2 --delta 1e-6 --normalise --n-nonzero 500 -o models/notes \\
-      --ledger budget.json --dataset "notes 2026" --by "A. Smith" --purpose "triage"
+      --ledger budget --dataset "notes 2026" --by "A. Smith" --purpose "triage"
 
-The folder gets model.npz (no pickle; read it with tulle.load), report.html (what was promised, for release with the
-model), privacy.json and weights.csv. With --ledger the fit is written into that ledger before its noise is drawn, and
-refused (exit code 3) if it would pass the cap. Exit code 4 says that the budget is spent and that not all of the result
-could be written.
+The folder gets model.npz (no pickle; read it with tulle.load), report.html (the privacy guarantee, for release with
+the model), privacy.json and weights.csv. With --ledger the fit is written into that ledger before its noise is drawn,
+and refused (exit code 3) if it would exceed the cap. Exit code 4 means that the budget is spent and that not all of the
+result could be written.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,72 +22,79 @@ from typing import Any
 
 from tulle.cli.data import (
     add_data_arguments,
+    add_ledger_arguments,
     add_model_arguments,
     estimator_class,
+    ledger_settings,
     model_settings,
     read_data,
+    state_width,
     task_of,
-    told_width,
 )
 from tulle.cli.model_folder import (
-    MODEL,
     add_output_arguments,
     check_words,
     fit_outcome,
-    made,
+    make_folder,
     output_folder,
+    room_for_model,
+    save_model,
     write_beside,
 )
-from tulle.cli.outcome import Outcome, UserError, spent_told
+from tulle.cli.outcome import Outcome, UserError, mark_spent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser, blocks=True)
     budget = parser.add_argument_group("the budget")
-    budget.add_argument(
-        "--epsilon", required=True, type=epsilon_or_none, metavar="E", help="the privacy loss allowed; none: no privacy"
+    measure = budget.add_mutually_exclusive_group(required=True)
+    measure.add_argument(
+        "--epsilon", default=1.0, type=epsilon_or_none, metavar="E", help="the privacy loss allowed; none: no privacy"
+    )
+    measure.add_argument(
+        "--rho", type=float, metavar="R", help="a budget in zero-concentrated differential privacy instead of epsilon"
     )
     budget.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 rows)), or the ledger's")
-    budget.add_argument("--ledger", metavar="FILE", help="bill the fit to this ledger (see tulle ledger)")
-    budget.add_argument("--dataset", metavar="NAME", help="the data set's name in the ledger")
+    add_ledger_arguments(budget, "bill the fit to this ledger, a folder or https://HOST:PORT (see tulle ledger)")
     add_model_arguments(parser)
     parser.add_argument(
         "--classes",
-        type=classes_named,
+        type=parse_class_labels,
         metavar="A,B,...",
-        help="classification: the labels that there are, known without looking; rows with another one count as "
-        "nothing. Without it the labels in the file are published",
+        help="classification: the class labels, known without looking at the rows; rows with another label contribute "
+        "nothing. Default: the labels in the file, which are then published",
     )
     parser.add_argument("--method", default="auto", metavar="NAME", help="default auto; see tulle compare")
     parser.add_argument(
         "--calibration",
         choices=("rigorous", "published"),
         default="rigorous",
-        help="published: the paper's noise, reported with the epsilon that it really has",
+        help="published: the paper's noise, reported with the epsilon that it proves",
     )
     parser.add_argument(
         "--seed",
         type=int,
         metavar="N",
-        help="reproducible noise: voids the promise towards whoever knows the seed; with --ledger it repeats nothing",
+        help="reproducible noise: no guarantee against anyone who knows the seed; with --ledger noise never repeats",
     )
     add_output_arguments(parser)
 
 
-def classes_named(text: str) -> list[Any]:
+def parse_class_labels(text: str) -> list[Any]:
     """The labels between commas; numbers where all of them spell numbers."""
     import math
 
-    from tulle.intake import declared_classes, number_of, spelled
+    from tulle.files.class_labels import check_classes, get_text_key
+    from tulle.trusted.intake import read_finite_number
 
     words = [word.strip() for word in text.split(",")]
-    numbers = [number_of(word) for word in words]
+    numbers = [read_finite_number(word) for word in words]
     named: list[Any] = words if any(map(math.isnan, numbers)) else numbers
     try:
-        return list(declared_classes(named, spelled).tolist())
+        return list(check_classes(named, get_text_key).tolist())
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"must be at least two different labels between commas, not {text!r}"
+            f"must be at least two different labels separated by commas, not {text!r}"
         ) from None
 
 
@@ -101,11 +109,12 @@ def epsilon_or_none(text: str) -> float | None:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.report import About
-    from tulle.saving import save
+    from tulle.reports.report import About
 
     if (arguments.ledger is None) != (arguments.dataset is None):
-        raise UserError("--ledger FILE and --dataset NAME go together: one file holds the ledgers of several data sets")
+        raise UserError(
+            "pass both --ledger FOLDER and --dataset NAME: one folder contains the ledgers of several data sets"
+        )
     folder = output_folder(arguments.output, arguments.replace, arguments.data, arguments.ledger)
     title = arguments.title or folder.resolve().name
     name = os.path.basename(os.path.normpath(arguments.data))
@@ -117,14 +126,15 @@ def run(arguments: argparse.Namespace) -> Outcome:
     settings = model_settings(arguments)
     labels = table.y
     if arguments.classes is not None:
-        from tulle.intake import spelled_cells
+        from tulle.files.class_labels import read_text_cells
 
         # By what each cell of the file spells: another row may decide whether the column was read as numbers.
         assert labels is not None
-        labels, settings["classes"] = spelled_cells(labels), arguments.classes
+        labels, settings["classes"] = read_text_cells(labels), arguments.classes
     model = estimator_class(task)(
         arguments.epsilon,
         arguments.delta,
+        rho=arguments.rho,
         method=arguments.method,
         calibration=arguments.calibration,
         random_state=arguments.seed,
@@ -133,13 +143,20 @@ def run(arguments: argparse.Namespace) -> Outcome:
     )
     ledger: Any = None
     if arguments.ledger is not None:
-        from tulle.ledger_file import FileLedger
-        from tulle.privacy import default_delta
+        from tulle.accounting.calibration import default_delta
+        from tulle.ledgers.on_disk import FileLedger
 
-        note = "; ".join(text for text in (arguments.by, arguments.purpose, f"model: {title}") if text)
-        ledger = FileLedger(arguments.ledger, arguments.dataset, note=note, rows=table.content)
+        ledger = FileLedger(
+            arguments.ledger,
+            arguments.dataset,
+            note=f"model: {title}",
+            analyst=arguments.by,
+            purpose=arguments.purpose,
+            rows=table.content,
+            **ledger_settings(arguments),
+        )
         if arguments.delta is None and arguments.epsilon is not None:
-            # A promise at a laxer delta than the cap's would be worth less than it says there.
+            # A guarantee at a larger delta than the cap's would be weaker than the ledger states.
             model.set_params(delta=min(default_delta(table.X.shape[0]), ledger.cap.delta))
     about = About(
         title=title,
@@ -148,26 +165,46 @@ def run(arguments: argparse.Namespace) -> Outcome:
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         data=arguments.dataset or name,
     )
-    billed_before = 0 if ledger is None else len(ledger.entries)
-
-    def spent() -> str:
-        if ledger is not None and len(ledger.entries) > billed_before:
-            return "The budget is spent: the fit had been billed, and it stays on the ledger; its noise may be drawn."
-        # Without a ledger, too: whoever runs the fit again releases a second one about the same people.
-        fitted = arguments.epsilon is not None and hasattr(model, "privacy_")
-        return "The fit was done and its noise drawn: its epsilon is spent." if fitted else ""
-
-    with spent_told(spent):
-        with made(folder), ledger or nullcontext():
+    n_outputs = 1 if task == "regression" else _count_outputs(arguments.classes or labels)
+    room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, table.feature_names)
+    with mark_spent(_words_for_spend(ledger)):
+        with make_folder(folder, room) as reserved, ledger or nullcontext():
             model.fit(table.X, labels, groups=table.groups)
             model.verbose = 0
-            model.privacy_ = told_width(model.privacy_, table)
+            model.privacy_ = state_width(model.privacy_, table)
             if table.feature_names is not None:
                 import numpy as np
 
                 model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
-            # First of all, as the noise is drawn and the budget gone. The model is for release; a ledger's words not.
-            save(model, folder / MODEL, about)
+            save_model(model, folder, about, reserved)  # the model is for release; a ledger's words are not
         about = about if ledger is None else replace(about, ledger=ledger.summary())
         write_beside(folder, model, about)
     return fit_outcome(folder, model, about, table.X.shape)
+
+
+def _count_outputs(labels: Any) -> int:
+    """One for two classes, else one for each: of the labels, which are public."""
+    count = len(set(labels if isinstance(labels, list) else labels.tolist()))
+    return 1 if count <= 2 else count
+
+
+def _words_for_spend(ledger: Any) -> Callable[[BaseException], str]:
+    """What to say of a failure from now on: whether the fit was billed, or has drawn its noise."""
+    from tulle.ledgers.ledger import BudgetExceededError
+    from tulle.ledgers.spending import count_releases
+
+    begun = count_releases()
+
+    def words(error: BaseException) -> str:
+        if count_releases() > begun:
+            # Without a ledger, too: running the fit again is a second release about the same people.
+            return (
+                "The fit had begun to draw its noise: its epsilon is spent."
+                if ledger is None
+                else "The budget is spent: the fit was billed and stays on the ledger; its noise may have been drawn."
+            )
+        if ledger is None or isinstance(error, BudgetExceededError) or not ledger.n_billed:
+            return ""
+        return "The ledger did not answer as it should: the fit may have been billed. See tulle ledger show."
+
+    return words

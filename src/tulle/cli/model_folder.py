@@ -1,4 +1,4 @@
-"""The folder of a fitted model: what is in it, who may write there, and what is said of it."""
+"""The folder of a fitted model: its files, when it may be written, and the summary that is printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING, Any
 from tulle.cli.outcome import Outcome, UserError, output_file
 
 if TYPE_CHECKING:
-    from tulle.report import About, PrivacyReport
+    from tulle.files.reserved_room import ReservedRoom
+    from tulle.reports.report import About, PrivacyReport
 
 MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
+
+# What is reserved for the report, and for how many weights: see `room_for_model`.
+_PAGE_BYTES, _MOST_WEIGHTS = 4_000_000, 1_000_000
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Where a model goes, and what its report says of who asked for it."""
     about = parser.add_argument_group("for the report")
     about.add_argument("--title", default="", help="default: the model's folder")
-    about.add_argument("--by", default="", metavar="NAME", help="who asked for the model")
-    about.add_argument("--purpose", default="", metavar="TEXT", help="what it is for")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where the model and its report go")
-    parser.add_argument("--replace", action="store_true", help="replace a model that is there already")
+    about.add_argument("--by", default="", metavar="NAME", help="who requested the model")
+    about.add_argument("--purpose", default="", metavar="TEXT", help="purpose of the model")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder for the model and its report")
+    parser.add_argument("--replace", action="store_true", help="replace an existing model")
 
 
 def internal_report(folder: Path) -> Path:
@@ -35,7 +39,7 @@ def internal_report(folder: Path) -> Path:
     return place.with_name(f"{place.name}-internal.html")
 
 
-def written_in(folder: Path) -> list[Path]:
+def find_written(folder: Path) -> list[Path]:
     """Everything that is written of a model, the model first."""
     return [folder / MODEL, folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)]
 
@@ -53,18 +57,20 @@ def output_folder(name: str, replace: bool, *read: str | Path | None, also: Iter
     also : iterable of str
         Further files that it writes there.
     """
-    from tulle.blocks import is_block_folder
+    from tulle.backends.block_folder import is_block_folder
 
     if not name:
-        raise UserError("-o names no folder; is a variable unset?")
+        raise UserError("-o is empty; is a shell variable unset?")
     folder = Path(name)
     if (folder / "comparison.json").exists() or (folder / "settings.json").exists():
-        raise UserError(f"{folder} holds a comparison, which is not for release; name another folder with -o")
+        raise UserError(f"{folder} contains a comparison, which is not for release; choose another folder with -o")
+    if (folder / "ledger.json").exists():
+        raise UserError(f"{folder} contains a ledger, which is not for release; choose another folder with -o")
     if is_block_folder(folder):
-        raise UserError(f"{folder} holds private rows, which are not for release; name another folder with -o")
-    for place in (*written_in(folder), *(folder / file for file in also)):
+        raise UserError(f"{folder} contains private rows, which are not for release; choose another folder with -o")
+    for place in (*find_written(folder), *(folder / file for file in also)):
         if place.exists() and not replace:
-            raise UserError(f"{place} exists; name another folder with -o, or pass --replace")
+            raise UserError(f"{place} exists; choose another folder with -o, or pass --replace")
         if place.exists():
             output_file(place, *read)
     return folder
@@ -77,37 +83,97 @@ def check_words(said: Mapping[str, str]) -> None:
             raise UserError(f"{what} must be printable text on one line, got {text!r}")
 
 
+def room_for_model(n_features: int, n_outputs: int, n_nonzero: int | None, names: Sequence[str] | None = None) -> int:
+    """How many bytes the files of a model take at most, from public quantities.
+
+    A weight is a number and two indices in the model (twice, where there is a teacher), and a line of text in the table
+    of weights. More than a million non-zero weights are not reckoned with unless they are asked for.
+    """
+    longest = 4 * max(map(len, names), default=0) if names is not None else 0
+    n_weights = min(n_features, max(_MOST_WEIGHTS, n_nonzero or 0)) * n_outputs
+    listed = 0 if names is None else n_features * longest
+    return _PAGE_BYTES + listed + n_weights * (2 * 24 + longest + 64)
+
+
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Make a folder and see that it can be written to, before anything is spent; take it away where nothing comes."""
+def make_folder(folder: Path, n_bytes: int) -> Iterator[ReservedRoom]:
+    """Make a folder and take the room that its files need, before anything is spent; remove it where nothing comes.
+
+    Parameters
+    ----------
+    folder : path
+    n_bytes : int
+        How much room, as `room_for_model` says. `save_model` gives it back just before it writes.
+    """
+    from tulle.files.reserved_room import ReservedRoom
+
     new = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        trial = folder / f".write-{os.getpid()}"
+    trial = folder / f".write-{os.getpid()}"
+    try:  # a signal can arrive between any two of these lines
+        folder.mkdir(parents=True, exist_ok=True)
         trial.write_bytes(b"")
         trial.unlink()
-        yield
+        with ReservedRoom(folder, n_bytes) as reserved:
+            yield reserved
     except BaseException:
+        with suppress(OSError):
+            trial.unlink()
         for place in new:
             with suppress(OSError):
                 place.rmdir()
         raise
 
 
+def save_model(model: Any, folder: Path, about: About, reserved: ReservedRoom) -> None:
+    """Write the model, first of all its files: the noise is drawn and the budget gone. Where the folder cannot be
+    written to any more, the model goes to another one, and the error says where it is."""
+    from tulle.estimators.saving import save
+
+    reserved.release()
+    try:
+        save(model, folder / MODEL, about)
+    except OSError as error:
+        place = _save_elsewhere(model, about)
+        error.add_note(
+            "No other folder could be written to either, and the model is lost."
+            if place is None
+            else f"The model is saved in {place} instead; move it from there, and run tulle report."
+        )
+        raise
+
+
+def _save_elsewhere(model: Any, about: About) -> Path | None:
+    """The file that a model was saved in: in the system's folder for temporary files, or in the user's own."""
+    import tempfile
+
+    from tulle.estimators.saving import save
+
+    for base in (tempfile.gettempdir(), Path.home(), Path.cwd()):
+        with suppress(OSError):
+            place = Path(tempfile.mkdtemp(prefix="tulle-model-", dir=base))
+            try:
+                save(model, place / MODEL, about)
+            except BaseException:
+                place.rmdir()
+                raise
+            return place / MODEL
+    return None
+
+
 def write_beside(folder: Path, model: Any, about: About) -> None:
     """The report and the tables of a model that is saved already; what was there of another goes."""
     try:
-        for old in written_in(folder)[1:]:
+        for old in find_written(folder)[1:]:
             old.unlink(missing_ok=True)  # never the report of one model beside another
         _write_beside(folder, model, about)
     except BaseException as error:
-        error.add_note(f"The model itself is safe in {folder / MODEL}.")
+        error.add_note(f"The model is saved in {folder / MODEL}.")
         raise
 
 
 def _write_beside(folder: Path, model: Any, about: About) -> None:
-    from tulle.durable import write_durably
-    from tulle.pages import fit_page
+    from tulle.files.durable_writes import write_durably
+    from tulle.reports.pages import fit_page
 
     write_durably(folder / REPORT, fit_page(model, about).encode())
     write_durably(folder / PRIVACY, model.privacy_.to_json().encode())
@@ -130,7 +196,7 @@ def weights_of(model: Any) -> list[tuple[str, str, float]]:
 
 def largest_weights(model: Any) -> list[str]:
     """The first lines of the table of weights, for people."""
-    from tulle.pages.weights import NUMBERED
+    from tulle.reports.pages.weight_tables import NUMBERED
 
     weights = weights_of(model)
     shown = [f"  {weight:+.4g}  {name + ': ' if name else ''}{feature}" for name, feature, weight in weights[:10]]
@@ -139,17 +205,20 @@ def largest_weights(model: Any) -> list[str]:
 
 
 def proved(report: PrivacyReport) -> str:
-    """What a report promises, in a line."""
-    from tulle.report import of_which, rounded_up
+    """The guarantee of a report, in one line."""
+    from tulle.files.number_text import rounded_up
+    from tulle.reports.report import of_which
 
     if report.asked is None:
         return "No privacy: this fit used no noise."
     whole = f"{rounded_up(report.delta)}{of_which(report.delta, report.floating_point_slack)}"
-    return f"Proved: ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {report.asked[0]:g}, {report.asked[1]:g})."
+    asked = f"{report.asked[0]:g}" if report.asked_rho is None else f"ρ = {report.asked_rho:g}"
+    rho = "" if report.asked_rho is None or report.rho is None else f"ρ = {rounded_up(report.rho)}, "
+    return f"Proved: {rho}ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {asked}, {report.asked[1]:g})."
 
 
 def fit_outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> Outcome:
-    """What is said of a fit that is written."""
+    """The summary of a fit that was written."""
     report, weights = model.privacy_, weights_of(model)
     lines = [
         f"Fitted {shape[0]:,} rows of {shape[1]:,} features: {len(model.support_):,} features have a weight.",

@@ -1,4 +1,4 @@
-"""What a command gives back, and how it fails."""
+"""The result of a command, and its failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ DONE = 0
 BAD_NEWS = 1  # done, and the answer is one that a script must not miss: a claim refuted, a cell failed
 WRONG_INPUT = 2  # the command line, or a file that it names; nothing was spent
 REFUSED = 3  # a ledger's cap would be passed; nothing was released
-SPENT = 4  # the budget is spent, and the result could not be written or did not come
+SPENT = 4  # the budget is spent, or may be, and the result could not be written or did not come
+NO_PART = 5  # a federated client took no part in a study, for another reason than its cap; nothing was spent
 INTERRUPTED = 130  # Ctrl-C
 TERMINATED = 143  # SIGTERM, as kill and schedulers send it
 BUG = 70  # a mistake of ours
@@ -23,22 +24,24 @@ class UserError(ValueError):
 
 
 class SpentError(Exception):
-    """Something failed, for the reason that is its cause, after the budget was spent. Exit code 4, never 2."""
+    """Something failed, for the reason that is its cause, after the budget was spent. Exit code 4, never 2 or 3."""
 
 
 @contextmanager
-def spent_told(words: Callable[[], str]) -> Iterator[None]:
-    """Whatever fails in here is said to have come after a spend, where there was one.
+def mark_spent(words: Callable[[BaseException], str]) -> Iterator[None]:
+    """Mark a failure inside this context as one after a spend, if there was one.
 
     Parameters
     ----------
     words : callable
-        What to say of the spend; "" as long as nothing was spent.
+        What to say of the spend, given the failure; "" as long as nothing was spent.
     """
     try:
         yield
+    except SpentError:  # marked already, inside of this
+        raise
     except BaseException as error:
-        if not (said := words()):
+        if not (said := words(error)):
             raise
         error.add_note(said)
         if not isinstance(error, Exception):
@@ -55,14 +58,14 @@ def output_file(name: str | Path, *read: str | Path | None) -> Path:
     elif path.is_dir():
         why = "it is a folder"
     elif path.is_symlink() or (path.exists() and not path.is_file()):
-        # Files are replaced as a whole: a device such as /dev/null would be gone for everybody.
+        # Files are replaced as a whole: a device such as /dev/null would be removed.
         why = "it is a link, a pipe or a device, and only a plain file can be replaced"
     if why:
         raise UserError(f"{path} cannot be written: {why}")
     if path.is_file() and b'"format": "tulle ledger ' in _beginning(path):
-        raise UserError(f"{path} is a ledger and would be overwritten; name another file with -o")
+        raise UserError(f"{path} is a ledger and would be overwritten; choose another file with -o")
     if any(path.exists() and path.samefile(other) for other in read if other is not None and Path(other).exists()):
-        raise UserError(f"{path} is read by this command and would be overwritten; name another file with -o")
+        raise UserError(f"{path} is read by this command and would be overwritten; choose another file with -o")
     return path
 
 

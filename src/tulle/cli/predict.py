@@ -3,7 +3,7 @@
   tulle predict models/readmission new_visits.csv -o predictions.csv
   tulle predict models/readmission new_visits.csv --probabilities --json
 
-Columns are found by their names, in any order; others are ignored. Files without names (svmlight, npz, --no-header)
+Columns are matched by name, in any order; others are ignored. Files without names (svmlight, npz, --no-header)
 must have the model's features in its order.
 """
 
@@ -22,11 +22,11 @@ from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
 
 if TYPE_CHECKING:
-    from tulle.tables import Table
+    from tulle.files.tables import Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a folder that tulle fit made, or a model file")
+    parser.add_argument("model", metavar="MODEL", help="a folder written by tulle fit, or a model file")
     add_data_arguments(parser, target=False, blocks=True)
     parser.add_argument("--probabilities", action="store_true", help="also the probability of each class")
     parser.add_argument("-o", "--output", metavar="FILE", help="a CSV file; default: standard output")
@@ -38,13 +38,13 @@ def model_path(name: str) -> Path:
     if path.is_dir():
         path /= MODEL
     if not path.exists():
-        raise UserError(f"{path} does not exist; name a folder that tulle fit made, or a model file")
+        raise UserError(f"{path} does not exist; pass a folder written by tulle fit, or a model file")
     return path
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.durable import write_durably
-    from tulle.saving import load
+    from tulle.estimators.saving import load
+    from tulle.files.durable_writes import write_durably
 
     path = model_path(arguments.model)
     target = None if arguments.output is None else output_file(arguments.output, path, arguments.data)
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
     order = _order(table, features)
     if order is None and table.X.shape[1] != model.n_features_in_:
         raise UserError(
-            f"{table.source} has {table.X.shape[1]:,} features and the model {model.n_features_in_:,}; leave columns "
-            "out with --ignore, or give the file a header with the model's names"
+            f"{table.source} has {table.X.shape[1]:,} features and the model {model.n_features_in_:,}; omit columns "
+            "with --ignore, or give the file a header with the model's feature names"
         )
     if arguments.probabilities and not hasattr(model, "predict_proba"):
         raise UserError("this model has no probabilities: it is a regression, or its loss has none")
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
 
 def _order(table: Table, features: list[str] | None) -> list[int] | None:
     """Where the model's features stand in a folder of blocks; None where they stand in their places, as in a table."""
-    from tulle.tables.columns import some
+    from tulle.files.tables.columns import some
 
     if table.feature_names is None or features is None or [*table.feature_names] == features:
         return None
@@ -93,15 +93,15 @@ def _order(table: Table, features: list[str] | None) -> list[int] | None:
     absent = [name for name in features if name not in places]
     if absent:
         raise UserError(
-            f"{table.source}: {len(absent)} of {len(features)} features are not there: {some(absent)}; convert "
-            "rows that have them"
+            f"{table.source}: {len(absent)} of {len(features)} features are missing: {some(absent)}; convert rows that "
+            "have them"
         )
     return [places[name] for name in features]
 
 
 def _row_blocks(X: Any, order: list[int] | None) -> Iterator[Any]:
     """All rows of a table at once; those of a folder block by block, their columns in the model's order."""
-    from tulle.blocks import BlockMatrix
+    from tulle.backends.block_folder import BlockMatrix
 
     if not isinstance(X, BlockMatrix):
         yield X

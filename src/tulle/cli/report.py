@@ -2,7 +2,7 @@
 
 tulle report models/readmission                                    # the public form: only what was released
 tulle report models/readmission --audit audit.json -o signed.html
-tulle report models/readmission --internal --comparison results/   # adds accuracy; says that it is not for release
+tulle report models/readmission --internal --comparison results/   # adds accuracy; marked as not for release
 tulle report results/                                              # of a comparison; always internal
 """
 
@@ -19,30 +19,32 @@ from typing import TYPE_CHECKING, Any
 from tulle.cli.model_folder import REPORT, internal_report
 from tulle.cli.outcome import Outcome, UserError, output_file
 from tulle.cli.predict import model_path
-from tulle.failures import said_of
+from tulle.files.error_messages import describe_error
 
 if TYPE_CHECKING:
-    from tulle.report import About
+    from tulle.reports.report import About
 
-_DAMAGED = "is damaged, or not a file that tulle wrote"
+_DAMAGED = "is damaged, or was not written by tulle"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="FOLDER", help="of a model, of a comparison, or a model file")
-    parser.add_argument("--internal", action="store_true", help="the form that is not for release, with accuracy")
-    parser.add_argument("--comparison", metavar="FOLDER", help="what tulle compare wrote, for the internal form")
-    parser.add_argument("--ledger", metavar="FILE", help="what this ledger says of the data set, for the internal form")
-    parser.add_argument("--audit", metavar="FILE", help="what tulle audit --output wrote")
+    parser.add_argument("--internal", action="store_true", help="the internal form with accuracy, not for release")
+    parser.add_argument("--comparison", metavar="FOLDER", help="folder written by tulle compare, for the internal form")
+    parser.add_argument(
+        "--ledger", metavar="FOLDER", help="add the entries of this ledger for the data set, for the internal form"
+    )
+    parser.add_argument("--audit", metavar="FILE", help="file written by tulle audit --output")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help=f"default: {REPORT} in the folder, or beside it FOLDER-internal.html"
     )
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.durable import write_durably
-    from tulle.pages import comparison_page, fit_page
-    from tulle.report import About
-    from tulle.saving import WRITTEN_BEFORE, load_saved
+    from tulle.estimators.saving import WRITTEN_BEFORE, load_saved
+    from tulle.files.durable_writes import write_durably
+    from tulle.reports.pages import comparison_page, fit_page
+    from tulle.reports.report import About
 
     folder, told = Path(arguments.subject), ""
     if (folder / "comparison.json").exists():
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         source, internal = folder / "comparison.json", True
         target = output_file(arguments.output or folder / REPORT, source)
         comparison = _read_json(source, "rows")
-        with _damage_told(source):
+        with _report_damage(source):
             page = comparison_page(comparison, About(title=folder.resolve().name))
     else:
         path, internal = model_path(arguments.subject), arguments.internal
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         compared = None if arguments.comparison is None else Path(arguments.comparison) / "comparison.json"
         target = output_file(arguments.output or default, path, arguments.audit, arguments.ledger, compared)
         if arguments.ledger and not internal:
-            raise UserError("what a ledger holds is not for release: pass --internal with --ledger")
+            raise UserError("the entries of a ledger are not for release: pass --internal with --ledger")
         saved = load_saved(path)
         told = next((line for line in saved.model.privacy_.assumptions if line.startswith(WRITTEN_BEFORE)), "")
         about = saved.about if arguments.ledger is None else _with_ledger(saved.about, arguments.ledger)
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
             for name, source in sources.items()
             if source is not None
         }
-        with _damage_told(*(sources[name] for name in read)):
+        with _report_damage(*(sources[name] for name in read)):
             if "audit" in read:
                 from tulle.audit import AuditResult
 
@@ -88,7 +90,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
 
 
 def _with_ledger(about: About, path: str) -> About:
-    from tulle.ledger_file import FileLedger
+    from tulle.ledgers.on_disk import FileLedger
 
     # tulle fit calls the data by the name that the ledger has for it.
     return replace(about, ledger=FileLedger(path, about.data).summary())
@@ -107,11 +109,11 @@ def _read_json(path: Path, needed: str) -> Any:
 
 
 @contextmanager
-def _damage_told(*sources: Path | None) -> Iterator[None]:
+def _report_damage(*sources: Path | None) -> Iterator[None]:
     """A page that cannot be made of what was read: the files are at fault, where there are any."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, ArithmeticError) as error:
         if not sources:
             raise
-        raise UserError(f"{' or '.join(map(str, sources))} {_DAMAGED}: {said_of(error)}") from error
+        raise UserError(f"{' or '.join(map(str, sources))} {_DAMAGED}: {describe_error(error)}") from error

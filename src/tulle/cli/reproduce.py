@@ -1,7 +1,7 @@
-"""Run a table or figure of a paper again: what it prints, its own noise with its true ε, and sound noise beside it.
+"""Run a table or figure of a paper again: the paper's values, its noise with its true ε, and correct noise.
 
-Without a name: lists what there is. `all` runs everything, one after the other. A run that was stopped goes on when the
-same command is given again; where code, data or settings changed, only what depends on them is run again.
+Without a name, lists all tables and figures. `all` runs all of them, one after the other. Run the same command again
+to resume a run that was stopped; after a change of code, data or settings only the dependent cells are run again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ EVERYTHING = "all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="of a table or figure, or all; without it they are listed"
-    )
-    parser.add_argument("--trials", type=int, metavar="N", help="default: as many as the paper has")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of a table or figure, or all; omit it to list them")
+    parser.add_argument("--trials", type=int, metavar="N", help="default: the number in the paper")
     parser.add_argument("--fast", action="store_true", help="the smallest settings and few trials")
     parser.add_argument(
         "--data", type=Path, metavar="FOLDER", help="with the data sets (default: the folder that TULLE_DATA names)"
@@ -84,7 +82,7 @@ def _everything(arguments: argparse.Namespace) -> Outcome:
     failed = {name: len(values["failed"]) for name, values in done.items() if values["failed"]}
     lines = [f"{name}: {values['title']}" for name, values in done.items()]
     lines += [f"Left out: {why}" for why in left_out.values()]
-    lines += [f"Failed: {count} cells of {name}; its table says why" for name, count in failed.items()]
+    lines += [f"Failed: {count} cells of {name}; see its table for the reasons" for name, count in failed.items()]
     lines.append(f"Written to {arguments.output}/NAME: {_WRITTEN}")
     return Outcome(
         "\n".join(lines), {"done": done, "left_out": left_out, "failed": failed}, BAD_NEWS if failed else DONE

@@ -6,16 +6,8 @@ Real data is looked for in the folder named by the environment variable ``TULLE_
 
 from __future__ import annotations
 
-from tulle.datasets.drawn import (
-    LinearProblem,
-    SparseProblem,
-    TextProblem,
-    dp_ight_figure1,
-    dpsl_kt_figure2,
-    lasso_domain,
-    rcv1_like,
-)
-from tulle.datasets.files import (
+from tulle.datasets.locations import available, data_folder, where_to_get
+from tulle.datasets.readers import (
     Split,
     load_a9a,
     load_covertype,
@@ -25,8 +17,19 @@ from tulle.datasets.files import (
     load_pneumonia,
     load_rcv1_subset,
 )
+from tulle.datasets.simulated import (
+    LinearProblem,
+    SparseProblem,
+    TextProblem,
+    dp_ight_figure1,
+    dpsl_kt_figure2,
+    lasso_domain,
+    lasso_lower_bound,
+    rcv1_like,
+)
 from tulle.datasets.standard import load_e2006, load_medmnist, load_mnist, load_rcv1
-from tulle.datasets.where import available, data_folder, where_to_get
+
+_RESULTS_DEPEND_ON = "names"
 
 __all__ = [
     "LinearProblem",
@@ -38,6 +41,7 @@ __all__ = [
     "dp_ight_figure1",
     "dpsl_kt_figure2",
     "lasso_domain",
+    "lasso_lower_bound",
     "load_a9a",
     "load_covertype",
     "load_e2006",

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+_RESULTS_DEPEND_ON = "nothing"
+
 PACKED = (".bz2", ".gz", ".xz")
-"""How a file may be packed: a name without any of these endings stands for the plain file and these three."""
+"""Compression suffixes: a name without one of these stands for the plain file and these three."""
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 _MEDMNIST = "https://medmnist.com or its Zenodo record (https://doi.org/10.5281/zenodo.10519652)"
@@ -29,7 +31,7 @@ class _Source:
 
 _IMDB = _Source(
     ("imdb_train.svm.bz2", "imdb_test.svm.bz2"),
-    "Make imdb_train.svm.bz2 and imdb_test.svm.bz2 of the Large Movie Review Dataset (Maas et al. 2011, "
+    "Create imdb_train.svm.bz2 and imdb_test.svm.bz2 from the Large Movie Review Dataset (Maas et al. 2011, "
     "https://ai.stanford.edu/~amaas/data/sentiment/): 25,000 reviews each in LIBSVM's format, counts of the 74,849 "
     "words that scikit-learn's CountVectorizer finds in the training reviews, the stars (1 to 10) as the label.",
 )
@@ -63,7 +65,7 @@ _SOURCES: Mapping[str, _Source] = MappingProxyType(
         ),
         "load_rcv1_subset": _Source(
             ("rcv1_subset.svm.bz2",),
-            "Make rcv1_subset.svm.bz2 of the Mulan subsets 1 to 5 of RCV1-v2 (in the R package mldr.datasets): "
+            "Create rcv1_subset.svm.bz2 from the Mulan subsets 1 to 5 of RCV1-v2 (in the R package mldr.datasets): "
             "LIBSVM's format, 23,808 rows of 47,236 features of norm 1, labels +1 for CCAT and ECAT, -1 for GCAT and "
             "MCAT, documents of both left out.",
         ),
@@ -71,26 +73,27 @@ _SOURCES: Mapping[str, _Source] = MappingProxyType(
         "load_imdb_sentiment": _IMDB,
         "load_a9a": _Source(
             ("a9a_train.svm.bz2", "a9a_test.svm.bz2"),
-            f"Get a9a and a9a.t from LIBSVM's data page ({_LIBSVM}/binary.html) and pack them with bzip2 as "
+            f"Get a9a and a9a.t from LIBSVM's data page ({_LIBSVM}/binary.html) and compress them with bzip2 as "
             "a9a_train.svm.bz2 and a9a_test.svm.bz2.",
         ),
         "load_golub": _Source(
             ("golub.csv.gz",),
-            "Make golub.csv.gz of the set golub of the R package datamicroarray: a line of names, then for each of the "
+            "Create golub.csv.gz from the data set golub of the R package datamicroarray: a line of names, then for "
+            "each of the "
             "72 rows ALL or AML and 7,129 values, with commas between them.",
         ),
     }
 )
 
 FILES: Mapping[str, tuple[str, ...]] = MappingProxyType({name: source.files for name, source in _SOURCES.items()})
-"""The files that each loader of `tulle.datasets` reads; a name without an ending of `PACKED` may be packed with any."""
+"""The files that each loader of `tulle.datasets` reads; a name without a suffix of `PACKED` may be compressed."""
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """The folder with real data: the one passed in, or the one that TULLE_DATA names."""
     name = folder or os.environ.get("TULLE_DATA")
     if not name:
-        raise FileNotFoundError("name the folder with the data sets: set TULLE_DATA or pass folder=...")
+        raise FileNotFoundError("set the folder of the data sets: set TULLE_DATA or pass folder=...")
     return Path(name)
 
 
@@ -165,7 +168,7 @@ def find(
     found = [_first(top, source.folders, name) for name in names]
     missing = [name for name, path in zip(names, found, strict=True) if path is None]
     if missing:
-        packed = f" (plain or packed: {', '.join(PACKED)})" if any(map(_packable, missing)) else ""
+        packed = f" (plain or compressed: {', '.join(PACKED)})" if any(map(_packable, missing)) else ""
         looked_in = " or ".join(str(top / inner) for inner in source.folders)
         raise FileNotFoundError(f"{loader} finds no {' and no '.join(missing)}{packed} in {looked_in}. {source.get}")
     return tuple(path for path in found if path is not None)
@@ -173,7 +176,7 @@ def find(
 
 def _source(loader: str) -> _Source:
     if loader not in _SOURCES:
-        raise ValueError(f"{loader!r} is no loader of tulle.datasets; there are {', '.join(sorted(_SOURCES))}")
+        raise ValueError(f"{loader!r} is not a loader of tulle.datasets; choose one of {', '.join(sorted(_SOURCES))}")
     return _SOURCES[loader]
 
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.datasets.where import find
-from tulle.events import FloatArray
+from tulle.datasets.locations import find
+from tulle.trusted.events import FloatArray
 
 
 class Split(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import hadamard
 
-from tulle.events import FloatArray
+from tulle.trusted.events import FloatArray
 
 
 class LinearProblem(NamedTuple):
@@ -66,6 +68,49 @@ def lasso_domain(
     weights[rng.choice(d, s, replace=False)] = rng.choice([-1.0, 1.0], s) / s
     y = np.clip(X @ weights + rng.normal(0, noise, n), -1.0, 1.0)
     return SparseProblem(X, y, weights)
+
+
+def lasso_lower_bound(
+    coded: int, columns: int, *, orthogonal: int | None = None, consensus: float = 0.999, seed: int = 0
+) -> LinearProblem:
+    """The instance of the lower bound for the private LASSO (Talwar, Thakurta and Zhang, NIPS 2015, theorem 3.1).
+
+    `coded` rows of a fingerprinting code with label 1, and `orthogonal` rows with label 0 whose columns are orthogonal
+    vectors of signs: the sum of squared errors is sum_j (<x_j, w> - 1)² + orthogonal × |w|². A model of small error in
+    the unit ℓ1-ball has weights of the columns' common signs, spread over many columns; whoever finds these finds who
+    is in the code. `weights` has the consensus's signs over the number of columns.
+
+    The paper takes its code from another one, with 1000 m² columns for m / log(m) rows. Here a share `consensus` of the
+    columns has one random sign in all coded rows, and each other one has entries +1 with a probability drawn from the
+    arcsine law, as in Tardos' code, whose columns are not padded further.
+
+    Parameters
+    ----------
+    coded : int
+        Rows of the code, at least 1.
+    columns : int
+        At least 1.
+    orthogonal : int or None, default=None
+        A power of two, at least `columns`. None: the smallest, at least coded × columns / 1000, as in the paper.
+    consensus : float, default=0.999
+        In [0, 1].
+    seed : int, default=0
+    """
+    if orthogonal is None:
+        orthogonal = 2 ** math.ceil(math.log2(max(columns, coded * columns / 1000)))
+    if not (coded >= 1 and columns >= 1 and 0 <= consensus <= 1):
+        raise ValueError("lasso_lower_bound needs coded >= 1, columns >= 1 and consensus in [0, 1]")
+    if orthogonal < columns or orthogonal & (orthogonal - 1):
+        raise ValueError(f"orthogonal={orthogonal} must be a power of two, at least columns={columns}")
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], columns)
+    code = np.tile(signs, (coded, 1))
+    free = rng.permutation(columns)[math.ceil(consensus * columns) :]
+    chances = np.sin(rng.uniform(0, np.pi / 2, len(free))) ** 2
+    code[:, free] = np.where(rng.random((coded, len(free))) < chances, 1.0, -1.0)
+    zeros = hadamard(orthogonal)[:, rng.permutation(orthogonal)[:columns]].astype(float)
+    y = np.r_[np.ones(coded), np.zeros(orthogonal)]
+    return LinearProblem(np.vstack([code, zeros]), y, signs / columns)
 
 
 def _with_targets(X: FloatArray, s: int, logistic: bool, rng: np.random.Generator) -> LinearProblem:

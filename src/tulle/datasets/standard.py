@@ -1,7 +1,7 @@
 """The papers' own data in the formats it is published in, from a folder that the user names.
 
 Nothing is fetched. A file that is not there, and one that is damaged or another than its name says, is told by name;
-`tulle.datasets.where` knows the names and where to get the files.
+`tulle.datasets.locations` knows the names and where to get the files.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from tulle.datasets.files import Split
-from tulle.datasets.where import find
-from tulle.events import FloatArray
+from tulle.datasets.locations import find
+from tulle.datasets.readers import Split
+from tulle.trusted.events import FloatArray
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def load_mnist(folder: str | os.PathLike[str] | None = None) -> Split:
     for (images, labels), rows in zip((files[:2], files[2:]), (_MNIST.train, _MNIST.test), strict=True):
         digits = _read_idx(labels, (rows,))
         if digits.max() > 9:
-            raise ValueError(f"{labels}: label {digits.max()} is no digit")
+            raise ValueError(f"{labels}: label {digits.max()} is not a digit")
         parts += [_read_idx(images, (rows, side, side)).reshape(rows, -1) / 255.0, digits.astype(float)]
     return Split(*parts)
 
@@ -219,7 +219,7 @@ def _one_label(path: Path, name: str, labels: npt.NDArray[Any], rows: int, label
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _open(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked as its name says; what a packer finds damaged becomes a ValueError."""
     unpack: Any = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     try:
@@ -249,10 +249,10 @@ def _read_libsvm(
         X, y = _parsed(path, numbers, lines, n_features)
         bad = ~np.isfinite(y)
         bad[np.searchsorted(X.indptr, np.flatnonzero(~np.isfinite(X.data)), side="right") - 1] = True
-        _refuse(path, numbers, bad, "a value that is no finite number")
+        _refuse(path, numbers, bad, "a value that is not a finite number")
         if labels is not None:
             wanted = ", ".join(f"{label:+g}" for label in labels)
-            _refuse(path, numbers, ~np.isin(y, list(labels)), f"a label that is none of {wanted}")
+            _refuse(path, numbers, ~np.isin(y, list(labels)), f"a label that is not one of {wanted}")
         rows.append(X)
         targets.append(y)
     return sp.vstack(rows, format="csr"), np.concatenate(targets)
@@ -267,7 +267,7 @@ def _blocks(
     numbers: list[int] = []
     lines: list[bytes] = []
     size = count = 0
-    with _opened(path) as file:
+    with _open(path) as file:
         for line in file:
             if line.isspace():
                 continue
@@ -282,7 +282,7 @@ def _blocks(
                 yield numbers, lines
                 numbers, lines, size = [], [], 0
     if count != n_rows:
-        raise ValueError(f"{path} has {count:,} rows, not {n_rows:,}: it is incomplete, or another file")
+        raise ValueError(f"{path} has {count:,} rows, not {n_rows:,}: it is incomplete, or a different file")
     if lines:
         yield numbers, lines
 
@@ -296,8 +296,8 @@ def _parsed(path: Path, numbers: Sequence[int], lines: Sequence[bytes], n_featur
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{where}: not in LIBSVM's format with {n_features:,} features: {error}") from error
     if len(y) != len(lines):
-        raise ValueError(f"{where}: {len(lines) - len(y)} lines hold no row")
-    return X, y  # its indices have 32 bits, as those of `tulle.datasets.files`
+        raise ValueError(f"{where}: {len(lines) - len(y)} lines contain no row")
+    return X, y  # its indices have 32 bits, as those of `tulle.datasets.readers`
 
 
 def _refuse(path: Path, numbers: Sequence[int], bad: npt.NDArray[np.bool_], what: str) -> None:
@@ -309,14 +309,14 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """Bytes in idx format: a number for the type and the number of axes, the length of each axis, then the bytes."""
     magic = 0x0800 + len(shape)
     length = 4 * (1 + len(shape))
-    with _opened(path) as file:
+    with _open(path) as file:
         header = file.read(length)
         if len(header) < length:
             raise ValueError(f"{path} is truncated: {len(header)} bytes, and its header has {length}")
         found, *axes = (int(word) for word in np.frombuffer(header, dtype=">u4"))
         if found != magic:
             raise ValueError(
-                f"{path} begins with {found}, not with {magic}: no idx file of bytes with {len(shape)} axes"
+                f"{path} begins with {found}, not with {magic}: not an idx file of bytes with {len(shape)} axes"
             )
         if tuple(axes) != shape:
             raise ValueError(f"{path} holds {_by(axes)} bytes, not {_by(shape)}: another file")
@@ -336,12 +336,12 @@ def _by(axes: Sequence[int]) -> str:
 def _read_npz(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """Named arrays of an .npz file; pickled ones are refused, since unpickling runs code."""
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is truncated, or no .npz file")
+        raise ValueError(f"{path} is truncated, or not an .npz file")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in names if name in file}
     except (ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged, or holds objects where it must hold numbers: {error}") from error
+        raise ValueError(f"{path} is damaged, or contains objects instead of numbers: {error}") from error
     missing = [name for name in names if name not in arrays]
     if missing:
         raise ValueError(f"{path} has no {', '.join(missing)}")

@@ -7,22 +7,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tulle import intake
-from tulle.curator import Ask, Curator
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.losses import Loss
-from tulle.mechanisms import TopK
-from tulle.privacy import Plan, Release, bill_open_ledgers, is_number, stream_of
-from tulle.public import PublicFacts
-from tulle.queries import QuantileScores
-from tulle.randomness import keyed_generator, seed_of
-from tulle.rows import Rows
+from tulle.backends.input_kinds import find_spread
+from tulle.backends.known_bounds import KnownBounds
+from tulle.backends.rows_elsewhere import NoTargets
+from tulle.estimators.memory_check import check_width
+from tulle.fast.install import install
+from tulle.files import array_checks
+from tulle.ledgers import ledger as _ledger  # noqa: F401 (it looks for ledgers of other processes)
+from tulle.ledgers.spending import note_release
+from tulle.methods.loss_functions import facts_without_model
+from tulle.reports.words import warn_of_large_epsilon
+from tulle.trusted import intake
+from tulle.trusted.curator import Ask
+from tulle.trusted.events import FloatArray, NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.fit import Order, open_account
+from tulle.trusted.mechanisms import Sensitivity, TopK
+from tulle.trusted.plan import Budget, Plan, Release, is_number
+from tulle.trusted.queries import Query, vouch_for_query
+from tulle.trusted.randomness import seed_of
+from tulle.trusted.rows import Block, Rows
+
+install()
 
 # Values that a bound can be estimated as: a grid that no data touches, from 1e-3 to 1e6 in steps of sqrt(2).
 GRID = 2.0 ** (np.arange(-20, 41) / 2)
@@ -33,29 +44,41 @@ GRID = 2.0 ** (np.arange(-20, 41) / 2)
 SMALLEST_BOUND, LARGEST_BOUND = 1e-50, 1e50
 
 
-@dataclass(frozen=True)
-class KnownBounds:
-    """The bounds of one fit, declared, implied or estimated; inf where there is none (without privacy only)."""
+@vouch_for_query
+@dataclass(frozen=True, eq=False)
+class QuantileScores(Query):
+    """For each cell of a public grid, minus how many ranks it is away from holding the wanted quantile.
 
-    row_l2: float
-    row_linf: float
-    label: float
-    normalise: bool
+    With C(t) the number of rows whose norm (or |label|) is at most t, cell k between two values of the grid scores
+    -max(quantile n - C(t_k), C(t_{k-1}) - quantile n, 0). Replacing a row moves each count by at most 1, and a maximum
+    moves by no more than what it is taken over. Scoring cells, not values, tells the cell that all rows lie in from
+    the empty ones above it. Proof: docs/proofs/quantile.md.
+    """
 
-    def clip(self, rows: Rows, loss: Loss) -> None:
-        """Make the rows obey the bounds. What happens to a row depends on that row alone."""
-        with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-            if self.row_linf < self.row_l2 and not self.normalise:
-                rows.clip_entries(self.row_linf)
-            if self.row_l2 < math.inf:
-                rows.clip_rows(self.row_l2, self.row_linf, self.normalise)
-        if loss.kind == "regression" and self.label < math.inf:
-            rows.clip_targets(-self.label, self.label)
+    grid: FloatArray
+    quantile: float  # in (0, 1)
+    of: str  # "row_l2", "row_linf": the norms of rows; "label": the magnitudes of labels
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        return Sensitivity(linf=float(public.rows_per_unit))
+
+    def size(self, public: PublicFacts) -> float:
+        return public.n_rows * math.sqrt(len(self.grid))
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        counts = rows.reduce(self._counts)
+        below, wanted = np.r_[0.0, counts[:-1]], self.quantile * public.n_rows
+        return -np.maximum(np.maximum(wanted - counts, below - wanted), 0.0)[:, None]
+
+    def _counts(self, block: Block) -> FloatArray:
+        values = np.abs(block.targets) if self.of == "label" else block.norms("l2" if self.of == "row_l2" else "linf")
+        values = np.where(block.active, values, 0.0)
+        return np.searchsorted(np.sort(values), self.grid, side="right").astype(float)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known about rows and labels before looking at them. Whatever lies outside is clipped.
+    """Bounds on rows and labels that are known before looking at them. Larger values are clipped.
 
     Parameters
     ----------
@@ -71,7 +94,8 @@ class Bounds:
         depends on that row alone. Predictions normalise their rows too.
     rows_per_person : int, default=1
         The unit of privacy is a person with at most this many rows; sensitivities grow by this factor. Where person
-        ids are passed to ``fit(..., groups=ids)``, a person's surplus rows are left out.
+        ids are passed to ``fit(..., groups=ids)``, a person's surplus rows are left out: with 1, all but the first, of
+        which a warning and the report tell.
     estimate_share : float, default=0.1
         The part of epsilon, in (0, 1), that a fit spends on bounds which it needs and which are not declared.
     quantile : float, default=0.75
@@ -81,7 +105,8 @@ class Bounds:
     Notes
     -----
     The bounds speak of the features; the intercept's constant column is added by the methods. Of `row_l2` and
-    `row_linf` one is enough: row_linf <= row_l2 <= sqrt(features) row_linf.
+    `row_linf` one is enough: row_linf <= row_l2 <= sqrt(features) row_linf. A private fit warns of bounds of rows
+    outside of [1e-6, 1e6] and of labels outside of [1e-6, 1e9].
     """
 
     row_l2: float | None = None
@@ -155,41 +180,40 @@ class Bounds:
         rows_per_person : int, default=1
             At least 1.
         random_state : int, RandomState, Generator or None, default=None
-            An integer makes the result reproducible and the promise void towards those who know it; not so inside a
+            An integer makes the result reproducible, without a guarantee against those who know it; not so inside a
             `FileLedger`, where no seed repeats noise. A RandomState or a Generator counts as None.
 
         Returns
         -------
         Bounds
         """
-        from tulle.backends import find_spread
-
         if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
+        warn_of_large_epsilon(epsilon, 4)  # np.errstate stands between
         cls(quantile=quantile, rows_per_person=rows_per_person)  # checks both
         seed = seed_of(random_state)
         spread = find_spread(X, y)
         if spread is None:
-            X, targets = _checked(X, y)
+            X, targets = _check(X, y)
         else:
             spread.check()
             if y is None:
-                spread = spread.coded(intake.NoTargets())
+                spread = spread.coded(NoTargets())
             else:
                 spread.smallest_target()  # an error where they are words
                 spread = spread.coded(intake.AsNumbers())
         shape = X.shape if spread is None else spread.shape
+        check_width(shape[1])
         wanted = ("row_l2", "row_linf") if y is None else ("row_l2", "row_linf", "label")
         plan = Plan((), quantile_releases(wanted, epsilon))
-        entries = bill_open_ledgers("Bounds.estimate", [plan], (epsilon, 0.0), rows_per_person)
-        public = PublicFacts.without_model(shape[0], shape[1], rows_per_person)
-        generator = keyed_generator(seed, stream_of(entries))
-        said = ("Bounds.estimate", [plan], None, (float(epsilon), 0.0), rows_per_person)
-        with nullcontext() if spread is None else spread.billed(*said):
+        order = Order("Bounds.estimate", (plan,), 0.0, rows_per_person, seed, Budget(epsilon))
+        public = facts_without_model(shape[0], shape[1], rows_per_person)
+        if spread is not None:
+            spread.check_reachable()
+        with open_account(order, holders=spread) as account:
+            note_release()
             rows = Rows(X, targets) if spread is None else spread.rows(None)
-            curator = Curator(rows, public, plan, generator)
-            found = estimate_quantiles(curator.ask, wanted, quantile)
-            curator.settle()
+            found = account.ask_first(rows, public, lambda ask: estimate_quantiles(ask, wanted, quantile))
         return cls(
             found["row_l2"],
             found["row_linf"],
@@ -199,14 +223,15 @@ class Bounds:
         )
 
 
-def _checked(X: Any, y: Any) -> tuple[Any, FloatArray]:
+def _check(X: Any, y: Any) -> tuple[Any, FloatArray]:
     """Finite rows, and finite targets: zeros where there are none."""
-    rows = intake.entries(X)
+    rows = array_checks.read_rows(X)
     if y is None:
         return rows, np.zeros(rows.shape[0])
-    targets = intake.cells(y, "y")
-    intake.check_same_length(rows, targets)
-    return rows, intake.finite_numbers(targets, "y")
+    array_checks.warn_of_column(y, "y")
+    targets = intake.read_cells(y, "y")
+    array_checks.check_same_length(rows, targets)
+    return rows, array_checks.read_finite_numbers(targets, "y")
 
 
 def reliable(n_rows: int, quantile: float, epsilon: float, rows_per_person: int = 1) -> bool:

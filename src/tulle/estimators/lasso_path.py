@@ -7,13 +7,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tulle.bounds import Bounds
-from tulle.estimators import Seed, SparseClassifier, SparseRegressor
-from tulle.events import FloatArray
-from tulle.fitting import run_fit
-from tulle.losses import Loss
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.linear_model import Seed
+from tulle.estimators.memory_check import check_memory
+from tulle.estimators.request import run_fit
+from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.methods.frank_wolfe import RadiusPath
-from tulle.report import PrivacyReport
+from tulle.methods.loss_functions import Loss
+from tulle.reports.report import PrivacyReport
+from tulle.trusted.events import FloatArray
 
 
 class LassoPath(NamedTuple):
@@ -41,6 +43,7 @@ def lasso_path(
     epsilon: float | None = 1.0,
     delta: float | None = None,
     *,
+    rho: float | None = None,
     loss: str | Loss = "squared",
     n_iter: int | None = None,
     noise: Literal["auto", "selection", "gaussian"] = "auto",
@@ -59,7 +62,7 @@ def lasso_path(
         Numbers; labels of two classes for a classification loss.
     radii : sequence of float
         Each > 0.
-    epsilon, delta
+    epsilon, delta, rho
         As in `SparseRegressor`: what all models together may cost.
     loss : str or Loss, default="squared"
         "squared", "huber", "logistic", "squared_hinge", or an object.
@@ -76,7 +79,7 @@ def lasso_path(
     --------
     >>> import numpy as np
     >>> from tulle import Bounds
-    >>> from tulle.paths import lasso_path
+    >>> from tulle.estimators.lasso_path import lasso_path
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (5000, 50))
     >>> y = X[:, 3] - X[:, 7]
@@ -91,6 +94,7 @@ def lasso_path(
     estimator = (SparseClassifier if kind == "classification" else SparseRegressor)(
         epsilon,
         delta,
+        rho=rho,
         method=RadiusPath(radii, n_iter=n_iter, noise=noise),
         loss=loss,
         bounds=bounds,
@@ -99,6 +103,9 @@ def lasso_path(
     )
     X, targets, resolved = estimator._prepare(X, y)
     if resolved.n_outputs > 1:
-        raise ValueError("lasso_path is for two classes; the labels hold more")
-    fitted = run_fit(estimator._request(resolved, X.shape[0]), X, targets)
+        raise ValueError("lasso_path is for two classes; the labels have more")
+    request = estimator._request(resolved, X.shape[0])
+    planned = request.plan_all(X.shape)
+    check_memory(X, planned)
+    fitted = run_fit(request, X, targets, planned=planned)
     return LassoPath(np.array(sorted(radii), dtype=float), fitted.weights[:-1], fitted.weights[-1], fitted.privacy)

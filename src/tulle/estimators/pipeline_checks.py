@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -18,7 +18,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tulle.privacy import PrivacyWarning
+from tulle.estimators.known_steps import (
+    ALL_FEATURES,
+    KNOWN_STEPS,
+    META_ESTIMATORS,
+    ON_PUBLIC_ROWS,
+    ONE_MODEL,
+    REWEIGHTING,
+    SEARCHES,
+    SELECTORS,
+    SETTINGS,
+)
+from tulle.files.error_messages import PrivacyWarning
 
 Kind = Literal["peeks", "billed apart", "cannot be checked"]
 
@@ -74,7 +85,7 @@ def check_pipeline(pipeline: Any) -> tuple[Peek, ...]:
     >>> from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
     >>> from sklearn.pipeline import make_pipeline
     >>> from tulle import SparseClassifier
-    >>> from tulle.pipelines import check_pipeline
+    >>> from tulle.estimators.pipeline_checks import check_pipeline
     >>> [peek.step for peek in check_pipeline(make_pipeline(TfidfVectorizer(), SparseClassifier()))]
     ['tfidfvectorizer']
     >>> check_pipeline(make_pipeline(HashingVectorizer(alternate_sign=False), SparseClassifier()))
@@ -84,209 +95,6 @@ def check_pipeline(pipeline: Any) -> tuple[Peek, ...]:
     if isinstance(pipeline, (list, tuple)):
         return tuple(_check_steps(pipeline, (), protects))
     return tuple(_check(pipeline, (), protects))
-
-
-# --- what is known of scikit-learn's steps ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A step of scikit-learn: what it learns with the settings that it has ("" for nothing), and what to use instead.
-
-    `labels` says whether it looks at labels too.
-    """
-
-    learns: Callable[[Any], str]
-    instead: str
-    labels: bool = False
-
-
-def _always(learnt: str) -> Callable[[Any], str]:
-    return lambda step: learnt
-
-
-def _nothing(step: Any) -> str:
-    """Of steps that are fitted to the number of features and rows, or to random numbers."""
-    return ""
-
-
-def _vocabulary(step: Any) -> str:
-    return "" if getattr(step, "vocabulary", None) is not None else "its vocabulary"
-
-
-def _inverse_frequencies(step: Any) -> str:
-    return "IDF weights" if getattr(step, "use_idf", True) else ""
-
-
-def _words(step: Any) -> str:
-    return " and ".join(learnt for learnt in (_vocabulary(step), _inverse_frequencies(step)) if learnt)
-
-
-def _centre_and_scale(step: Any) -> str:
-    by_default = (getattr(step, "with_mean", False), getattr(step, "with_std", False))
-    robust = (getattr(step, "with_centering", False), getattr(step, "with_scaling", False))
-    return "where its features lie and how far they spread" if any((*by_default, *robust)) else ""
-
-
-def _fill_values(step: Any) -> str:
-    if getattr(step, "strategy", None) != "constant":
-        return "its fill values"
-    if getattr(step, "add_indicator", False):
-        return "which features have missing values"
-    # A column in which nobody has a value is dropped unless it is said to be kept.
-    return "" if getattr(step, "keep_empty_features", False) else "which features are empty"
-
-
-def _missing_features(step: Any) -> str:
-    return "" if getattr(step, "features", None) == "all" else "which features have missing values"
-
-
-def _categories(step: Any) -> str:
-    if isinstance(getattr(step, "categories", "auto"), str):
-        return "its categories"
-    counted = (getattr(step, "min_frequency", None), getattr(step, "max_categories", None))
-    return "which categories are rare" if counted != (None, None) else ""
-
-
-def _knots(step: Any) -> str:
-    return "the places of its knots" if isinstance(getattr(step, "knots", "uniform"), str) else ""
-
-
-def _kernel_width(step: Any) -> str:
-    return "the width of its kernel" if isinstance(getattr(step, "gamma", 1.0), str) else ""
-
-
-_PUBLIC = "fit it to public rows and wrap it in sklearn.frozen.FrozenEstimator"
-
-_TEXT = (
-    "HashingVectorizer(alternate_sign=False, norm='l2'), TfidfVectorizer(use_idf=False, vocabulary=[...]) with "
-    "declared words, or a TfidfVectorizer fitted to a public corpus and wrapped in sklearn.frozen.FrozenEstimator"
-)
-_SCALES = (
-    "Bounds(normalise=True) in the model, FrozenEstimator(MinMaxScaler().fit([lows, highs])) with declared ranges in "
-    f"place of rows, or {_PUBLIC}"
-)
-_CHOICE = "all features, with n_nonzero: the private fit chooses among them, on its bill"
-_DIRECTIONS = f"all features, a random projection, or {_PUBLIC}"
-_CUTS = "SplineTransformer(knots=...) with declared knots, or FunctionTransformer with a fixed function"
-_SHAPES = "FunctionTransformer(np.log1p) or another fixed function of single values"
-_KERNEL = f"RBFSampler(gamma=...) with a number, PolynomialFeatures, or {_PUBLIC}"
-_SETTINGS = "tulle.PrivateSearch, settings that you know, or settings found on public data"
-_ONE_MODEL = "one private model"
-
-_KNOWN: dict[str, _Known] = {
-    # words
-    "TfidfVectorizer": _Known(_words, _TEXT),
-    "TfidfTransformer": _Known(_inverse_frequencies, "TfidfTransformer(use_idf=False), or IDF weights of public text"),
-    "CountVectorizer": _Known(_vocabulary, _TEXT),
-    "DictVectorizer": _Known(_always("the names of its features"), "FeatureHasher(alternate_sign=False)"),
-    # scales
-    "StandardScaler": _Known(_centre_and_scale, _SCALES),
-    "RobustScaler": _Known(_centre_and_scale, _SCALES),
-    "MinMaxScaler": _Known(_always("the least and the largest value of each feature"), _SCALES),
-    "MaxAbsScaler": _Known(_always("the largest value of each feature"), _SCALES),
-    "PowerTransformer": _Known(_always("a power for each feature"), _SHAPES),
-    "QuantileTransformer": _Known(_always("the quantiles of each feature"), _SHAPES),
-    "KBinsDiscretizer": _Known(_always("the edges of its bins"), _CUTS),
-    "SplineTransformer": _Known(_knots, "SplineTransformer(knots=...) with declared knots"),
-    # missing values
-    "SimpleImputer": _Known(_fill_values, "SimpleImputer(strategy='constant', keep_empty_features=True)"),
-    "KNNImputer": _Known(_always("whole rows"), "SimpleImputer(strategy='constant', keep_empty_features=True)"),
-    "IterativeImputer": _Known(
-        _always("a model of each feature"), "SimpleImputer(strategy='constant', keep_empty_features=True)"
-    ),
-    "MissingIndicator": _Known(_missing_features, "MissingIndicator(features='all')"),
-    # categories
-    "OneHotEncoder": _Known(
-        _categories, "OneHotEncoder(categories=[[...], ...], handle_unknown='ignore') with declared categories"
-    ),
-    "OrdinalEncoder": _Known(
-        _categories,
-        "OrdinalEncoder(categories=[[...], ...], handle_unknown='use_encoded_value', unknown_value=-1) with declared "
-        "categories",
-    ),
-    "TargetEncoder": _Known(
-        _always("the mean label of each category"),
-        "OneHotEncoder(categories=[[...], ...], handle_unknown='ignore') with declared categories",
-        labels=True,
-    ),
-    # chosen features
-    "VarianceThreshold": _Known(_always("which features vary"), _CHOICE),
-    **{
-        name: _Known(_always("which features go with the labels"), _CHOICE, labels=True)
-        for name in (
-            "GenericUnivariateSelect",
-            "SelectKBest",
-            "SelectPercentile",
-            "SelectFpr",
-            "SelectFdr",
-            "SelectFwe",
-        )
-    },
-    # directions
-    **{
-        name: _Known(_always("directions that the rows vary in"), _DIRECTIONS)
-        for name in ("PCA", "IncrementalPCA", "KernelPCA", "SparsePCA", "MiniBatchSparsePCA", "TruncatedSVD", "FastICA")
-    },
-    "LinearDiscriminantAnalysis": _Known(_always("directions that tell classes apart"), _DIRECTIONS, labels=True),
-    "NeighborhoodComponentsAnalysis": _Known(_always("directions that tell classes apart"), _DIRECTIONS, labels=True),
-    **{
-        name: _Known(_always("directions that go with the labels"), _DIRECTIONS, labels=True)
-        for name in ("CCA", "PLSCanonical", "PLSRegression", "PLSSVD")
-    },
-    "IsotonicRegression": _Known(_always("the labels along a feature"), _CUTS, labels=True),
-    "Nystroem": _Known(_always("some of the rows, whole"), _KERNEL),
-    "RBFSampler": _Known(_kernel_width, "RBFSampler(gamma=...) with a number"),
-    # fitted, but to nothing of the rows
-    **{
-        name: _Known(_nothing, "")
-        for name in (
-            "GaussianRandomProjection",
-            "PolynomialCountSketch",
-            "PolynomialFeatures",
-            "SkewedChi2Sampler",
-            "SparseRandomProjection",
-        )
-    },
-}
-
-# Models around models, and what they do with rows beside fitting what is inside.
-_SELECTORS = {
-    "RFE": "which features are worth keeping, by weights",
-    "RFECV": "which and how many features are worth keeping, by scores",
-    "SequentialFeatureSelector": "which features are worth keeping, by scores",
-}
-_SEARCHES = (
-    "GridSearchCV",
-    "HalvingGridSearchCV",
-    "HalvingRandomSearchCV",
-    "RandomizedSearchCV",
-    "TunedThresholdClassifierCV",
-)
-_REWEIGHTING = {
-    "AdaBoostClassifier": "which rows are hard, by errors",
-    "AdaBoostRegressor": "which rows are hard, by errors",
-    "RANSACRegressor": "which rows are outliers, by residuals",
-    "SelfTrainingClassifier": "labels by confidence",
-}
-_ENSEMBLES = (
-    "BaggingClassifier",
-    "BaggingRegressor",
-    "ClassifierChain",
-    "MultiOutputClassifier",
-    "MultiOutputRegressor",
-    "OneVsOneClassifier",
-    "OneVsRestClassifier",
-    "OutputCodeClassifier",
-    "RegressorChain",
-    "StackingClassifier",
-    "StackingRegressor",
-    "VotingClassifier",
-    "VotingRegressor",
-)
-
-
-_AROUND = (*_SELECTORS, *_SEARCHES, *_REWEIGHTING, *_ENSEMBLES, "CalibratedClassifierCV")
 
 
 # --- looking at one step ---------------------------------------------------------------------------------------------
@@ -302,7 +110,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
             yield Peek(
                 name,
                 "peeks",
-                f"{type(step).__name__}(epsilon=None) is fitted without privacy, and no bill holds its weights",
+                f"{type(step).__name__}(epsilon=None) is fitted without privacy, and no bill includes its weights",
                 "give it an epsilon",
             )
     elif isinstance(step, type) or not hasattr(step, "fit"):
@@ -324,7 +132,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
         yield from _check_function(name, step.func, "FunctionTransformer")
     elif _is(step, "sklearn", "SelectFromModel"):
         yield from _check_chosen_by_model(step, path, protects)
-    elif around := _is(step, "sklearn", *_AROUND):
+    elif around := _is(step, "sklearn", *META_ESTIMATORS):
         yield from _check_around(step, around, path, protects)
     elif _is(step, "sklearn", "FixedThresholdClassifier"):
         yield from _check(step.estimator, (*path, "estimator"), protects)
@@ -349,7 +157,7 @@ def _check_columns(step: Any, path: tuple[str, ...], protects: Protects) -> Iter
             yield Peek(
                 "__".join((*path, name)),
                 "cannot be checked",
-                "its columns are chosen by a function, which is handed the rows",
+                "its columns are chosen by a function that receives the rows",
                 "names or numbers of columns, or sklearn.compose.make_column_selector",
             )
 
@@ -375,8 +183,8 @@ def _check_function(name: str, function: Any, owner: str) -> Iterator[Peek]:
         yield Peek(
             name,
             "cannot be checked",
-            f"{owner} calls {getattr(inner, '__name__', inner)!r}, which sees all rows at once; if what it does to a "
-            "row depends on that row alone, all is well",
+            f"{owner} calls {getattr(inner, '__name__', inner)!r}, which sees all rows at once; that is safe only if "
+            "its output for a row depends on that row alone",
             "a ufunc of numpy such as np.log1p, or functools.partial of one with declared numbers",
         )
 
@@ -390,23 +198,23 @@ def _check_chosen_by_model(step: Any, path: tuple[str, ...], protects: Protects)
             name,
             "billed apart",
             f"the features are a second release: {type(step.estimator).__name__} has a bill of its own, at its own "
-            "epsilon, which the last step's privacy_ does not hold",
-            f"fit inside a tulle.Ledger and read the epsilon of both there; or {_CHOICE}",
+            "epsilon, which the last step's privacy_ does not include",
+            f"fit inside a tulle.Ledger and read the epsilon of both there; or {ALL_FEATURES}",
         )
     else:
-        yield _peek(name, step, "which features matter to a model", _CHOICE)
+        yield _peek(name, step, "which features matter to a model", ALL_FEATURES)
 
 
 def _check_around(step: Any, around: str, path: tuple[str, ...], protects: Protects) -> Iterator[Peek]:
     """A model around models: what it does itself, then what is inside."""
     name = "__".join(path) or type(step).__name__
     inside = _inside(step)
-    if around in _SELECTORS:
-        yield _peek(name, step, _SELECTORS[around], _CHOICE)
-    elif around in _SEARCHES:
-        yield _peek(name, step, "settings by scores", _SETTINGS, verb="chooses")
-    elif around in _REWEIGHTING:
-        yield _peek(name, step, _REWEIGHTING[around], _ONE_MODEL)
+    if around in SELECTORS:
+        yield _peek(name, step, SELECTORS[around], ALL_FEATURES)
+    elif around in SEARCHES:
+        yield _peek(name, step, "settings by scores", SETTINGS, verb="chooses")
+    elif around in REWEIGHTING:
+        yield _peek(name, step, REWEIGHTING[around], ONE_MODEL)
     elif around == "CalibratedClassifierCV":
         instead = "loss='logistic', whose predict_proba needs no calibration, or calibrate on public rows"
         yield _peek(name, step, "a calibration of scores", instead)
@@ -415,45 +223,46 @@ def _check_around(step: Any, around: str, path: tuple[str, ...], protects: Prote
         yield Peek(
             name,
             "billed apart",
-            f"{type(step).__name__} fits private models one by one, and each has a bill of its own; their sum is "
-            "known to a Ledger alone",
-            f"fit inside a tulle.Ledger and read the epsilon there; or {_ONE_MODEL}",
+            f"{type(step).__name__} fits several private models, each with its own bill; only a Ledger knows their sum",
+            f"fit inside a tulle.Ledger and read the epsilon there; or {ONE_MODEL}",
         )
     for nested, model in inside:
         yield from _check(model, (*path, nested), protects)
     if around.startswith("Stacking") and step.final_estimator is None:
-        yield _peek(name, step, "how to weigh its models", "a private final_estimator, or " + _ONE_MODEL)
+        yield _peek(name, step, "how to weigh its models", "a private final_estimator, or " + ONE_MODEL)
 
 
 def _check_plain(step: Any, name: str, protects: Protects) -> Iterator[Peek]:
     """A step without others in it."""
-    entry = _is(step, "sklearn", *_KNOWN)
+    entry = _is(step, "sklearn", *KNOWN_STEPS)
     own = type(step).__module__.split(".")[0] == "sklearn"
     stateless, uses_labels = _tags(step)
     if entry:
-        known = _KNOWN[entry]
+        known = KNOWN_STEPS[entry]
         learnt = known.learns(step)
         if learnt and (protects == "rows" or known.labels):
             yield _peek(name, step, learnt, known.instead)
         if learnt or own:
             return
-        # A class of somebody else's that builds on a harmless one may do anything.
+        # A third-party subclass of a harmless class may do anything.
     elif own:
         if not stateless and (protects == "rows" or uses_labels):
-            yield _peek(name, step, "what it was fitted to predict or transform", f"a private model, or {_PUBLIC}")
+            yield _peek(
+                name, step, "what it was fitted to predict or transform", f"a private model, or {ON_PUBLIC_ROWS}"
+            )
         return
     elif stateless:
         return
     yield Peek(
         name,
         "cannot be checked",
-        f"{type(step).__name__} is neither scikit-learn's nor tulle's, and is fitted to the private rows",
-        f"if it learns nothing from rows, let its tags say requires_fit=False; else {_PUBLIC}",
+        f"{type(step).__name__} is from neither scikit-learn nor tulle, and is fitted to the private rows",
+        f"if it learns nothing from rows, set requires_fit=False in its tags; otherwise {ON_PUBLIC_ROWS}",
     )
 
 
 def _peek(name: str, step: Any, learnt: str, instead: str, *, verb: str = "learns") -> Peek:
-    why = f"{type(step).__name__} {verb} {learnt} from private rows, without noise, and no bill holds that"
+    why = f"{type(step).__name__} {verb} {learnt} from private rows, without noise, and no bill includes that"
     return Peek(name, "peeks", why, instead)
 
 
@@ -492,7 +301,7 @@ def _inside(step: Any) -> list[tuple[str, Any]]:
 
 
 def _last_models(step: Any) -> list[Any]:
-    """The models at the end of a pipeline: those of tulle, or whatever else stands there."""
+    """The models at the end of a pipeline, of tulle or not."""
     steps = step.steps if _is(step, "sklearn", "Pipeline") else step
     if isinstance(steps, (list, tuple)) and steps:
         last = steps[-1]
@@ -554,7 +363,7 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
                 peeks = [*_check_steps(owner.steps[:-1], (), protects), *peeks]
             elif _is(owner, "sklearn", "TransformedTargetRegressor") and any(owner.regressor_ is one for one in inner):
                 peeks = [*_check_target(owner, ()), *peeks]
-            elif (around := _is(owner, "sklearn", *_AROUND)) and _fits_a(owner, type(estimator)):
+            elif (around := _is(owner, "sklearn", *META_ESTIMATORS)) and _fits_a(owner, type(estimator)):
                 own = _check_around(owner, around, (), protects)
                 outside += [peek for peek in own if peek.step == type(owner).__name__]
             inner.append(owner)
@@ -562,12 +371,12 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
     said = [f"\n  {peek}" for peek in peeks if peek.kind == "peeks"]
     if said:
         warnings.warn(
-            f"steps before {type(estimator).__name__} learnt from the same private rows, and the promise of privacy_ "
-            f"does not cover them:{''.join(said)}",
+            f"steps before {type(estimator).__name__} learnt from the same private rows, and the guarantee in "
+            f"privacy_ does not cover them:{''.join(said)}",
             PrivacyWarning,
             stacklevel=_users_level(),
         )
-    return tuple(f"The promise does not cover {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
+    return tuple(f"The guarantee does not cover {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
 
 
 def _fits_a(around: Any, model: type) -> bool:

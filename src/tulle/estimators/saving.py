@@ -1,14 +1,13 @@
 """Saved models: one file of arrays and JSON, without pickles, that is checked when it is read.
 
 What is in it was released by the fit and may be given away with it: weights, classes, names of features, public
-settings, the privacy report. What is not: rows, and `random_state`, since whoever knows the seed can take the noise
+settings, the privacy report. What is not: rows, and `random_state`, since anyone who knows the seed can take the noise
 off again. The layout is described in docs/command_line.md.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import os
 import warnings
@@ -20,35 +19,32 @@ import scipy.sparse as sp
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from tulle.archive import ArchiveError, Arrays, read_archive, write_archive
-from tulle.bounds import Bounds
-from tulle.intake import declared_classes
-from tulle.losses import LOSSES, resolve_loss
+from tulle import __version__
+from tulle.accounting.zcdp import AnyBudget
+from tulle.estimators.bounds import Bounds
+from tulle.files.archive import ArchiveError, Arrays, read_archive, write_archive
+from tulle.files.class_labels import check_classes
+from tulle.files.error_messages import PrivacyWarning
+from tulle.files.number_text import rounded_up
+from tulle.files.saved_models import model_class
 from tulle.methods import METHODS
-from tulle.privacy import Budget, PrivacyWarning
-from tulle.report import About, PrivacyReport, rounded_up
+from tulle.methods.loss_functions import LOSSES, resolve_loss
+from tulle.reports.report import About, PrivacyReport
+from tulle.trusted.plan import Budget
 
 __all__ = ["Saved", "load", "load_saved", "save"]
 
-KIND, VERSION = "tulle model", 2
+KIND, VERSION = "tulle model", 3
 # Reports in files of earlier versions do not hold in their delta what finite precision adds to it.
 _COUNTS_FINITE_PRECISION = 2
 # How the line begins that such a report gets when it is read.
 WRITTEN_BEFORE = "This report was written before"
 
-_MODELS = {
-    "SparseClassifier": "tulle.estimators",
-    "SparseRegressor": "tulle.estimators",
-    "LabelPrivateSparseClassifier": "tulle.local.label_private",
-    "LabelPrivateSparseRegressor": "tulle.local.label_private",
-    "LocalSparseRegressor": "tulle.local.whole_rows",
-    "OneRoundSparseRegressor": "tulle.local.whole_rows",
-}
 _WEIGHTS = ("coef_", "teacher_coef_")
 _ARRAYS = ("intercept_", "classes_", "teacher_intercept_", "feature_names_in_")
 _PARTS = ("values", "places", "shape")
 _PLAIN = (bool, int, float, str, type(None))
-# As many as rows of tables may have columns. A file says how many zeros there are; nobody's may ask for terabytes.
+# The largest number of columns of a table. A file states its number of zeros, and must not make us allocate terabytes.
 _MOST_WEIGHTS = 2**31
 _NUMBERS = ("n_features_in_", "n_iter_", "n_passes_", "n_thresholds_")
 
@@ -67,7 +63,7 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     ----------
     model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`
         Of a `Pipeline` the last step, of a `PrivateSearch` its `best_estimator_`. Its loss must be one of
-        `tulle.losses`.
+        `tulle.methods.loss_functions`.
     path : path
         The file, by custom with the suffix .npz; an older one is replaced.
     about : About or None, default=None
@@ -85,10 +81,10 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     True
     """
     kind = type(model).__name__
-    if _MODELS.get(kind) != type(model).__module__:
+    if type(model) is not model_class(kind):
         raise TypeError(
-            f"only models of tulle can be saved, not a {kind}; save the last step of a pipeline, or best_estimator_ of "
-            "a search"
+            f"only tulle models can be saved, not a {kind}; save the last step of a pipeline, or best_estimator_ of a "
+            "search"
         )
     check_is_fitted(model)
     arrays: Arrays = {}
@@ -107,8 +103,9 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     if settings.get("classes", ()) is None:
         del settings["classes"]  # an older tulle can read it then
     header = {
+        "tulle": __version__,
         "model": kind,
-        "settings": _packed_all(settings),
+        "settings": _pack_all(settings),
         "fitted": {name: float(getattr(model, name)) for name in _NUMBERS if hasattr(model, name)},
         "sparse": bool(sp.issparse(model.coef_)),
         "privacy": model.privacy_.to_dict(),
@@ -132,7 +129,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Raises
     ------
-    tulle.archive.ArchiveError
+    tulle.files.archive.ArchiveError
         Where the file is damaged, changed, of another program or of a newer version of tulle.
     """
     return load_saved(path).model
@@ -143,36 +140,38 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     header, arrays = read_archive(path, KIND, VERSION)
     try:
         model = _model(header, arrays)
-        told = _told_of_old_report(header["format"], model.privacy_)
+        told = _describe_old_report(header["format"], model.privacy_)
         about = About(**{name: str(text) for name, text in header["about"].items()})
     except Exception as error:
         # What is wrong with a file may show anywhere: a missing part is a KeyError, an unknown setting a TypeError.
         words = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        raise ArchiveError(f"{os.fspath(path)} is no {KIND} file: {words}") from error
+        raise ArchiveError(f"{os.fspath(path)} is not a {KIND} file: {words}") from error
     if told:
         model.privacy_ = dataclasses.replace(model.privacy_, assumptions=(*model.privacy_.assumptions, told))
         warnings.warn(f"{os.fspath(path)}: {told}", PrivacyWarning, stacklevel=2)
     return Saved(model, about)
 
 
-def _told_of_old_report(written_as: str, report: PrivacyReport) -> str:
-    """What is said of a report that was written before finite precision was counted; "" of others."""
+def _describe_old_report(written_as: str, report: PrivacyReport) -> str:
+    """The remark on a report that was written before finite precision was counted; "" for other reports."""
     if report.asked is None or int(written_as.rpartition(" ")[2]) >= _COUNTS_FINITE_PRECISION:
         return ""
     return (
-        f"{WRITTEN_BEFORE} tulle counted in δ what finite precision adds to it: its δ leaves that part "
-        f"out, which by its own figure is at most {rounded_up(report.floating_point_slack, 2)} (SECURITY.md)."
+        f"{WRITTEN_BEFORE} tulle included the effect of finite precision in δ: its δ omits that part, which by its "
+        f"own value is at most {rounded_up(report.floating_point_slack, 2)} (SECURITY.md)."
     )
 
 
 def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
     _check_parts(header, arrays)
+    if not isinstance(header.get("tulle", ""), str):
+        raise ValueError("the version of tulle that wrote it is not a string")
     kind = header["model"]
-    if kind not in _MODELS:
-        raise ValueError(f"there is no model {kind!r}")
+    cls = model_class(kind)
+    if cls is None:
+        raise ValueError(f"unknown model class {kind!r}")
     _check_settings(header["settings"])
-    cls = getattr(importlib.import_module(_MODELS[kind]), kind)
-    model = cls(**{name: _unpacked(name, value) for name, value in header["settings"].items()})
+    model = cls(**{name: _unpack(name, value) for name, value in header["settings"].items()})
     for name, figure in header["fitted"].items():
         setattr(model, name, float(figure) if name == "n_passes_" else int(figure))
     for name in _ARRAYS:
@@ -192,24 +191,26 @@ def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
 
 def _check_parts(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise where something is there that `save` does not write: a file that is given away holds nothing else."""
-    parts = {"format", "model", "settings", "fitted", "sparse", "privacy", "about"}
+    parts = {"format", "tulle", "model", "settings", "fitted", "sparse", "privacy", "about"}
     weights = {f"{name}{part}" for name in _WEIGHTS for part in _PARTS}
     for given, known in ((header, parts), (header["fitted"], set(_NUMBERS)), (arrays, weights.union(_ARRAYS))):
         if unknown := sorted(set(given) - known):
-            raise ValueError(f"it holds {', '.join(unknown)}, which no model has")
+            raise ValueError(f"it contains {', '.join(unknown)}, which no model has")
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
     """Raise where a setting is none that `save` writes and a later fit would go by."""
     if settings.get("random_state") is not None:
-        raise ValueError("it brings a seed: whoever wrote it would know the noise of the next fit")
+        raise ValueError("it contains a seed: the person who wrote it would know the noise of the next fit")
+    if settings.get("rho") is not None:
+        AnyBudget(rho=settings["rho"], delta=settings.get("delta") or 1e-6)
     if settings.get("epsilon") is not None:
         Budget(settings["epsilon"], settings.get("delta") or 0.0)
     kept = settings.get("n_nonzero")
     if kept is not None and not (type(kept) is int and kept >= 1):
         raise ValueError(f"n_nonzero is {kept!r}")
     if settings.get("classes") is not None:
-        declared_classes(settings["classes"])
+        check_classes(settings["classes"])
     if not isinstance(settings.get("fit_intercept", True), bool):
         raise ValueError(f"fit_intercept is {settings['fit_intercept']!r}")
 
@@ -222,23 +223,23 @@ def _outputs(model: Any) -> tuple[int, ...]:
         return ()
     classes = np.asarray(getattr(model, "classes_", ()))
     if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
-        raise ValueError("its classes are not at least two different ones")
-    if model.classes is not None and declared_classes(model.classes).tolist() != classes.tolist():
-        raise ValueError("its classes are not those that it declares")
+        raise ValueError("it has fewer than two different classes")
+    if model.classes is not None and check_classes(model.classes).tolist() != classes.tolist():
+        raise ValueError("its classes differ from those it declares")
     return (1 if len(classes) == 2 else len(classes),)
 
 
 def _weights(arrays: Arrays, name: str, shape: tuple[int, ...]) -> Any:
     values, places, written = (arrays[f"{name}{part}"] for part in _PARTS)
-    # Before a place is made for them: a small file must not ask for more memory than there is.
+    # Before memory is allocated: a small file must not request more memory than there is.
     if shape[-1] < 1 or math.prod(shape) > _MOST_WEIGHTS or written.tolist() != list(shape):
-        raise ValueError(f"{name} is of shape {written.tolist()}, where its classes and features say {list(shape)}")
+        raise ValueError(f"{name} is of shape {written.tolist()}, but its classes and features require {list(shape)}")
     if values.dtype != np.float64 or values.ndim != 1 or places.dtype.kind != "i":
-        raise ValueError(f"{name} does not hold numbers and their places")
+        raise ValueError(f"{name} does not contain numbers and their indices")
     if places.shape != (len(shape), len(values)) or len(np.unique(places, axis=1).T) < len(values):
-        raise ValueError(f"{name} has other places than weights")
+        raise ValueError(f"{name} has indices that do not match its weights")
     if np.any(places < 0) or np.any(places >= written[:, None]) or not np.all(np.isfinite(values)):
-        raise ValueError(f"{name} has weights that are out of place or not finite")
+        raise ValueError(f"{name} has weights at invalid indices or that are not finite")
     dense = np.zeros(shape)
     dense[tuple(places)] = values
     return dense
@@ -248,15 +249,15 @@ def _check(model: Any, outputs: tuple[int, ...]) -> None:
     """Raise unless the parts of a model fit together, and it can predict."""
     for coef, intercept in (("coef_", "intercept_"), ("teacher_coef_", "teacher_intercept_")):
         if hasattr(model, coef) != hasattr(model, intercept) or not hasattr(model, "coef_"):
-            raise ValueError(f"it has not both of {coef} and {intercept}")
+            raise ValueError(f"it must have both {coef} and {intercept}")
         constant = np.asarray(getattr(model, intercept, np.zeros(outputs)))
         if constant.shape != outputs or constant.dtype.kind != "f" or not np.all(np.isfinite(constant)):
-            raise ValueError(f"{intercept} does not hold a finite number for each output")
+            raise ValueError(f"{intercept} does not contain a finite number for each output")
     names = getattr(model, "feature_names_in_", None)
     if names is not None and (names.shape != (model.n_features_in_,) or not all(isinstance(n, str) for n in names)):
-        raise ValueError(f"its names of features are not {model.n_features_in_:,} words")
+        raise ValueError(f"its feature names are not {model.n_features_in_:,} strings")
     if not isinstance(getattr(model, "bounds", None), Bounds | None):
-        raise ValueError("the setting bounds holds no bounds")
+        raise ValueError("the setting bounds does not contain bounds")
     if hasattr(model, "loss"):
         resolve_loss(model.loss, "classification" if is_classifier(model) else "regression")
 
@@ -266,11 +267,11 @@ def _plain(array: Any, name: str) -> Any:
     if array.dtype != object:
         return array
     if not all(isinstance(item, str) for item in array.ravel()):
-        raise ValueError(f"{name} holds Python objects, which only a pickle could keep; use numbers or strings")
+        raise ValueError(f"{name} contains Python objects, which only a pickle could store; use numbers or strings")
     return array.astype(np.str_)
 
 
-def _packed(name: str, value: Any) -> Any:
+def _pack(name: str, value: Any) -> Any:
     """A setting as plain JSON."""
     if name == "random_state":
         return None  # the seed is what the promise rests on
@@ -279,33 +280,33 @@ def _packed(name: str, value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if name == "classes":
-        return declared_classes(value).tolist()
+        return check_classes(value).tolist()
     if isinstance(value, Bounds):
-        return {"bounds": _packed_all(dataclasses.asdict(value))}
+        return {"bounds": _pack_all(dataclasses.asdict(value))}
     if name == "loss" and type(value) in LOSSES.values():
-        return {"loss": type(value).__name__, "settings": _packed_all(dataclasses.asdict(value))}
+        return {"loss": type(value).__name__, "settings": _pack_all(dataclasses.asdict(value))}
     if name == "method":
         names = {cls: key for key, cls in METHODS.items()}
         settings = value.get_params(deep=False) if hasattr(value, "get_params") else {}
         lost = sorted(key for key, item in settings.items() if not isinstance(item, (*_PLAIN, np.generic)))
         if type(value) not in names or lost:
             return f"{names.get(type(value), type(value).__name__)} (saved without {', '.join(lost) or 'its code'})"
-        return {"method": names[type(value)], "settings": _packed_all(settings)}
-    raise ValueError(f"{name}={value!r} cannot be saved without a pickle; use what tulle has by name")
+        return {"method": names[type(value)], "settings": _pack_all(settings)}
+    raise ValueError(f"{name}={value!r} cannot be saved without a pickle; use a value that tulle knows by name")
 
 
-def _packed_all(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _packed(name, value) for name, value in settings.items()}
+def _pack_all(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _pack(name, value) for name, value in settings.items()}
 
 
-def _unpacked(name: str, value: Any) -> Any:
+def _unpack(name: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if name == "bounds":
         return Bounds(**value["bounds"])
-    settings = {key: _unpacked(key, item) for key, item in value["settings"].items()}
+    settings = {key: _unpack(key, item) for key, item in value["settings"].items()}
     if name == "loss":
         return {cls.__name__: cls for cls in LOSSES.values()}[value["loss"]](**settings)
     if name == "method":
         return METHODS[value["method"]](**settings)
-    raise ValueError(f"the setting {name} is no plain value")
+    raise ValueError(f"the setting {name} is not a plain value")

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from tulle.experiments.cells import Finished
-from tulle.experiments.results import Point, Role
-from tulle.report import rounded_up
+from tulle.files.number_text import rounded_up
+from tulle.reports.series import Point, Role
+
+_RESULTS_DEPEND_ON = "nothing"
 
 Places = Mapping[tuple[str, str, float | None], Sequence[Finished]]
 """The trials that succeeded, by data, method and ε."""
@@ -24,7 +26,9 @@ def by_place(finished: Iterable[Finished]) -> Places:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error; 0 where there is one value."""
+    """The mean and its standard error: 0 where there is one value, infinite where a fit diverged."""
+    if not all(map(math.isfinite, values)):
+        return fmean(values), math.inf
     return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
@@ -53,5 +57,5 @@ def _true_epsilon(role: Role, trials: Sequence[Finished]) -> str:
     if role == "unsound":
         return "no ε is proved" if math.isinf(proved) else f"true ε {rounded_up(proved, 3)}"
     if proved > asked * (1 + 1e-9):
-        raise AssertionError(f"{trials[0].cell.method} promised ε = {asked:g} and proves {proved:g}")
+        raise AssertionError(f"{trials[0].cell.method} claims ε = {asked:g} but proves {proved:g}")
     return ""

@@ -3,16 +3,18 @@
 One TOML file in `published/` is one table or figure; the runner and the output are the same for all. A file has a
 `title`, a `paper`, `notes`, `trials`, `delta`, and a `kind`:
 
-    kind = "fits"     models fitted by `lines` (method, parameters, calibration) to each of `data`, scored by `metric`
-    kind = "curves"   the same against passes over the rows and hard thresholds; `sweep` of a line says which
-    kind = "labels"   label-private regression against the number of users
-    kind = "gaps"     the optimality gap of private logistic regression on Covertype
-    kind = "noise"    what the printed noise of the papers on batches proves
+    kind = "fits"        models of `lines` (method, parameters, calibration) on each of `data`, judged by `metric`
+    kind = "curves"      the same against passes over the rows and hard thresholds; `sweep` of a line says which
+    kind = "labels"      label-private regression against the number of users
+    kind = "gaps"        the optimality gap of private logistic regression on Covertype
+    kind = "federated"   the accuracy of a network that clients train together, against rounds
+    kind = "noise"       what the printed noise of the papers on batches proves
 
-`tune` of a line is a small grid, searched by cross-validation on the private rows as the papers did: such lines are
-called oracle-tuned, not private. `printed` of data names a CSV file (method, epsilon, mean, std) beside the TOML file
-with the paper's numbers. `real` of data is what changes where the paper's own files are in the folder; `substitute`
-says what is run where they are not. `fast` says what is left with ``--fast``.
+`tune` of a line is a small grid, or a list of grids that are searched together, searched by cross-validation on the
+private rows as the papers did: such lines are called oracle-tuned, not private. `printed` of data names a CSV file
+(method, epsilon, mean, std) beside the TOML file with the paper's numbers. `real` of data is what changes where the
+paper's own files are in the folder; `substitute` says what is run where they are not. `fast` says what is left with
+``--fast``.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tulle import datasets
-from tulle.datasets.where import available
+from tulle.datasets.locations import available
 from tulle.experiments.problems import FOLDS
-from tulle.experiments.results import Point, Role, Series
 from tulle.experiments.trial import NULL, SCIKIT_LEARN
 from tulle.methods import METHODS
+from tulle.reports.series import Point, Role, Series
 
-_FOLDER = resources.files("tulle.experiments") / "published"
+_RESULTS_DEPEND_ON = "nothing"
 
-Kind = Literal["fits", "curves", "labels", "gaps", "noise"]
+_FOLDER = resources.files(__name__.rpartition(".")[0]) / "published"
+
+Kind = Literal["fits", "curves", "labels", "gaps", "federated", "noise"]
 TaskName = Literal["classification", "regression"]
 Division = Literal["given", "random", "folds"]
 Metric = Literal[
@@ -149,21 +153,35 @@ class Line:
         A name of `tulle.methods.METHODS`, "null model" or "scikit-learn".
     parameters : mapping
         Of the method. ``features = {uniform = [low, high]}`` are public features from a distribution,
-        ``features = "public"`` the public rows of the data.
+        ``features = "public"`` the public rows of the data. ``n_nonzero`` is of the model: "all", or "2 s" for twice
+        the number that the data says. ``weight_norm = "true"`` is the norm of the weights that the data was drawn from.
     calibration : {"rigorous", "published"}
     private : bool
-    tune : mapping
-        Values to choose parameters from by cross-validation on the private rows, which no budget pays for.
+    tune : mapping, or sequence of mappings
+        Values to choose parameters from by cross-validation on the private rows, which no budget pays for; a sequence
+        of grids is searched as one.
+    grid : {"ours", "printed"}
+        Whose values `tune` has. Defaults are tried too with "ours", and not with "printed": the paper's.
+    tuning_folds : int or None
+        Of five; None: as many as the table says.
     sweep : mapping
         One parameter, and the values that it takes along a curve.
     printed : str
         The line's name in the paper's own numbers; "" where they have none.
     only : {"", "classification", "regression"}
         For data of one task alone.
+    epsilons : sequence of float
+        Those of the data that it is fitted at; empty: all.
+    trials : int or None
+        At most so many, for a line whose fits take long; None: as many as the others.
+    fit_intercept : bool or None
+        None: as the data says.
     curve : str
         The curve that the line is a point of; made by `sweep`.
     oracle : bool
         Its parameters, as the file has them, were chosen on the private rows.
+    data : sequence of str
+        The names of the data that it is for; empty: all.
     """
 
     name: str
@@ -171,12 +189,18 @@ class Line:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Literal["rigorous", "published"] = "rigorous"
     private: bool = True
-    tune: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    tune: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    grid: Literal["ours", "printed"] = "ours"
+    tuning_folds: int | None = None
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     printed: str = ""
     only: TaskName | Literal[""] = ""
+    epsilons: Sequence[float] = ()
+    trials: int | None = None
+    fit_intercept: bool | None = None
     curve: str = ""
     oracle: bool = False
+    data: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if " | " in self.name:
@@ -194,7 +218,17 @@ class Line:
 
     def measured(self) -> dict[str, Any]:
         """All that fits depend on."""
-        return {name: getattr(self, name) for name in ("method", "parameters", "calibration", "private")}
+        said = {name: getattr(self, name) for name in ("method", "parameters", "calibration", "private")}
+        return said if self.fit_intercept is None else {**said, "fit_intercept": self.fit_intercept}
+
+    def grids(self) -> list[Mapping[str, Sequence[Any]]]:
+        """All grids that settings are chosen from; [] where none are."""
+        if not self.tune:
+            return []
+        return [self.tune] if isinstance(self.tune, Mapping) else list(self.tune)
+
+    def has_intercept(self, panel: Data) -> bool:
+        return panel.has_intercept if self.fit_intercept is None else self.fit_intercept
 
     def swept(self) -> list[Line]:
         """One line for each value of the parameter that is swept over; itself, where none is."""
@@ -274,7 +308,7 @@ def _named(things: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
         return list(things)
     unknown = set(names) - {thing.name for thing in things}
     if unknown:
-        raise ValueError(f"there is no {sorted(unknown)[0]!r} to choose")
+        raise ValueError(f"unknown name {sorted(unknown)[0]!r}")
     return [thing for thing in things if thing.name in names]
 
 
@@ -286,7 +320,7 @@ def names() -> list[str]:
 def published(name: str) -> Published:
     """The table or figure of that name."""
     if name not in names():
-        raise ValueError(f"there is no {name!r}; choose among {', '.join(names())}")
+        raise ValueError(f"unknown table or figure {name!r}; choose among {', '.join(names())}")
     return stated(name, (_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -312,8 +346,9 @@ def _check(of: Published) -> None:
     if unknown := sorted(set(of.fast) - known):
         raise ValueError(f"{of.name}: {unknown[0]} of fast is unknown; choose among {', '.join(sorted(known))}")
     of.faster()
-    if not 1 <= of.tuning_folds <= FOLDS:
-        raise ValueError(f"{of.name}: tuning_folds must lie between 1 and {FOLDS}, got {of.tuning_folds}")
+    for folds in (of.tuning_folds, *(line.tuning_folds for line in of.lines if line.tuning_folds is not None)):
+        if not 1 <= folds <= FOLDS:
+            raise ValueError(f"{of.name}: tuning_folds must lie between 1 and {FOLDS}, got {folds}")
     for what, value, allowed in [
         ("kind", of.kind, get_args(Kind)),
         ("metric", of.metric, get_args(Metric)),
@@ -321,14 +356,21 @@ def _check(of: Published) -> None:
         *(("task", panel.task, get_args(TaskName)) for panel in of.data),
         *(("metric", panel.metric, ("", *get_args(Metric))) for panel in of.data),
         *(("only", line.only, ("", *get_args(TaskName))) for line in of.lines),
+        *(("grid", line.grid, ("ours", "printed")) for line in of.lines),
         *(("method", line.method, (*METHODS, NULL, SCIKIT_LEARN)) for line in of.lines),
     ]:
         if value not in allowed:
             raise ValueError(f"{of.name}: {what} = {value!r} is unknown; choose among {', '.join(allowed)}")
+    budgets = {epsilon for panel in of.data for epsilon in panel.epsilons}
+    for line in of.lines:
+        if missing := sorted(set(line.epsilons) - budgets):
+            raise ValueError(f"{of.name}: {line.name} is fitted at ε = {missing[0]:g}, which no data has")
     for panel in of.data:
         if panel.real:
             replace(panel, **panel.real)  # raises where it says something unknown
             if "source" not in panel.real:
-                raise ValueError(f"{of.name}: real of {panel.name} names no source")
+                raise ValueError(f"{of.name}: real of {panel.name} has no source")
         if not hasattr(datasets, panel.source):
             raise ValueError(f"{of.name}: there is no {panel.source} in tulle.datasets")
+    for line in of.lines:
+        _named(of.data, line.data)  # raises where it says something unknown

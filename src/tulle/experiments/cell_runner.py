@@ -33,12 +33,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tulle.durable import locked, write_durably
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.dependencies import sources
-from tulle.experiments.progress import Progress
-from tulle.failures import said_of
-from tulle.report import finite
+from tulle.experiments.run_progress import Progress
+from tulle.files.durable_writes import locked, name_file, write_durably
+from tulle.files.error_messages import describe_error
+from tulle.files.number_text import finite
+
+_RESULTS_DEPEND_ON = "nothing"
 
 _FORMAT = "tulle experiment 2"
 # What a run makes before its settings are written.
@@ -133,9 +135,11 @@ class Folder:
     def log_start(self, cell: Cell) -> None:
         """One line in one write, which processes can do at the same time."""
         line = json.dumps({"started": asdict(cell), "at": time.time(), "process": os.getpid()}, ensure_ascii=False)
-        handle = os.open(self.path / "log.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        place = self.path / "log.jsonl"
+        handle = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(handle, f"{line}\n".encode())
+            with name_file(place):
+                os.write(handle, f"{line}\n".encode())
         finally:
             os.close(handle)
 
@@ -158,7 +162,7 @@ class Folder:
         foreign = [name for name in names if name not in _BEFORE_SETTINGS and not name.endswith(".partial")]
         if foreign and not (self.path / "settings.json").exists():
             raise OtherSettingsError(
-                f"{self.path} holds files that are not of an experiment ({foreign[0]}); name a new folder"
+                f"{self.path} contains files that are not of an experiment ({foreign[0]}); choose a new folder"
             )
         for folder in ("claims", "runs"):
             (self.path / folder).mkdir(exist_ok=True)
@@ -168,7 +172,7 @@ class Folder:
                 at_work = self._others_at_work()
                 if restart and at_work:
                     raise OtherSettingsError(
-                        f"another run is at work in {self.path}; wait for it or stop it before you restart"
+                        f"another run is using {self.path}; wait for it or stop it before you restart"
                     )
                 if restart:
                     self._clear()
@@ -205,16 +209,16 @@ class Folder:
             known = kept["settings"] if kept["format"] == _FORMAT else None
         except (ValueError, TypeError, KeyError):
             known = None
-        advice = "name another folder, or pass --restart to throw away what it holds"
+        advice = "choose another folder, or pass --restart to delete its contents"
         if not isinstance(known, dict):
-            raise OtherSettingsError(f"{path} is not one that this version can read; {advice}")
+            raise OtherSettingsError(f"{path} has a format that this version cannot read; {advice}")
         wanted = json.loads(_canonical(self.settings))
         differing = [name for name in sorted({*known, *wanted}) if known.get(name) != wanted.get(name)]
         if differing:
             words = "; ".join(
                 f"{name} was {_short(known.get(name))}, now {_short(wanted.get(name))}" for name in differing
             )
-            raise OtherSettingsError(f"{self.path} holds results for other settings ({words}); {advice}")
+            raise OtherSettingsError(f"{self.path} contains results for other settings ({words}); {advice}")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -272,7 +276,7 @@ def run_cells(
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     cells = list(task.cells())
     if len(set(cells)) < len(cells):
-        raise ValueError("the task names a cell twice")
+        raise ValueError("the task lists a cell twice")
     code = {cell: sources().digest(task.sources(cell)) for cell in cells}
     wanted = {cell: _digest({"code": code[cell], "depends": dict(task.depends(cell))}) for cell in cells}
     store = Folder(Path(folder), task.fingerprint(), wanted, code)
@@ -288,8 +292,8 @@ def run_cells(
                 _run_missing(store, task, cells, finished, jobs)
             except KeyboardInterrupt:
                 raise InterruptedRun(
-                    f"interrupted; {len(finished)} of {len(cells)} cells are kept in {store.path}, and the same "
-                    "command goes on from there"
+                    f"interrupted; {len(finished)} of {len(cells)} cells are saved in {store.path}; the same command "
+                    "resumes from there"
                 ) from None
         results = [finished[cell] for cell in cells]
         _write_results(store.path, results)
@@ -321,8 +325,8 @@ def _each(store: Folder, task: Task, cells: Iterable[Cell], jobs: int) -> Iterat
             yield from results
         except TerminatedWorkerError:
             raise LostWorkerError(
-                "a worker process was killed, perhaps for lack of memory. Finished cells are kept in "
-                f"{store.path}; the same command with fewer --jobs goes on from there"
+                f"a worker process was killed, perhaps for lack of memory. Finished cells are saved in {store.path}; "
+                "the same command with fewer --jobs resumes from there"
             ) from None
 
 
@@ -370,7 +374,7 @@ def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
                 values = dict(task.run(cell))
         except Exception as error:
             # Results are kept: what a library says may quote a row.
-            failed = " ".join(said_of(error).split())
+            failed = " ".join(describe_error(error).split())
         took = time.perf_counter() - start
         seconds = float(values.pop("seconds", took))
         finished = Finished(cell, finite(values), seconds, failed, store.code.get(cell, ""))

@@ -1,7 +1,7 @@
 """Methods and budgets compared on one table, with test rows, trials and standard errors.
 
-The fits draw noise from seeds, and scores are computed on the rows themselves. A comparison is for whoever may see the
-rows: nothing of it is for release, and no ledger is billed for it.
+The fits draw noise from seeds, and scores are computed on the rows themselves. A comparison is for people who may see
+the rows: nothing of it is for release, and no ledger is billed for it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tulle.bounds import Bounds
-from tulle.estimators import SparseClassifier, SparseRegressor
+from tulle.accounting.calibration import default_delta
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.request import FitRequest
+from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.experiments.averages import mean_and_error
+from tulle.experiments.cell_runner import run_cells, write_text
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
-from tulle.experiments.examples import METRICS, Examples, judged, null_answers, told
-from tulle.experiments.runner import run_cells, write_text
-from tulle.fitting import FitRequest, possible_plans
-from tulle.losses import resolve_loss
+from tulle.experiments.examples import METRICS, Examples, judged, null_answers, record_warnings
+from tulle.files.number_text import finite
+from tulle.ledgers.ledger import ledgers_are_open
 from tulle.methods import METHODS, resolve_method
-from tulle.privacy import Budget, default_delta, ledgers_are_open
-from tulle.report import About, finite
+from tulle.methods.loss_functions import resolve_loss
+from tulle.reports.comparison_format import FORMAT
+from tulle.reports.markdown_tables import markdown_table
+from tulle.reports.report import About
+from tulle.trusted.plan import Budget
 
 NOT_FOR_RELEASE = "Not for release: scores were computed on the rows themselves, without noise."
-FORMAT = "tulle comparison 1"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 NULL_MODEL, NO_PRIVACY = "null model", "auto"
 
@@ -83,7 +87,7 @@ class Comparison:
             raise ValueError(f"method {unknown[0]!r} is unknown; choose among {', '.join(METHODS)}")
         for what, axis in (("methods", self.methods), ("epsilons", self.epsilons)):
             if not axis or len(set(axis)) < len(axis):
-                raise ValueError(f"{what} must be named at least once and each only once, got {list(axis)}")
+                raise ValueError(f"{what} must be listed at least once and each only once, got {list(axis)}")
         if self.trials < 1:
             raise ValueError(f"trials must be at least 1, got {self.trials}")
         if not 0 < self.test_share < 1:
@@ -91,7 +95,7 @@ class Comparison:
         if self.test is not None and self.test.X.shape[1] != self.rows.X.shape[1]:
             raise ValueError(
                 f"the test rows have {self.test.X.shape[1]} features and the rows of {self.name} have "
-                f"{self.rows.X.shape[1]}; name two files with the same columns"
+                f"{self.rows.X.shape[1]}; pass two files with the same columns"
             )
         if min(self.n_train - 1, self.n_test) < 1:
             raise ValueError(f"{len(self.rows)} rows are too few for training and test rows; use more rows")
@@ -136,7 +140,7 @@ class Comparison:
                 seed=0,
             )
             try:
-                possible_plans(request, (self.n_train, self.rows.X.shape[1]))
+                request.plan_all((self.n_train, self.rows.X.shape[1]))
             except ValueError as error:
                 left_out[name] = str(error)
         kept = tuple(name for name in self.methods if name not in left_out)
@@ -173,7 +177,7 @@ class Comparison:
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
         named = () if cell.method == NULL_MODEL else (METHODS[cell.method].__module__,)
-        return ("tulle.experiments.comparison", *named)
+        return (__name__, *named)
 
     @cached_property
     def _digests(self) -> tuple[str, ...]:
@@ -203,7 +207,7 @@ class Comparison:
             random_state=noise_seed(self.seed, cell) if cell.epsilon is not None else 0,
             **self.settings,
         )
-        with told() as warned:
+        with record_warnings() as warned:
             model.fit(train.X, train.y, train.groups)
         return {
             "score": judged(self.metric, test.y, model.predict(test.X)),
@@ -262,7 +266,7 @@ def compare(
     comparison : Comparison
     folder : path
     jobs, restart, progress
-        As in `tulle.experiments.runner.run_cells`.
+        As in `tulle.experiments.cell_runner.run_cells`.
 
     Returns
     -------
@@ -284,7 +288,7 @@ def refuse_open_ledgers(what: str) -> None:
     if ledgers_are_open():
         raise ValueError(
             f"{what} cannot run while a Ledger is open: its fits draw noise from known seeds and its scores have no "
-            "noise at all, so no ledger can bill it. Close the ledger, and keep what you learn here to yourself"
+            "noise at all, so no ledger can bill it. Close the ledger, and do not release the results"
         )
 
 
@@ -350,7 +354,7 @@ def table(summary: Mapping[str, Any]) -> str:
         f"{metric[0].upper()}{metric[1:]} (less is better) on {summary['n_test']:,} test rows after training on "
         f"{summary['n_train']:,} rows of {summary['n_features']:,} features: mean ± standard error of "
         f"{summary['trials']} trials, δ = {summary['delta']:g}.",
-        markdown(["method", *(f"ε = {epsilon:g}" for epsilon in sorted(epsilons))], lines),
+        markdown_table(["method", *(f"ε = {epsilon:g}" for epsilon in sorted(epsilons))], lines),
     ]
     if summary["failed"]:
         text.append("\n".join(["Failed:", "", *(f"- {_place(one)}: {one['reason']}" for one in summary["failed"])]))
@@ -370,14 +374,6 @@ def _place(one: Mapping[str, Any]) -> str:
     return f"{one['method']} ({_budget(one['epsilon'])}), trial {one['trial']}"
 
 
-def markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up in plain text, too."""
-    rows = [[cell.replace("|", "\\|") for cell in line] for line in (header, *lines)]
-    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(header))]
-    padded = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
-    return "\n".join([padded[0], "| " + " | ".join("-" * width for width in widths) + " |", *padded[1:]])
-
-
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write a JSON file whole; infinite numbers as strings."""
     write_text(path, json.dumps(finite(dict(values)), indent=2, ensure_ascii=False, allow_nan=False))
@@ -386,7 +382,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 def _page(summary: Mapping[str, Any]) -> str:
     from datetime import UTC, datetime
 
-    from tulle.pages import comparison_page
+    from tulle.reports.pages import comparison_page
 
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return comparison_page(summary, About(title="Comparison of methods", made=made, data=str(summary["data"])))

@@ -54,10 +54,10 @@ def judged(metric: str, truth: npt.NDArray[Any], answers: npt.NDArray[Any]) -> f
         signs = np.where(truth, 1.0, -1.0)
         return float(np.logaddexp(0.0, -signs * answers).mean())
     if metric != "1 − R²":
-        raise ValueError(f"there is no metric {metric!r}")
+        raise ValueError(f"unknown metric {metric!r}")
     spread = float(np.sum((truth - truth.mean()) ** 2))
     if spread == 0:
-        raise ValueError("all test rows have the same target, so 1 − R² has no value; use more test rows")
+        raise ValueError("all test rows have the same target, so 1 − R² is undefined; use more test rows")
     return float(np.sum((truth - answers) ** 2)) / spread
 
 
@@ -70,7 +70,7 @@ def null_answers(task: str, targets: npt.NDArray[Any], count: int) -> npt.NDArra
 
 
 @contextmanager
-def told() -> Iterator[list[str]]:
+def record_warnings() -> Iterator[list[str]]:
     """What fits warn of, each once, kept instead of printed."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

@@ -22,14 +22,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from tulle import datasets
-from tulle.datasets.where import find
+from tulle.datasets.locations import find
 from tulle.experiments.averages import Places, averaged, by_place
+from tulle.experiments.cell_runner import run_cells
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
-from tulle.experiments.problems import Problem, problem_of
-from tulle.experiments.results import Panel, Point, Role, Series
-from tulle.experiments.runner import run_cells
+from tulle.experiments.problems import FOLDS, Problem, problem_of
 from tulle.experiments.trial import NULL, SCIKIT_LEARN, run_trial
 from tulle.methods import METHODS
+from tulle.reports.series import Panel, Point, Role, Series
 
 if TYPE_CHECKING:
     from tulle.experiments.catalogue import Data, Line, Published
@@ -62,6 +62,7 @@ class Fits:
             for panel in self.of.data
             for trial in range(self.of.trials)
             for line in self._lines(panel)
+            if line.trials is None or trial < line.trials
             if trial == 0 or not (line.method == SCIKIT_LEARN and panel.is_fixed)  # nothing random about it: once
             for epsilon in self._budgets(panel, line)
         ]
@@ -84,8 +85,8 @@ class Fits:
     def sources(self, cell: Cell) -> tuple[str, ...]:
         panel, line = self._place(cell)
         return (
-            "tulle.experiments.cells",
-            "tulle.experiments.trial",
+            data_seed.__module__,
+            run_trial.__module__,
             getattr(datasets, panel.source).__module__,
             *((METHODS[line.method].__module__,) if line.method in METHODS else ()),
         )
@@ -121,10 +122,16 @@ class Fits:
         return panel, next(line for line in self.of.lines if line.name == cell.method)
 
     def _lines(self, panel: Data) -> list[Line]:
-        return [line for line in self.of.lines if not line.only or panel.task == line.only]
+        return [
+            line
+            for line in self.of.lines
+            if (not line.only or panel.task == line.only) and (not line.data or panel.name in line.data)
+        ]
 
     def _budgets(self, panel: Data, line: Line) -> Sequence[float | None]:
-        return panel.epsilons if line.private else (None,)
+        if not line.private:
+            return (None,)
+        return [epsilon for epsilon in panel.epsilons if not line.epsilons or epsilon in line.epsilons]
 
     def _tuned(self, cell: Cell) -> dict[str, Any]:
         return {} if cell.epsilon is None else dict(self.chosen.get((cell.data, cell.method, cell.epsilon), {}))
@@ -149,6 +156,11 @@ class Fits:
         return replace(
             self, chosen=tuning.best(run_cells(tuning, folder, jobs=jobs, restart=restart, progress=progress))
         )
+
+    def searched(self, name: str) -> tuple[list[Mapping[str, Sequence[Any]]], bool]:
+        """What the settings of a line were chosen from, and whether that is the paper's."""
+        line = next(line for line in self.of.lines if line.name == name)
+        return line.grids(), line.grid == "printed"
 
     # --- the answer ---
 
@@ -248,10 +260,11 @@ class Tuning:
         return [
             Cell(panel.name, self._named(line, tried), epsilon, fold)
             for panel in of.data
-            for fold in range(of.tuning_folds)
+            for fold in range(FOLDS)
             for line in self.fits._lines(panel)
+            if fold < (line.tuning_folds or of.tuning_folds)
             for tried in settings_of(line)
-            for epsilon in panel.epsilons
+            for epsilon in self.fits._budgets(panel, line)
         ]
 
     def fingerprint(self) -> dict[str, Any]:
@@ -304,7 +317,8 @@ class Tuning:
 
 
 def settings_of(line: Line) -> list[dict[str, Any]]:
-    """The defaults, and every combination of the values that a line's settings are chosen from; [] where none are."""
-    if not line.tune:
-        return []
-    return [{}, *(dict(zip(line.tune, values)) for values in product(*line.tune.values()))]
+    """Every combination of the values that a line's settings are chosen from, and, unless the grid is a paper's, the
+    defaults; [] where none are chosen.
+    """
+    tried = [dict(zip(grid, values)) for grid in line.grids() for values in product(*grid.values())]
+    return [{}, *tried] if tried and line.grid == "ours" else tried

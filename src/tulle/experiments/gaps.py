@@ -1,11 +1,12 @@
 """DP-IHT (Wang and Xu, ICML 2019), figure 2: the optimality gap F(w) - F(w*) on Covertype against the number of rows.
 
 F is the logistic loss of the first n rows (in a fixed random order; of norm 1, class 2 against the rest, no intercept)
-plus penalty/2 |w|², and p is the first p columns. In one line of panels all weights lie in the unit ball, as the paper
-has it: DP-IHT and hard thresholding project each step, the weights that "auto" released are scaled down. In the second
-there is no ball. "auto" minimises no penalty and is judged by F all the same, so the third line shows the second in
-logistic loss alone; there it can be below w*. w* is the best of all weights with k non-zeros in the same set that were
-found by any cell: no gap is negative, but a better w* may exist. Trials differ in noise alone.
+plus penalty/2 |w|², and p is the first p columns. The first line of panels has no ball, as Algorithm 3 is printed.
+"auto" minimises no penalty and is judged by F all the same, so the second line shows the first in logistic loss alone;
+there it can be below w*. In the third, which is not the paper's, all weights lie in the unit ball: DP-IHT and hard
+thresholding project each step, the weights that "auto" released are scaled down. w* is the best of all weights with k
+non-zeros in the same set that were found by any cell: no gap is negative, but a better w* may exist. Trials differ in
+noise alone.
 
 Settings of the TOML file:
 
@@ -30,19 +31,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.bounds import Bounds
-from tulle.datasets.files import load_covertype
-from tulle.datasets.where import find
-from tulle.estimators import SparseClassifier
-from tulle.events import FloatArray
+from tulle.datasets.locations import find
+from tulle.datasets.readers import load_covertype
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.sparse import SparseClassifier
 from tulle.experiments.averages import averaged, by_place
 from tulle.experiments.cells import Cell, Finished, noise_seed
-from tulle.experiments.examples import Examples, told
+from tulle.experiments.examples import Examples, record_warnings
 from tulle.experiments.optimality import Objective, Support, longest_step, promising_supports, support_of, swapped
-from tulle.experiments.results import Panel, Role, Series
 from tulle.experiments.varied import Setting, Varied, named
 from tulle.methods.auto import Auto
 from tulle.methods.hard_thresholding import HardThresholding
+from tulle.reports.series import Panel, Role, Series
+from tulle.trusted.events import FloatArray
 
 if TYPE_CHECKING:
     from tulle.experiments.catalogue import Published
@@ -51,11 +52,11 @@ BEST = "best found"
 DP_IHT, PRINTED, DEFAULT, AUTO = "DP-IHT", "DP-IHT, printed noise", "HardThresholding()", "auto"
 ROLES: dict[str, Role] = {DP_IHT: "honest", PRINTED: "unsound", DEFAULT: "honest", AUTO: "honest"}
 BALL, NO_BALL = "unit ball", "no ball"
-# The lines of panels: whose weights, which of their values, and what the difference to that of w* is called.
+# The lines of panels: whose weights, which of their values, what the difference to that of w* is called, and a title.
 _LINES = (
-    (BALL, "objective", "optimality gap"),
-    (NO_BALL, "objective", "optimality gap"),
-    (NO_BALL, "logistic", "excess logistic loss"),
+    (NO_BALL, "objective", "optimality gap", "no ball, as printed"),
+    (NO_BALL, "logistic", "excess logistic loss", "no ball, as printed"),
+    (BALL, "objective", "optimality gap", "unit ball, not in the paper"),
 )
 
 
@@ -98,7 +99,7 @@ class Place:
         """Its rows, or another number of them."""
         everything, n = covertype(), self.n if n is None else n
         if n > len(everything):
-            raise ValueError(f"Covertype has {len(everything):,} rows, and {n:,} are asked for; name fewer")
+            raise ValueError(f"Covertype has {len(everything):,} rows, but {n:,} are requested; use fewer")
         return Examples(sp.csr_array(everything.X[:n, : self.p]), everything.y[:n])
 
 
@@ -139,7 +140,7 @@ class Gaps:
         return {**chosen, "delta": self.of.delta, "rows": covertype_digest()}
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
-        return ("tulle.experiments.gaps",)
+        return (__name__,)
 
     def run(self, cell: Cell) -> dict[str, Any]:
         place = next(place for place in self._places() if place.name == cell.data)
@@ -157,7 +158,7 @@ class Gaps:
             random_state=noise_seed(0, cell),
         )
         rows = place.rows()
-        with told() as warned:
+        with record_warnings() as warned:
             model.fit(rows.X, rows.y)
         w = objective.scaled_in(model.coef_.ravel())
         refitted = _values(objective, objective.minimiser(support_of(w)))
@@ -215,7 +216,7 @@ class Gaps:
         """Rows across, one panel for each line and each quantity that varies."""
         done, least = by_place(finished), _least(finished)
         found = []
-        for ball, value, words in _LINES:
+        for ball, value, words, line in _LINES:
             for title, settings in self._varied.panels():
                 series = []
                 for special, setting in settings.items():
@@ -229,7 +230,7 @@ class Gaps:
                                 points.append(averaged(n, above, role, here))
                         if points:
                             series.append(Series(f"{method}, {special}", role, tuple(points)))
-                name = f"{ball}; {title}"
+                name = f"{line}; {title}"
                 # A logistic loss can be below that of w*, which has the least F.
                 found.append(Panel(name, "rows n", words, tuple(series), log_x=True, log_y=value == "objective"))
         return tuple(found)

@@ -6,7 +6,7 @@ Settings of the TOML file:
     usual    p features, s* non-zero weights and ε where another of them varies
     varied   the values of each in its own panel
     noise    labels are <x, w*> plus noise that is uniform on [-noise, noise]
-    steps    η of the paper's algorithm, which takes T = ⌈log(n/p)⌉ steps, at least one
+    steps    η of the paper's algorithm, which takes T = ⌈log(n/p)⌉ steps, at least one, and projects onto the unit ball
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tulle.bounds import Bounds
-from tulle.datasets.drawn import LinearProblem
+from tulle.datasets.simulated import LinearProblem
+from tulle.estimators.bounds import Bounds
 from tulle.experiments.averages import averaged, by_place
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
-from tulle.experiments.examples import told
-from tulle.experiments.results import Panel, Series
+from tulle.experiments.examples import record_warnings
 from tulle.experiments.varied import Setting, Varied, named
-from tulle.local.label_private import LabelPrivateSparseRegressor
+from tulle.local.estimators.label_private import LabelPrivateSparseRegressor
+from tulle.reports.series import Panel, Series
 
 if TYPE_CHECKING:
     from tulle.experiments.catalogue import Published
 
 CHOSEN, GAUSSIAN = "chosen randomiser", "Gaussian, the same fit after"
-# The steps are as printed. The noise is the least that proves ε: the constant that the paper prints was not at hand.
-PRINTED = "Gaussian, IHT as printed"
+# The fit is as printed. The noise is the least that proves ε: the constant that the paper prints was not at hand.
+PRINTED, FROM_ZERO = "Gaussian, label-LDP-IHT as printed", "Gaussian, label-LDP-IHT from 0"
+STARTS = {PRINTED: "normal", FROM_ZERO: "zero"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Labels:
         return {"delta": self.of.delta, "noise": self.of.settings["noise"], **self._methods()[cell.method]}
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
-        return ("tulle.experiments.labels",)
+        return (__name__,)
 
     def run(self, cell: Cell) -> dict[str, Any]:
         study = next(study for study in self._studies() if study.name == cell.data)
@@ -106,7 +107,7 @@ class Labels:
             random_state=noise_seed(0, cell),
             **how,
         )
-        with told() as warned:
+        with record_warnings() as warned:
             model.fit(X, y)
         return {
             "score": float(np.linalg.norm(model.coef_ - weights) / np.linalg.norm(weights)),
@@ -121,7 +122,11 @@ class Labels:
     def _methods(self) -> dict[str, dict[str, Any]]:
         """What differs between the methods."""
         steps: Sequence[float] = self.of.settings["steps"]
-        printed = {f"{PRINTED}, η = {step:g}": {"randomiser": "gaussian", "step": step} for step in steps}
+        printed = {
+            f"{name}, η = {step:g}": {"randomiser": "gaussian", "step": step, "ball": 1.0, "start": start}
+            for name, start in STARTS.items()
+            for step in steps
+        }
         return {CHOSEN: {"randomiser": "auto"}, GAUSSIAN: {"randomiser": "gaussian"}, **printed}
 
     def _studies(self) -> dict[Study, list[float]]:

@@ -14,11 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
-from tulle.bounds import Bounds
-from tulle.estimators import SparseClassifier
-from tulle.events import FloatArray
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.sparse import SparseClassifier
 from tulle.experiments.examples import Examples
 from tulle.methods.hard_thresholding import HardThresholding
+from tulle.trusted.events import FloatArray
 
 Support = tuple[int, ...]
 

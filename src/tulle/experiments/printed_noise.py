@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tulle.experiments.cells import Cell, Finished
-from tulle.experiments.results import Panel, Point, Series
-from tulle.methods.published_stochastic import TrueEpsilon, true_epsilon_table
+from tulle.methods.published_noise import TrueEpsilon, true_epsilon_table
+from tulle.reports.series import Panel, Point, Series
 
 if TYPE_CHECKING:
     from tulle.experiments.catalogue import Published
@@ -37,7 +37,7 @@ class Noise:
         return {}
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
-        return ("tulle.methods.published_stochastic",)
+        return (true_epsilon_table.__module__,)
 
     def run(self, cell: Cell) -> dict[str, Any]:
         row = self._rows[cell]

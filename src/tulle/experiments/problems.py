@@ -43,7 +43,7 @@ class Problem:
         order = np.random.default_rng(0).permutation(len(self.train))
         judging = order[fold::FOLDS]
         learning = np.setdiff1d(order, judging)
-        return Problem(self.train.chosen(learning), self.train.chosen(judging), None, self.public)
+        return Problem(self.train.chosen(learning), self.train.chosen(judging), self.weights, self.public)
 
 
 def problem_of(panel: Data, trial: int, seed: int) -> Problem:
@@ -59,12 +59,12 @@ def problem_of(panel: Data, trial: int, seed: int) -> Problem:
     """
     arguments = json.dumps(dict(panel.arguments), sort_keys=True)
     if not panel.source.startswith("load_"):
-        return _drawn(panel.source, arguments, seed)
+        return _draw(panel.source, arguments, seed)
     return _divided(panel.source, arguments, json.dumps(panel.division(), sort_keys=True), trial, seed)
 
 
 @lru_cache(maxsize=1)
-def _drawn(source: str, arguments: str, seed: int) -> Problem:
+def _draw(source: str, arguments: str, seed: int) -> Problem:
     """Kept, since cells of one trial follow each other."""
     problem = getattr(datasets, source)(**json.loads(arguments), seed=seed)
     return Problem(Examples(problem.X, problem.y), None, problem.weights)

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tulle.datasets.where import where_to_get
+from tulle.datasets.locations import where_to_get
 from tulle.experiments.catalogue import Published
+from tulle.experiments.cell_runner import machine, run_cells, write_text
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.comparison import refuse_open_ledgers, summarised_warnings, write_json
+from tulle.experiments.grid_ends import Chosen, describe_ends
 from tulle.experiments.problems import FOLDS
-from tulle.experiments.results import Panel, Results, as_dict, one_panel_a_value, table
-from tulle.experiments.runner import machine, run_cells, write_text
+from tulle.reports.series import Panel, Results, as_dict, one_panel_a_value, table
+
+_RESULTS_DEPEND_ON = "nothing"
 
 FORMAT = "tulle reproduction 2"
 
@@ -35,17 +38,21 @@ def experiment(of: Published) -> Experiment:
     """The task of a table or figure."""
     # Imported here: kinds import this module for what a file says, and some of them much else.
     if of.kind == "noise":
-        from tulle.experiments.noise import Noise
+        from tulle.experiments.printed_noise import Noise
 
         return Noise(of)
     if of.kind == "labels":
-        from tulle.experiments.labels import Labels
+        from tulle.experiments.label_error import Labels
 
         return Labels(of)
     if of.kind == "gaps":
         from tulle.experiments.gaps import Gaps
 
         return Gaps(of)
+    if of.kind == "federated":
+        from tulle.experiments.federated_rounds import Rounds
+
+        return Rounds(of)
     from tulle.experiments.fits import Curves, Fits
 
     return Curves(of) if of.kind == "curves" else Fits(of)
@@ -71,15 +78,16 @@ def reproduce(
     command : str
         For the tables to say; "": ``tulle reproduce NAME``.
     jobs, restart, progress
-        As in `tulle.experiments.runner.run_cells`.
+        As in `tulle.experiments.cell_runner.run_cells`.
 
     Returns
     -------
     dict
         What reproduction.json holds: with `table`, the Markdown, and `failed`, the cells that failed.
     """
+    from tulle.experiments.federated_rounds import Rounds
     from tulle.experiments.fits import Fits
-    from tulle.pages import figure_svg, results_page
+    from tulle.reports.pages import figure_svg, results_page
 
     refuse_open_ledgers("an experiment")
     of, folder = of.with_real_data(), Path(folder)
@@ -88,15 +96,16 @@ def reproduce(
     _forget_rows()
     task = experiment(of)
     try:
-        if isinstance(task, Fits):
+        if isinstance(task, (Fits, Rounds)):
             task = task.prepared(folder / "run" / "tuning", jobs=jobs, restart=restart, progress=progress)
         finished = run_cells(task, folder / "run" / "trials", jobs=jobs, restart=restart, progress=progress)
     except FileNotFoundError as error:
         own = {panel.real["source"]: None for panel in of.data if panel.real}
-        better = "".join(f" The paper's own data would do too, and better. {where_to_get(source)}" for source in own)
+        better = "".join(f" The paper's own data would be better. {where_to_get(source)}" for source in own)
         raise MissingDataError(
-            f"{of.name} needs data that is not here (name its folder with --data): {error}{better}"
+            f"{of.name} needs data that was not found (pass its folder with --data): {error}{better}"
         ) from None
+    chosen = _chosen(task)
     results = Results(
         of.name,
         of.title,
@@ -105,7 +114,7 @@ def reproduce(
         of.trials,
         of.substitute,
         one_panel_a_value(task.panels(finished)) if of.kind in ("labels", "gaps") else task.panels(finished),
-        of.notes,
+        (*of.notes, *describe_ends(chosen)),
         tuple(summarised_warnings(finished)),
         tuple(f"{_place(one.cell)}: {one.failed}" for one in finished if one.failed),
         tuple(machine().items()),
@@ -114,7 +123,7 @@ def reproduce(
     values = {
         "format": FORMAT,
         **as_dict(results),
-        "tuned": _tuned(task),
+        "tuned": _tuned(chosen),
         "table": table(results),
     }
     for name in ("results.csv", "times.csv", "machine.json"):
@@ -128,9 +137,10 @@ def reproduce(
 
 def _forget_rows() -> None:
     """Read files anew: they, or the folder that is named, may have changed since an earlier run in this process."""
-    from tulle.experiments import gaps, problems
+    from tulle.experiments import federated_rounds, gaps, problems
 
-    for kept in (problems._loaded, problems._divided, gaps.covertype, gaps.covertype_digest):
+    files = (gaps.covertype, gaps.covertype_digest, federated_rounds.images, federated_rounds.images_digest)
+    for kept in (problems._loaded, problems._divided, *files):
         kept.cache_clear()
 
 
@@ -139,9 +149,16 @@ def _place(cell: Cell) -> str:
     return f"{cell.data}, {cell.method}{budget}, trial {cell.trial}"
 
 
-def _tuned(task: Any) -> list[dict[str, Any]]:
+def _chosen(task: Any) -> list[Chosen]:
     """The settings that were chosen on private rows."""
     return [
-        {"data": data, "line": line, "epsilon": epsilon, "settings": dict(settings)}
+        Chosen(data, line, epsilon, settings, *task.searched(line))
         for (data, line, epsilon), settings in getattr(task, "chosen", {}).items()
+    ]
+
+
+def _tuned(chosen: Sequence[Chosen]) -> list[dict[str, Any]]:
+    return [
+        {"data": one.data, "line": one.line, "epsilon": one.epsilon, "settings": dict(one.settings), "ends": one.ends()}
+        for one in chosen
     ]

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from tulle.experiments.cells import Cell, Finished
 
+_RESULTS_DEPEND_ON = "nothing"
+
 
 class Progress:
     """Done of all, failures and the time left, on standard error: in place on a terminal, else a line now and then."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tulle.bounds import Bounds
-from tulle.estimators import SparseClassifier, SparseRegressor
-from tulle.experiments.examples import judged, null_answers, told
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+from tulle.experiments.examples import judged, null_answers, record_warnings
 from tulle.experiments.problems import Problem
 from tulle.methods import METHODS
-from tulle.public_features import UniformFeatures
+from tulle.transfer.public_features import UniformFeatures
 
 if TYPE_CHECKING:
     from tulle.experiments.catalogue import Data, Line
@@ -58,15 +58,15 @@ def run_trial(
         model = (SparseClassifier if panel.task == "classification" else SparseRegressor)(
             epsilon,
             delta,
-            n_nonzero=panel.n_nonzero,
+            n_nonzero=_n_nonzero(panel, line, parameters, X.shape[1]),
             method=_method(line, parameters, problem),
             bounds=Bounds(**panel.bounds),
             calibration=line.calibration,
-            fit_intercept=panel.has_intercept,
+            fit_intercept=line.has_intercept(panel),
             random_state=seed,
         )
     start = time.perf_counter()
-    with told() as warned:
+    with record_warnings() as warned:
         model.fit(X, y)
     seconds = time.perf_counter() - start
     penalty = float(line.parameters.get("penalty", 0.0))
@@ -104,11 +104,22 @@ def score(model: Any, problem: Problem, metric: str, penalty: float = 0.0) -> fl
 
 def _method(line: Line, parameters: Mapping[str, Any], problem: Problem) -> Any:
     wanted = {**line.parameters, **parameters}
+    wanted.pop("n_nonzero", None)
+    if wanted.get("weight_norm") == "true":
+        wanted["weight_norm"] = float(np.linalg.norm(problem.weights))
     if wanted.get("features") == "public":
         wanted["features"] = problem.public
     elif "features" in wanted:
         wanted["features"] = UniformFeatures(*wanted["features"]["uniform"])
     return METHODS[line.method](**wanted)
+
+
+def _n_nonzero(panel: Data, line: Line, parameters: Mapping[str, Any], n_features: int) -> int | None:
+    """How many weights are kept: as the panel says, unless the line does: "all", or "2 s" for twice the panel's."""
+    wanted = {**line.parameters, **parameters}.get("n_nonzero", "1 s")
+    if wanted == "all":
+        return n_features
+    return None if panel.n_nonzero is None else int(wanted.removesuffix(" s")) * panel.n_nonzero
 
 
 def _null(panel: Data, problem: Problem, metric: str) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ class Varied:
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.values if name not in self.usual]:
-            raise ValueError(f"{unknown[0]} varies and has no usual value; name one in usual")
+            raise ValueError(f"{unknown[0]} varies but has no usual value; add one to usual")
 
     def settings(self) -> list[dict[str, float]]:
         """All of them, each once."""

@@ -1,11 +1,12 @@
 """Loops over single entries, compiled by numba; everything here sees private rows. Imported on use.
 
-Most of them follow a walk over sparse columns (`tulle.following` calls these) and draw an exponential mechanism over
-its coordinates without visiting all of them. Why the draw is exact: docs/proofs/scores_on_demand.md.
+Most of them follow a path over sparse columns (`tulle.fast.scores_on_demand` calls these) and draw an exponential
+mechanism over its coordinates without visiting all of them. Why the draw is exact: docs/proofs/scores_on_demand.md.
+The arrays that they work on: `tulle.fast.kernel_arrays`.
 
 Notation. The margin of row i is scale × z[i]; its slope r[i] is a 1-Lipschitz function of the loss's slope at the
 margin, cut at ±cap[i]. Coordinate j has the slope sum g_j = sum_i x_ij r[i] and the log-weight f(g_j), f 1-Lipschitz
-after division by `sharpness`. Slopes drift as the walk goes on; three running sums bound by how much g_j can have
+after division by `sharpness`. Slopes drift as the path goes on; three running sums bound by how much g_j can have
 changed since some moment: spread_j × drift[0] + drift[1] + length_j × drift[2], where spread is the ℓ1 and length the
 ℓ2 norm of a column.
 """
@@ -13,10 +14,11 @@ changed since some moment: spread_j × drift[0] + drift[1] + length_j × drift[2
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+
+from tulle.fast import compiled
 
 SQUARED, HUBER, LOGISTIC, SQUARED_HINGE = 0, 1, 2, 3
 VERTICES, SIMPLEX, MAGNITUDES = 0, 1, 2
@@ -32,72 +34,8 @@ _LOG_2 = math.log(2.0)
 # Sums and choices among many are made in chunks of this many.
 _CHUNK = 64
 
-# All runs of six bits in one word: the top six bits of _DE_BRUIJN << k are different for each k.
-_DE_BRUIJN = 0x03F79D71B4CB0A89
-_BIT_NUMBERS = np.zeros(64, dtype=np.int64)
-_BIT_NUMBERS[[((_DE_BRUIJN << k) & (2**64 - 1)) >> 58 for k in range(64)]] = np.arange(64)
-
 # Drift is charged with this much room for the rounding of long sums.
 _CHARGED = 1.0 + 1e-6
-
-
-class Data(NamedTuple):
-    """The rows as columns, and what clips them. The constant column, if any, is number len(starts) - 1."""
-
-    starts: Any  # int64, (columns + 1,)
-    rows: Any
-    entries: Any
-    units: Any  # (parameters,) or (1,): slope sums are divided by it
-    row_scale: Any
-    row_size: Any  # the largest |entry| / unit of a row
-    cap: Any
-    level: float  # what one row adds to a slope sum, at most
-    targets: Any
-    constant: float  # entry of the constant column
-    loss: int
-    threshold: float  # Huber's
-    curvature: float
-
-
-class Path(NamedTuple):
-    """Where the walk is: margins and remembered slopes."""
-
-    z: Any
-    slopes: Any  # remembered; off by what `since` says
-    scaled: Any  # row_scale × slopes
-    now: Any  # scale, largest |z|, sum of z², entries read for exact sums since all slopes were fresh
-    drift: Any  # (3,), see above
-    since: Any  # (2,): drift[0] and drift[2] of the remembered slopes since all of them were fresh
-
-
-class Weights(NamedTuple):
-    """Upper bounds of all log-weights, in blocks of columns of like spread."""
-
-    order: Any  # columns by falling spread
-    place: Any  # the inverse
-    spread: Any
-    length: Any
-    log: Any  # at the block's stamp; grows with the drift since
-    relative: Any  # exp(log - top of the block)
-    first: Any  # (blocks + 1,), where blocks begin
-    top: Any
-    total: Any  # sum of `relative` over a block
-    widest: Any  # largest spread of a block
-    longest: Any
-    size: Any  # entries in the columns of a block
-    wasted: Any  # entries read for candidates of the block that were not taken
-    stamp: Any  # (blocks, 3), the drift when its log-weights were taken
-    log_block: Any  # work space
-    block: Any
-    mean: Any  # spread and length, averaged by weight: what a unit of drift costs
-
-
-class Draw(NamedTuple):
-    """What is drawn: coordinates with weight exp(f(sharpness × g))."""
-
-    kind: int
-    sharpness: float
-    bounded_at: float  # the sharpness that stored bounds are for: the same, or larger where weights grow with it
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -126,7 +64,7 @@ def _unit(data, j):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def exact_sum(data, path, j):  # type: ignore[no-untyped-def]
-    """g_j of the walk's present weights."""
+    """g_j of the path's present weights."""
     scale = path.now[0]
     total = 0.0
     if j == len(data.starts) - 1:
@@ -215,7 +153,7 @@ def _charge(path, weights, most, together, summed):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def advance(data, path, weights, shrink, j, amount):  # type: ignore[no-untyped-def]
-    """One move of the walk: margins, the slopes of the touched rows, and the drift of everything else."""
+    """One move of the path: margins, the slopes of the touched rows, and the drift of everything else."""
     scale_before = path.now[0]
     scale = scale_before * shrink
     path.now[0] = scale
@@ -536,65 +474,4 @@ def lines_above(values, cut, lines):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, nogil=True)
-def take_rows(starts, features, entries, numbers, bound, taken_features, taken_entries):  # type: ignore[no-untyped-def]
-    """The entries of some rows of a CSR matrix, one row after another, clipped to ±bound."""
-    at = 0
-    for k in range(len(numbers)):
-        for p in range(starts[numbers[k]], starts[numbers[k] + 1]):
-            taken_features[at] = features[p]
-            taken_entries[at] = min(max(entries[p], -bound), bound)
-            at += 1
-
-
-@njit(cache=True, nogil=True)
-def row_products(counts, features, entries, weights, products):  # type: ignore[no-untyped-def]
-    """<x, weights> of each row, added up in the order of its entries."""
-    at = 0
-    for k in range(len(counts)):
-        total = 0.0
-        for p in range(at, at + counts[k]):
-            total += entries[p] * weights[features[p]]
-        products[k] = total
-        at += counts[k]
-
-
-@njit(cache=True, nogil=True)
-def _lowest_bit(word):  # type: ignore[no-untyped-def]
-    """The number of the lowest bit that is set, of 64; by de Bruijn's sequence."""
-    return _BIT_NUMBERS[((word & (~word + np.uint64(1))) * np.uint64(_DE_BRUIJN)) >> np.uint64(58)]
-
-
-@njit(cache=True, nogil=True)
-def sum_rows(counts, features, entries, slopes, sums, bits, words, lines, values):  # type: ignore[no-untyped-def]
-    """The sum of slope × row over rows: how many features it touches, and in rising order their numbers and values.
-
-    `sums` has a number for each feature, `bits` a bit for each, and `words` a bit for each 64 of these; all are zero
-    before and after. Walking along the bits that are set is faster than sorting.
-    """
-    one = np.uint64(1)
-    at = 0
-    for k in range(len(counts)):
-        for p in range(at, at + counts[k]):
-            j = np.uint64(features[p])
-            sums[j] += entries[p] * slopes[k]
-            bits[j >> np.uint64(6)] |= one << (j & np.uint64(63))
-            words[j >> np.uint64(12)] |= one << ((j >> np.uint64(6)) & np.uint64(63))
-        at += counts[k]
-    found = 0
-    for block in range(len(words)):
-        outer = words[block]
-        words[block] = 0
-        while outer:
-            word = 64 * block + _lowest_bit(outer)
-            outer &= outer - one
-            inner = bits[word]
-            bits[word] = 0
-            while inner:
-                j = np.uint64(64 * word + _lowest_bit(inner))
-                inner &= inner - one
-                lines[found] = j
-                values[found] = sums[j]
-                sums[j] = 0.0
-                found += 1
-    return found
+compiled.mark_loaded()

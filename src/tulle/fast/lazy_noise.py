@@ -1,11 +1,10 @@
 """Gaussian noise and a hard threshold in one: only noise that can pass the threshold is drawn.
 
-Trusted: it sees exact answers. Noise is a function of a uniform number, and large only where that number begins with
-many zeros. Lines are drawn level by level: first those whose numbers begin with most zeros, as far down as noise could
-still matter; all other noise exists in law alone. What is returned has exactly the law of the full draw, whatever the
-data and whatever is guessed here to save work (docs/proofs/lazy_noise.md).
-
-Means, noise and borders are whole units of a public grid throughout (`tulle.exact_noise`).
+Vouched for on use: it sees exact answers. Noise is a function of a uniform number, and large only where that number
+begins with many zeros. Lines are drawn level by level: first those whose numbers begin with most zeros, as far down as
+noise could still matter; all other noise exists in law alone. What is returned has exactly the law of the full draw,
+whatever the data and whatever is guessed here to save work (docs/proofs/lazy_noise.md). Means, noise and borders are
+whole units of a public grid (`tulle.trusted.exact_noise`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -21,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from tulle.events import FloatArray
-from tulle.exact_noise import NORMAL, Draws, draw_events, in_units, round_noise
-from tulle.weights import SparseWeights
+from tulle.fast import compiled
+from tulle.fast.rare_events import draw_events
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.trusted.events import FloatArray
+from tulle.trusted.exact_noise import NORMAL, Draws, in_units, round_noise
 
 Lines = npt.NDArray[np.intp]
 
@@ -241,7 +241,7 @@ def _expected(n_lines: int, keep: int) -> tuple[int, float, list[float], list[fl
 
 
 class _Sample:
-    """Magnitudes of some lines of a column, which tell about all of them. What is chosen by it affects the cost alone.
+    """Magnitudes of some lines of a column. What is chosen by them affects the cost alone.
 
     Attributes
     ----------
@@ -293,9 +293,9 @@ class _Level:
 
 def _lines_above(column: FloatArray, cut: float, expected: int) -> Lines:
     """The lines of a column that exceed a cut in magnitude."""
-    if len(column) < _LONG and "tulle.kernels" not in sys.modules:
+    if len(column) < _LONG and not compiled.is_loaded():
         return np.flatnonzero(np.abs(column) > cut)
-    from tulle import kernels
+    from tulle.fast import kernels
 
     lines = np.empty(4 * expected + 1024, dtype=np.intp)
     found = kernels.lines_above(column, cut, lines)

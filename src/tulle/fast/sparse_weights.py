@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tulle.events import FloatArray
+from tulle.trusted.events import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,11 @@ class SparseWeights:
         """The lines of an array of shape (n_lines, outputs) that are not all zero."""
         lines = np.flatnonzero(array.any(axis=1))
         return cls(lines, array[lines], len(array))
+
+    @classmethod
+    def of(cls, weights: SparseWeights | FloatArray) -> SparseWeights:
+        """Weights in this form, whichever form they have."""
+        return weights if isinstance(weights, SparseWeights) else cls.from_dense(weights)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,6 +100,10 @@ class SparseWeights:
         """The largest ℓ1 and the largest ℓ2 norm of a column."""
         l1 = np.abs(self.values).sum(axis=0).max(initial=0.0)
         return float(l1), float(np.sqrt(np.square(self.values).sum(axis=0)).max(initial=0.0))
+
+    def norm(self) -> float:
+        """The ℓ2 norm of all values."""
+        return float(np.linalg.norm(self.values))
 
     def pruned(self) -> SparseWeights:
         """The same matrix without the lines that are listed and all zero."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.events import FloatArray
+from tulle.trusted.events import FloatArray
 
 T = TypeVar("T")
 

@@ -1,17 +1,18 @@
 """Federated learning: hospitals that keep their rows.
 
 Two trust models. *Curious server*: every client draws its own noise and sends noisy models (`Client`, `Server`).
-*Trusted aggregator*: clients send clipped sums, and the server adds the noise once (`tulle.federated.aggregator`).
-`tulle.federated.flower` connects them over Flower, `tulle.federated.network` fits PyTorch models.
+*Trusted aggregator*: clients send clipped sums, and the server adds the noise once
+(`tulle.federated.server_side.aggregator`). `tulle.federated.server_side.flower` connects them over Flower,
+`tulle.federated.client_side.network_study` fits PyTorch models.
 """
 
 from __future__ import annotations
 
-from tulle.federated.client import Client
-from tulle.federated.linear import LinearTerms, linear_terms
+from tulle.federated.client_side.client import Client
+from tulle.federated.client_side.linear_study import LinearTerms, linear_terms
 from tulle.federated.messages import RefusedError
-from tulle.federated.server import FederatedFit, RoundRecord, Server, StudyStoppedError
-from tulle.federated.simulation import simulate
+from tulle.federated.server_side.server import FederatedFit, RoundRecord, Server, StudyStoppedError
+from tulle.federated.server_side.simulation import simulate
 from tulle.federated.terms import Terms
 
 __all__ = [

@@ -5,7 +5,9 @@
 A value of the head is plain JSON, or one of {"float": "inf"}, {"tuple": [...]}, {"array": number} and
 {"is": class, "of": {field: value}} with one of the classes that the reader expects. Readers refuse what has another
 version, unknown classes or fields, the same field twice, arrays that do not fit their bytes, and what is longer than
-they allow. Classes check their own values as they are made: nothing that was read is run.
+they allow. A field that was added later (`ADDED_LATER`) may be missing, and is not sent where it has its default value:
+then states and messages of before can be read, and those who do not know the field can read what is sent. Classes check
+their own values as they are made: nothing that was read is run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,9 @@ _KINDS: dict[str, np.dtype[Any]] = {
 }
 
 Array = npt.NDArray[Any]
+
+# The metadata of a dataclass's field that earlier messages and states of the same version do not have.
+ADDED_LATER = {"added later": True}
 
 
 class WireError(ValueError):
@@ -68,9 +73,18 @@ def _plain(value: Any, arrays: list[Array]) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [_plain(item, arrays) for item in value]}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {part.name: _plain(getattr(value, part.name), arrays) for part in fields(value) if part.init}
+        sent = [part for part in fields(value) if part.init and not _is_left_out(part, getattr(value, part.name))]
+        parts = {part.name: _plain(getattr(value, part.name), arrays) for part in sent}
         return {"is": type(value).__name__, "of": parts}
     raise TypeError(f"a message cannot hold {type(value).__name__}")
+
+
+def _is_left_out(part: Field[Any], value: Any) -> bool:
+    return _was_added_later(part) and type(value) is type(part.default) and value == part.default
+
+
+def _was_added_later(part: Field[Any]) -> bool:
+    return bool(part.metadata.get("added later"))
 
 
 def _writable(array: Array) -> Array:
@@ -100,15 +114,16 @@ class _Reader:
         if set(plain) == {"array"} and type(plain["array"]) is int and 0 <= plain["array"] < len(self.arrays):
             return self.arrays[plain["array"]]
         if set(plain) == {"is", "of"} and isinstance(plain["is"], str) and isinstance(plain["of"], dict):
-            return self._made(plain["is"], plain["of"], depth)
+            return self._make(plain["is"], plain["of"], depth)
         raise WireError("it holds a value of no known kind")
 
-    def _made(self, name: str, parts: dict[str, Any], depth: int) -> Any:
+    def _make(self, name: str, parts: dict[str, Any], depth: int) -> Any:
         cls = self.classes.get(name)
         if cls is None:
             raise WireError(f"{name[:50]!r} is not expected here")
         expected = {part.name for part in fields(cls) if part.init}
-        if set(parts) != expected:
+        needed = {part.name for part in fields(cls) if part.init and not _was_added_later(part)}
+        if not needed <= set(parts) <= expected:
             raise WireError(f"{name} has other fields than it should")
         values = {key: self.value(item, depth + 1) for key, item in parts.items()}
         try:

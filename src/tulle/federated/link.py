@@ -21,7 +21,7 @@ class Link(ABC):
     def ask(self, message: bytes, whom: Sequence[str], seconds: float) -> Iterator[tuple[str, bytes]]:
         """Send a message to some connections; their answers, as they come.
 
-        Whoever is gone, still busy with an earlier message or has not answered within so many seconds is left out;
+        Anyone who is gone, still busy with an earlier message or has not answered within so many seconds is left out;
         what it says later is dropped.
         """
 

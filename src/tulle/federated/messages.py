@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from tulle.federated.linear import LinearTerms
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.linear_study import LinearTerms
+from tulle.federated.encoding import ADDED_LATER
 from tulle.federated.terms import ModelTerms, Terms
-from tulle.ledger_file import FileLedger
-from tulle.privacy import is_number
-from tulle.weights import SparseWeights
+from tulle.ledgers.on_disk import FileLedger
+from tulle.reports.words import ONE_ROW_OF_A_PERSON
+from tulle.trusted.plan import is_number
 
-Reason = Literal["malformed", "cap", "terms", "not enrolled", "answered", "out of turn", "weights", "trust", "failed"]
+Reason = Literal[
+    "malformed", "cap", "terms", "not invited", "not enrolled", "answered", "out of turn", "weights", "trust", "failed"
+]
 _REASONS = get_args(Reason)
 _LONGEST_TEXT = 1000
 _LARGEST_FIGURE = 1e300
@@ -34,9 +39,28 @@ def check_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Enrol:
-    """Server to client: will you take part on these terms?"""
+    """Server to client: will you take part on these terms?
+
+    Attributes
+    ----------
+    terms : Terms
+    invited : tuple of str
+        The `invitation` of each client that may take part; () for anyone. Who is not among them would bill the study
+        for nothing, and refuses.
+    """
 
     terms: Terms
+    invited: tuple[str, ...] = field(default=(), metadata=ADDED_LATER)
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(one, str) for one in self.invited):
+            raise ValueError("its invitations are not words")
+
+
+def invitation(study: str, name: str) -> str:
+    """What a server says in place of a client's name, which others must not learn: a name that was drawn at random
+    cannot be found from it."""
+    return hashlib.sha256(f"{study} {name}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -60,6 +84,12 @@ class Enrolled:
         Its promise covers one person with at most so many rows.
     seeded : bool
         Whether its noise came from a seed.
+    grouped : bool
+        Whether it has person ids: with one row of each person the unit is then a person.
+    snapshot_noise : float
+        Per sensitivity of one snapshot; 0 in studies without them.
+    epsilons_alone : tuple of float
+        With snapshots and noise: what all steps would cost without snapshots, and all snapshots without steps.
     """
 
     study: str
@@ -71,25 +101,32 @@ class Enrolled:
     noise: float
     rows_per_person: int
     seeded: bool
+    grouped: bool = field(default=False, metadata=ADDED_LATER)
+    snapshot_noise: float = field(default=0.0, metadata=ADDED_LATER)
+    epsilons_alone: tuple[float, ...] = field(default=(), metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         check_name(self.client)
         whole = all(type(number) is int for number in (self.n_rows, self.batch, self.rows_per_person))
         if not (whole and 1 <= self.batch <= self.n_rows < 2**53 and self.rows_per_person >= 1):
             raise ValueError("its numbers of rows are none that a client can have")
-        figures = [self.noise]
+        if not (isinstance(self.epsilons_alone, tuple) and len(self.epsilons_alone) in (0, 2)):
+            raise ValueError("its epsilons are none that a client can have")
+        figures = [self.noise, self.snapshot_noise, *self.epsilons_alone]
         if self.epsilon is not None or self.delta is not None:
             figures += [self.epsilon, self.delta]  # type: ignore[list-item]
         if not all(is_number(figure) and 0 <= figure <= _LARGEST_FIGURE for figure in figures):
             raise ValueError("its figures are none that a client can have")
-        if not (isinstance(self.study, str) and isinstance(self.seeded, bool)):
+        if not (isinstance(self.study, str) and isinstance(self.seeded, bool) and isinstance(self.grouped, bool)):
             raise ValueError("its words are none that a client can have")
 
     @property
     def unit(self) -> str:
         """Whom its promise covers."""
         k = self.rows_per_person
-        return "one row" if k == 1 else f"one person with at most {k} rows (how many is not protected)"
+        if k == 1:
+            return ONE_ROW_OF_A_PERSON if self.grouped else "one row"
+        return f"one person with at most {k} rows (how many is not protected)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +186,6 @@ def model_terms(raw: bytes) -> tuple[type[ModelTerms], ...]:
     """The kinds of models that a message can be about; torch is imported where it is about a network."""
     if b'"NetworkTerms"' not in raw:
         return (LinearTerms,)
-    from tulle.federated.network import NetworkTerms
+    from tulle.federated.client_side.network_study import NetworkTerms
 
     return LinearTerms, NetworkTerms

@@ -1,37 +1,50 @@
 """What a trusted aggregator asks of clients, and what they answer: data, never code.
 
-A question is a method of a query (or of the solver's terms) with its keywords. `ALLOWED` lists every one that a client
-answers, with the shape that its answer has; the method that is run is the one that is installed at the client.
-Classes of their own (losses, queries, mechanisms) cannot travel, and are refused before anything is sent.
+A question is a method of a query (or of the solver's terms) with its keywords. `tulle.federated.question_data` lists
+every one that a client answers, with the shape that its answer has; the method that is run is the one that is installed
+at the client. Own classes (losses, queries, mechanisms) cannot travel, and are refused before anything is sent.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tulle import losses, mechanisms, queries
-from tulle.batch_queries import BatchGradient
-from tulle.events import NoisePerSensitivity
+from tulle.accounting.zcdp import AnyBudget
+from tulle.backends.rows_elsewhere import NoTargets
+from tulle.fast.gumbel_on_demand import GumbelOnDemand
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.encoding import encode
 from tulle.federated.messages import Refused, check_name
-from tulle.federated.wire import encode
-from tulle.intake import AsNumbers, ClassCodes, NoTargets
-from tulle.losses import Loss
-from tulle.minimise import Terms
-from tulle.privacy import Budget, Plan, Release, is_number
-from tulle.public import PublicFacts
-from tulle.sampling import Sampling
-from tulle.walk import Walk
-from tulle.weights import SparseWeights
+from tulle.federated.question_data import (
+    DERIVED,
+    OF_PARTS,
+    OF_ROWS,
+    ROW_FUNCTIONS,
+    Allowed,
+    Expected,
+    Question,
+    Scattered,
+    pack,
+)
+from tulle.methods import loss_functions
+from tulle.methods.loss_functions import Loss
+from tulle.methods.published_noise import NoiseWithoutProof
+from tulle.trusted import mechanisms
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.intake import AsNumbers, ClassCodes
+from tulle.trusted.losses import CONVEX
+from tulle.trusted.plan import Budget, Plan, Release, is_number
+from tulle.trusted.sampling import Sampling
 
 _MOST_PLANS = 16
 _MOST_CLIPS = 8
@@ -41,95 +54,6 @@ COMBINED: dict[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "largest"
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The shape of an answer: () for a number; of a matrix of few lines where `sparse`."""
-
-    shape: tuple[int, ...]
-    sparse: bool = False
-
-    def fits(self, value: Any) -> bool:
-        """Whether a value can be such an answer: numbers that are finite, of the shape."""
-        if self.sparse:
-            return isinstance(value, SparseWeights) and value.shape == self.shape and _finite(value.values)
-        if not self.shape:
-            return isinstance(value, float) and math.isfinite(value)
-        return isinstance(value, np.ndarray) and value.shape == self.shape and _finite(value)
-
-
-def _finite(values: npt.NDArray[Any]) -> bool:
-    return values.dtype == np.float64 and bool(np.isfinite(values).all())
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """A method that clients answer: its keywords, and the shape of what it makes of one block, or of one part."""
-
-    keywords: tuple[str, ...]
-    expected: Callable[..., Expected]
-
-
-def _like_weights(of: Any, **_: Any) -> Expected:
-    return Expected(of.weights.shape)
-
-
-def _parameters(of: Any, public: PublicFacts, **_: Any) -> Expected:
-    return Expected((public.n_features + bool(of.intercept_value), public.loss.n_outputs))
-
-
-# Every method of a query that is asked of blocks of rows.
-OF_ROWS: dict[tuple[type, str], Allowed] = {
-    (queries.ClippedGradient, "_contribution"): Allowed(("level", "public"), _like_weights),
-    (queries.CoordinateScores, "_contribution"): Allowed(("level", "public"), _parameters),
-    (queries.CoordinateGradient, "_entries"): Allowed(
-        ("level", "public"), lambda of, public, **_: Expected((1, public.loss.n_outputs))
-    ),
-    (queries.QuantileScores, "_counts"): Allowed((), lambda of: Expected(of.grid.shape)),
-    (queries.Curvature, "_contribution"): Allowed(("length", "bound"), lambda of, **_: Expected((1, 1))),
-    (queries.CurvatureAlongGradient, "_largest_target"): Allowed((), lambda of: Expected(())),
-    (queries.SecondMoments, "_contribution"): Allowed(("public",), lambda of, **_: Expected((len(of._triangle()[0]),))),
-    (BatchGradient, "_contribution"): Allowed(("public",), lambda of, **_: Expected(of.weights.shape, sparse=True)),
-}
-
-# What is made of blocks and kept there, for many sums.
-DERIVED: dict[tuple[type, str], Allowed] = {
-    (queries.Minimiser, "_parts"): Allowed(("public",), lambda of, **_: Expected(())),
-}
-
-# What is asked of the parts that were made.
-OF_PARTS: dict[tuple[type, str], Allowed] = {
-    (Terms, "gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
-    (Terms, "hessian"): Allowed(("theta",), lambda of, theta: Expected((*theta.shape, *theta.shape))),
-    (Terms, "hessian_times"): Allowed(("theta", "v"), lambda of, theta, v: Expected(v.shape)),
-    (Terms, "slope_along"): Allowed(("theta", "direction", "step"), lambda of, **_: Expected(())),
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Scattered:
-    """A dense matrix, or the present weights of a walk, most lines of which are zero."""
-
-    weights: SparseWeights
-
-
-@dataclass(frozen=True)
-class OfParts:
-    """`tulle.minimise.Terms` on the way: the name stands for something else among the messages."""
-
-    loss: Loss
-    slope_clip: float
-    curvature: float
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """A method of an object, with keywords: what is summed over rows or parts."""
-
-    of: Any
-    method: str
-    keywords: tuple[tuple[str, Any], ...]
 
 
 def question_of(function: Callable[..., Any], allowed: Mapping[tuple[type, str], Allowed]) -> tuple[Question, Expected]:
@@ -148,52 +72,9 @@ def question_of(function: Callable[..., Any], allowed: Mapping[tuple[type, str],
         raise TypeError(
             f"clients are sent no code, and have none for {type(of).__name__}.{method}; use one of tulle's own methods"
         )
-    question = Question(_packed(of), method, tuple(sorted(keywords.items())))
+    question = Question(pack(of), method, tuple(sorted(keywords.items())))
     check_can_travel(question)
     return question, entry.expected(of, **keywords)
-
-
-def asked_by(question: Question, allowed: Mapping[tuple[type, str], Allowed]) -> Callable[[Any], Any]:
-    """The function that a question stands for, of those that are installed here.
-
-    Raises
-    ------
-    ValueError
-        Where it is none that is answered.
-    """
-    of = _unpacked(question.of)
-    entry = allowed.get((type(of), question.method))
-    keywords = dict(question.keywords)
-    if entry is None or len(keywords) < len(question.keywords) or set(keywords) != set(entry.keywords):
-        raise ValueError("no such question is answered")
-    return partial(getattr(of, question.method), **keywords)
-
-
-def _packed(of: Any) -> Any:
-    if isinstance(of, Terms):
-        return OfParts(of.loss, of.slope_clip, of.curvature)
-    changed: dict[str, Any] = {}
-    for part in fields(of):
-        value = getattr(of, part.name)
-        if isinstance(value, Walk):
-            changed[part.name] = Scattered(SparseWeights.from_dense(value.weights))
-        elif isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype == np.float64:
-            changed[part.name] = Scattered(SparseWeights.from_dense(value))
-    return replace(of, **changed) if changed else of
-
-
-def _unpacked(of: Any) -> Any:
-    if isinstance(of, OfParts):
-        return Terms(of.loss, of.slope_clip, of.curvature)
-    if not is_dataclass(of) or isinstance(of, type):
-        return of
-    scattered = {part.name: getattr(of, part.name) for part in fields(of)}
-    dense: dict[str, Any] = {
-        name: value.weights.to_dense() for name, value in scattered.items() if isinstance(value, Scattered)
-    }
-    if "walk" in dense:
-        dense["walk"] = Walk(dense["walk"])  # one that starts where the other stands
-    return replace(of, **dense) if dense else of
 
 
 # --- messages: the server's ------------------------------------------------------------------------------------------
@@ -216,6 +97,8 @@ def check_plan(plan: Any, rows_per_unit: int) -> None:
     """
     if not (isinstance(plan, Plan) and isinstance(plan.releases, tuple) and isinstance(plan.preliminary, tuple)):
         raise ValueError("no plan")
+    if type(plan.together) is not bool:
+        raise ValueError("a plan says by True or False how its parts are composed")
     for release in plan:
         if not (
             isinstance(release, Release) and isinstance(release.name, str) and type(release.mechanism) in MECHANISMS
@@ -334,7 +217,7 @@ class CloseFit:
 
 @dataclass(frozen=True)
 class Clip:
-    """One step of making rows obey their bounds: a method of `tulle.rows.Rows`, and what it is called with."""
+    """One step of making rows obey their bounds: a method of `tulle.trusted.rows.Rows`, and what it is called with."""
 
     how: str
     bounds: tuple[Any, ...]
@@ -496,13 +379,14 @@ MECHANISMS: tuple[type, ...] = (
     mechanisms.Laplace,
     mechanisms.TopK,
     mechanisms.GumbelMax,
+    GumbelOnDemand,
     mechanisms.LaplaceMax,
     mechanisms.PermuteAndFlip,
     mechanisms.ObjectivePerturbation,
     mechanisms.Exact,
-    mechanisms.NoiseWithoutProof,
+    NoiseWithoutProof,
 )
-LOSSES: tuple[type, ...] = (*losses.LOSSES.values(), losses.Softmax, losses.OneVsRest)
+LOSSES: tuple[type, ...] = (*loss_functions.LOSSES.values(), loss_functions.Softmax, loss_functions.OneVsRest)
 
 # What a client understands.
 MESSAGES: tuple[type, ...] = (
@@ -520,20 +404,21 @@ MESSAGES: tuple[type, ...] = (
 # What a client says.
 REPLIES: tuple[type, ...] = (Shape, Labels, Sign, Done, Summed, NotOpen, Forgotten, Refused)
 
-_ASKED = {cls for cls, _ in (*OF_ROWS, *DERIVED) if cls is not Terms}
+_ASKED = {cls for cls, _ in (*OF_ROWS, *DERIVED, *OF_PARTS)}
 _PARTS: tuple[type, ...] = (
     Opening,
     Plan,
     Release,
     NoisePerSensitivity,
     Sampling,
+    AnyBudget,  # of a fit within a rho, which does not travel: clients need the epsilon and delta alone
     Budget,
     PublicFacts,
     SparseWeights,
     *MECHANISMS,
     *LOSSES,
 )
-_CODES: tuple[type, ...] = (ClassCodes, AsNumbers, NoTargets, Clip, Clipped, Question, Scattered, OfParts)
+_CODES: tuple[type, ...] = (ClassCodes, AsNumbers, NoTargets, Clip, Clipped, Question, Scattered, *ROW_FUNCTIONS)
 
 # What may be in a message to a client, and in its reply.
 CLASSES: tuple[type, ...] = (
@@ -541,6 +426,7 @@ CLASSES: tuple[type, ...] = (
     *_PARTS,
     *MECHANISMS,
     *LOSSES,
+    *CONVEX,
     *_CODES,
     *sorted(_ASKED, key=lambda cls: cls.__name__),
 )
@@ -558,7 +444,7 @@ def check_can_travel(value: Any) -> None:
     elif isinstance(value, Loss) and type(value) not in LOSSES:
         raise TypeError(
             f"the loss {value!r} is not one of tulle's own, and clients run no code but what is installed there; use "
-            f"one of {sorted(losses.LOSSES)}"
+            f"one of {sorted(loss_functions.LOSSES)}"
         )
     elif is_dataclass(value):
         if type(value) not in CLASSES:

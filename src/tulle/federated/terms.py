@@ -6,7 +6,9 @@ section 6. In every round each client starts from the server's model and takes K
     x <- H_tau( x - eta ( gradient on a batch + noise ) ),
 
 and the server averages what comes back and thresholds it. Batches: DP-FedSGD-HT. All rows of the client in every step:
-DP-FedGD-HT. No noise: FedSGD-HT.
+DP-FedGD-HT. No noise: FedSGD-HT. With snapshots clients take the steps of DP-SCSG-HT (section 5) instead: once a round
+the gradient at the server's model on a large batch, with noise, and in each step how a batch's gradient has changed
+since, with noise, added to it.
 """
 
 from __future__ import annotations
@@ -14,23 +16,24 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
-from tulle.federated.wire import encode
-from tulle.mechanisms import HardThreshold
-from tulle.privacy import Budget, is_number
-from tulle.public import PublicFacts
-from tulle.queries import Query
-from tulle.rows import Rows
-from tulle.weights import SparseWeights
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.encoding import ADDED_LATER, encode
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.plan import Budget, is_number
+from tulle.trusted.queries import Query
+from tulle.trusted.rows import Rows
 
-# Nobody plans more steps, or more in one round; whoever asks for more wants to keep a machine busy.
+# Nobody plans more steps, or more in one round; anyone who asks for more wants to keep a machine busy.
 _MOST = 10**7
 _MOST_LOCAL_STEPS = 10_000
 # Numbers of the server's choice: products of any of them with rows stay within what floats can hold.
 _SMALLEST, _LARGEST = 1e-50, 1e50
 _LONGEST_NAME = 100
+_DIFFERENCE_CLIP = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +60,17 @@ class Task(ABC):
     def level(self, clip: float) -> float:
         """The most that one row adds to a gradient, wherever it is taken."""
 
+    def gradient_change(self, at: SparseWeights, anchor: SparseWeights, clip: float, most: float) -> Query:
+        """The mean change of the clipped gradient from public weights `anchor` to public weights `at`, each row's part
+        of it clipped again, to `most`: a query with a sensitivity, for batches too. Models with `takes_snapshots`
+        alone have one."""
+        raise TypeError("models of this kind have no snapshots")
+
 
 class ModelTerms(ABC):
     """What is fitted. Subclasses are frozen dataclasses that check themselves: they are read off the wire."""
+
+    takes_snapshots: ClassVar[bool] = False  # whether their tasks have a `gradient_change`
 
     @property
     @abstractmethod
@@ -89,7 +100,7 @@ class Terms:
     study : str
         Its name, of 1 to 100 printable characters.
     model : ModelTerms
-        What is fitted: `tulle.federated.LinearTerms`, or `tulle.federated.network.NetworkTerms`.
+        What is fitted: `tulle.federated.LinearTerms`, or `tulle.federated.client_side.network_study.NetworkTerms`.
     rounds : int
         R, at least 1: how often each client may be asked.
     local_steps : int
@@ -111,6 +122,12 @@ class Terms:
         `n_nonzero` largest of them. None: `n_nonzero`, as in the paper.
     penalty : float, default=0.0
         ℓ2 penalty, in [0, 1e50]; outside clipping and noise.
+    snapshot_batch : int, "all" or None, default=None
+        Linear models: local steps as in DP-SCSG-HT, after a snapshot of the gradient in each round on so many rows,
+        expected, at least `batch`; a client with fewer takes all. "all": all rows of a client (DP-SVRG-HT). None: no
+        snapshots.
+    difference_clip : float, default=0.2
+        In (0, 2]: with snapshots, the largest change of a row's slope since the snapshot, in units of `clip`.
     """
 
     study: str
@@ -125,6 +142,8 @@ class Terms:
     delta: float | None
     memory: int | None = None
     penalty: float = 0.0
+    snapshot_batch: int | Literal["all"] | None = field(default=None, metadata=ADDED_LATER)
+    difference_clip: float = field(default=_DIFFERENCE_CLIP, metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         if not (isinstance(self.study, str) and self.study.isprintable() and 0 < len(self.study) <= _LONGEST_NAME):
@@ -153,6 +172,24 @@ class Terms:
             )
         if self.budget is not None and not self.budget.delta > 0:
             raise ValueError("delta must lie strictly between 0 and 1: Gaussian noise needs one")
+        self._check_snapshots()
+
+    def _check_snapshots(self) -> None:
+        most, large = self.difference_clip, self.snapshot_batch
+        if not (is_number(most) and 0 < most <= 2):
+            raise ValueError(f"difference_clip must lie in (0, 2], got {most!r}")
+        if large is None:
+            if most != _DIFFERENCE_CLIP:
+                raise ValueError("difference_clip is for studies with snapshots; give snapshot_batch, or leave it out")
+            return
+        if not self.model.takes_snapshots:
+            raise ValueError("snapshot_batch is for linear models; leave it out for a network")
+        if self.batch is None:
+            raise ValueError("snapshot_batch needs batches of its steps; give batch a number of rows")
+        if large != "all" and not (type(large) is int and self.batch <= large <= _MOST):
+            raise ValueError(
+                f"snapshot_batch must be 'all' or an integer from batch={self.batch:,} to {_MOST:,}, got {large!r}"
+            )
 
     def _has(self, name: str) -> bool:
         return getattr(self, name) is not None
@@ -166,12 +203,20 @@ class Terms:
     def method(self) -> str:
         """The paper's name of it."""
         name = "FedGD-HT" if self.batch is None else "FedSGD-HT"
+        if self.snapshot_batch is not None:
+            name = "FedSVRG-HT" if self.snapshot_batch == "all" else "FedSCSG-HT"
         return name if self.epsilon is None else f"DP-{name}"
 
     @property
     def steps(self) -> int:
         """How many steps a client takes at most."""
         return self.rounds * self.local_steps
+
+    def count_snapshot_rows(self, n_rows: int) -> int:
+        """The expected rows of a snapshot at a client with so many; 0 without snapshots."""
+        if self.snapshot_batch is None:
+            return 0
+        return n_rows if isinstance(self.snapshot_batch, str) else min(self.snapshot_batch, n_rows)
 
     @property
     def remembered(self) -> int:
@@ -185,7 +230,14 @@ class Terms:
     def describe(self) -> str:
         """In words, for reports."""
         rows = "all rows of a client" if self.batch is None else f"Poisson batches of about {self.batch:,} rows"
+        snapshots = ""
+        if self.snapshot_batch is not None:
+            large = "all rows" if isinstance(self.snapshot_batch, str) else f"about {self.snapshot_batch:,} rows"
+            snapshots = (
+                f"; a snapshot on {large} in each round, changes since clipped at {self.difference_clip:.4g} of that"
+            )
         return (
             f"{self.method}: {self.rounds:,} rounds of {self.local_steps:,} local steps of size {self.step:.4g} on "
             f"{rows}; {self.n_nonzero:,} weights kept, {self.remembered:,} remembered, clipped at {self.clip:.4g}"
+            f"{snapshots}"
         )

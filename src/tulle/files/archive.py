@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tulle.durable import write_durably
-from tulle.report import finite
+from tulle.files.durable_writes import write_durably
+from tulle.files.number_text import finite
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,17 +58,17 @@ def write_archive(
     """
     for name, array in arrays.items():
         if np.asarray(array).dtype.kind not in _KINDS:
-            raise ValueError(f"{name} holds {np.asarray(array).dtype}, which is neither numbers nor text")
+            raise ValueError(f"{name} has type {np.asarray(array).dtype}, which is neither numeric nor text")
     written = {
         **header,
         "format": f"{kind} {version}",
         "arrays": {name: _digest(np.asarray(array)) for name, array in arrays.items()},
     }
     text = json.dumps(finite(written), ensure_ascii=False, allow_nan=False)
-    write_durably(path, _packed({"header": np.array(text), **arrays}))
+    write_durably(path, _pack({"header": np.array(text), **arrays}))
 
 
-def _packed(arrays: Arrays) -> bytes:
+def _pack(arrays: Arrays) -> bytes:
     """The file's bytes: compressed, unless by so much that no reader would believe it."""
     for write in (np.savez_compressed, np.savez):
         file = io.BytesIO()
@@ -102,19 +102,19 @@ def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         try:
             header, arrays = _read(file)
         except ArchiveError as error:
-            raise ArchiveError(f"{name} is no {kind} file: {error}") from None
+            raise ArchiveError(f"{name} is not a {kind} file: {error}") from None
         except Exception as error:  # zip, zlib, numpy and JSON each have their own
-            raise ArchiveError(f"{name} is no {kind} file, or is damaged: {error}") from error
+            raise ArchiveError(f"{name} is not a {kind} file, or is damaged: {error}") from error
     found, _, number = str(header.get("format", "")).rpartition(" ")
     if found != kind or not re.fullmatch("[0-9]{1,9}", number):
-        raise ArchiveError(f"{name} is no {kind} file: its format is {str(header.get('format'))[:60]!r}")
+        raise ArchiveError(f"{name} is not a {kind} file: its format is {str(header.get('format'))[:60]!r}")
     if not 1 <= int(number) <= version:
         raise ArchiveError(
             f"{name} is a {kind} of version {number}, and this tulle reads up to version {version}; upgrade tulle"
         )
     sums = header.pop("arrays", None)
     if sums != {member: _digest(array) for member, array in arrays.items()}:
-        raise ArchiveError(f"{name} was changed after it was written: its checksums do not agree; get another copy")
+        raise ArchiveError(f"{name} was changed after it was written: its checksums do not match; get another copy")
     return header, arrays
 
 
@@ -122,12 +122,12 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], Arrays]:
     with zipfile.ZipFile(file) as members:
         names = [member.filename for member in members.infolist()]
         if "header.npy" not in names or not all(name.endswith(".npy") for name in names):
-            raise ArchiveError("it has no header, or holds other things than arrays")
+            raise ArchiveError("it has no header, or contains something other than arrays")
         if len(set(names)) < len(names):
             raise ArchiveError("two of its arrays have the same name")
         # Sizes are declared in the directory and enforced while reading: a bomb is refused before it is unpacked.
         if _is_bomb(members, file.seek(0, os.SEEK_END)):
-            raise ArchiveError("it would unpack to far more than such a file holds")
+            raise ArchiveError("it would unpack to far more data than such a file can have")
         arrays = {name.removesuffix(".npy"): _array(members, name) for name in names}
     text = arrays.pop("header")
     if text.dtype.kind != "U" or text.shape != ():
@@ -145,7 +145,7 @@ def _array(members: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
             raise ArchiveError(f"{name} is longer than its array")
         # Text of no letters takes no bytes, and so as many places as a forger likes.
         if array.dtype.kind not in _KINDS or (array.dtype.itemsize == 0 and array.size > 1):
-            raise ArchiveError(f"{name} is of type {array.dtype}, which no file of ours holds")
+            raise ArchiveError(f"{name} is of type {array.dtype}, which tulle files never contain")
     return array
 
 

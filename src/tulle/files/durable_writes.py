@@ -17,8 +17,20 @@ class LockError(OSError):
     """A file cannot be held alone, so that two processes could change it at a time."""
 
 
+@contextmanager
+def name_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have errors of the system name a file: those of a write to an open one (a full disk) name none, and those of a
+    partial one name what the user never asked for."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.strerror is None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
 def write_durably(path: str | os.PathLike[str], content: bytes, mode: int | None = None) -> None:
-    """Replace a file at once: whoever reads it finds the old content or the new one, after a power cut too.
+    """Replace a file at once: anyone who reads it finds the old content or the new one, after a power cut too.
 
     Parameters
     ----------
@@ -30,21 +42,22 @@ def write_durably(path: str | os.PathLike[str], content: bytes, mode: int | None
     target = Path(path)
     if target.exists() and not target.is_file():
         # Replacing a device or a pipe would take it from everybody.
-        raise OSError(22, "is not a file; name one", str(target))
+        raise OSError(22, "is not a file; pass the path of a file", str(target))
     # A name of its own for each process and moment: two writers never share a half-written file.
     partial = target.with_name(f".{target.name}.{os.getpid()}-{time.monotonic_ns()}.partial")
-    try:
-        handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
-        with open(handle, "wb") as file:
-            if mode is not None and hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), mode)  # the umask may have taken something off
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-    sync_folder(target.parent)
+    with name_file(target):
+        try:
+            handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
+            with open(handle, "wb") as file:
+                if mode is not None and hasattr(os, "fchmod"):
+                    os.fchmod(file.fileno(), mode)  # the umask may have taken something off
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(target.parent)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
@@ -83,39 +96,13 @@ def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterat
             _unlock(file)
 
 
-@contextmanager
-def locked_in_place(path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
-    """Hold a file alone that others replace: whoever comes later waits, and then finds the new one.
-
-    For files that `write_durably` replaces, beside a lock file that somebody may delete. Where a file cannot be
-    replaced while it is open (Windows), or is not there yet, it does nothing.
-
-    Parameters
-    ----------
-    path : path
-    seconds : float or None, default=None
-        As in `locked`.
-    """
-    while os.name != "nt" and os.path.exists(path):
-        # For writing, as network file systems want it of whoever locks alone.
-        with open(path, "r+b") as file:
-            _wait_for(file, path, seconds)
-            try:
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    yield
-                    return
-            finally:
-                _unlock(file)
-    yield
-
-
 def _wait_for(file: IO[bytes], path: str | os.PathLike[str], seconds: float | None) -> None:
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
         while not _try_lock(file):
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"another process has held {os.fspath(path)} for {seconds:g} seconds; look what it does"
+                    f"another process has held {os.fspath(path)} for {seconds:g} seconds; check what that process does"
                 )
             time.sleep(0.01)
         excludes = _excludes(file, path)
@@ -124,7 +111,7 @@ def _wait_for(file: IO[bytes], path: str | os.PathLike[str], seconds: float | No
     except OSError as error:
         raise LockError(error.errno, f"cannot be locked ({error.strerror}); {_ELSEWHERE}", os.fspath(path)) from error
     if not excludes:
-        words = f"locks on it keep nobody out, so that two processes could change it at a time; {_ELSEWHERE}"
+        words = f"locks on it have no effect, so two processes could change it at the same time; {_ELSEWHERE}"
         raise LockError(errno.ENOLCK, words, os.fspath(path))
 
 

@@ -1,8 +1,8 @@
-"""What may be said of an error that came while private rows were at hand.
+"""What may be repeated of an error that came while private rows were in memory.
 
-A library's words can quote a cell ("could not convert string to float: 'Jane Doe'"), and so can those of the
-interpreter (a `KeyError` is its key). What a raise statement of tulle says is known not to: it is told, and of other
-errors their type and the place in the code.
+A library's message can quote a cell ("could not convert string to float: 'Jane Doe'"), and so can the interpreter's (a
+`KeyError` is its key). The message of a raise statement of tulle does not, and is repeated. Of other errors the type
+and the place in the code are reported.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from types import TracebackType
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
-def own_words(error: BaseException) -> str | None:
-    """What an error says, where a raise statement of tulle raised it; None where a library or the interpreter did."""
-    last = _last(error)
+class PrivacyWarning(UserWarning):
+    """A guarantee that is weaker than it looks."""
+
+
+def get_own_message(error: BaseException) -> str | None:
+    """The message of an error that a raise statement of tulle raised; None where a library or the interpreter did."""
+    last = _find_last_frame(error)
     if last is None:
         return None
     code = last.tb_frame.f_code.co_code
@@ -26,29 +30,29 @@ def own_words(error: BaseException) -> str | None:
     return str(error) if ours else None
 
 
-def said_of(error: BaseException) -> str:
-    """The type of an error, with its own words or else the place that it came from."""
-    words, kind = own_words(error), type(error).__name__
-    if words is not None:
-        return f"{kind}: {words}" if words else kind
-    last = _last(error)
+def describe_error(error: BaseException) -> str:
+    """The type of an error, with its message if that is of tulle, or else the place that it came from."""
+    message, kind = get_own_message(error), type(error).__name__
+    if message is not None:
+        return f"{kind}: {message}" if message else kind
+    last = _find_last_frame(error)
     if last is None:
         return kind
     return f"{kind} ({os.path.basename(last.tb_frame.f_code.co_filename)}, line {last.tb_lineno})"
 
 
-def traced(error: BaseException) -> str:
-    """The traceback of an error and of those behind it, in the words of `said_of`."""
+def format_trace(error: BaseException) -> str:
+    """The traceback of an error and of its causes, each described by `describe_error`."""
     chain, seen = [], set()
     behind: BaseException | None = error
     while behind is not None and id(behind) not in seen:
         seen.add(id(behind))
-        chain.append("".join([*traceback.format_tb(behind.__traceback__), said_of(behind), "\n"]))
+        chain.append("".join([*traceback.format_tb(behind.__traceback__), describe_error(behind), "\n"]))
         behind = behind.__cause__ or (None if behind.__suppress_context__ else behind.__context__)
-    return "\n".join(["Traceback (most recent call last):", "\nwhich came of:\n".join(chain)])
+    return "\n".join(["Traceback (most recent call last):", "\ncaused by:\n".join(chain)])
 
 
-def _last(error: BaseException) -> TracebackType | None:
+def _find_last_frame(error: BaseException) -> TracebackType | None:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

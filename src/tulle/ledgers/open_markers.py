@@ -32,17 +32,17 @@ _PROC = Path("/proc")
 # Child processes inherit it: the processes above that had a ledger open when this one was started. It outlives them.
 _INHERITED = "TULLE_LEDGER_PROCESS"
 
-# What takes over the children of processes that end, beside process 1. The kernel tells nobody which processes do.
+# Processes that adopt the children of processes that end, besides process 1. The kernel does not list them.
 _REAPERS = ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "conmon", "slurmstepd")
 
 
 class MarkerError(OSError):
-    """No folder for markers can be used, so workers could not be told that a ledger is open."""
+    """No folder for markers can be used, so workers could not learn that a ledger is open."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, told from others that had its number.
+    """A process, distinguished from others that had its number.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it may still run: True where that cannot be told."""
+        """Whether it may still run: True if that is unknown."""
         here = this_process()
         if self.space != here.space:
             boots = {self.space.partition(".")[0], here.space.partition(".")[0]}
@@ -195,10 +195,10 @@ def why_not_to_fit() -> str:
     inherited = _inherited(here)
     for process in inherited:
         if not process.is_alive:
-            # Closed or killed with it: nobody is left to say. A worker that outlives its parent must not go free.
+            # Closed or killed with it: unknown. A worker that outlives its parent must not fit without a bill.
             return (
                 f"process {process.number}, above this one, had a ledger open when this process was started, and has "
-                f"ended since; start this process anew, or take {_INHERITED} out of its environment if that ledger was "
+                f"ended since; restart this process, or remove {_INHERITED} from its environment if that ledger was "
                 "closed"
             )
     open_ones = {process: place for place, process in _markers() if process != here}
@@ -210,10 +210,10 @@ def why_not_to_fit() -> str:
             return f"a ledger is open in another process, number {process.number}, and cannot bill this fit"
         if process.start <= latest:
             return (
-                f"a ledger is open in another process, number {process.number}, and cannot bill this fit. Whether "
-                "this process was started by that one cannot be told, as its own parent has ended or cannot be seen; "
-                f"wait until that ledger is closed, or start the fit from a shell that is older. If that process is "
-                f"none of yours, delete {place}"
+                f"a ledger is open in another process, number {process.number}, and cannot bill this fit. It is "
+                "unknown whether that process started this one, because this process's parent has ended or is not "
+                "visible; wait until that ledger is closed, or start the fit from an older shell. If that process is "
+                f"not yours, delete {place}"
             )
     return ""
 
@@ -247,13 +247,13 @@ def _own_folder() -> Path:
         if _is_ours(folder) and os.access(folder, os.W_OK):
             return folder
     raise MarkerError(
-        f"a ledger must leave a marker for worker processes, and none of {', '.join(map(str, FOLDERS))} can be used: "
-        "each must be a folder of this user, no link, closed to others (mode 0700), or such that it can be made"
+        f"a ledger must write a marker for worker processes, but none of {', '.join(map(str, FOLDERS))} can be used: "
+        "each must be a folder owned by this user, not a link, with mode 0700, or must be creatable"
     )
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder is there and nobody else can put markers into it or take them away."""
+    """Whether a folder exists and only this user can add or remove markers."""
     try:
         about = folder.lstat()
     except OSError:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from sklearn.base import BaseEstimator
-
-from tulle.curator import Ask
-from tulle.events import FloatArray
-from tulle.losses import certified_convex
+from tulle.accounting.zcdp import rho_of
+from tulle.methods.base import MethodBase
 from tulle.methods.coordinate_descent import CoordinateDescent
-from tulle.methods.geometry import budget_mu, selection_pays
 from tulle.methods.hard_thresholding import HardThresholding
+from tulle.methods.noise_scales import budget_mu, selection_pays
 from tulle.methods.screen_refine import ScreenRefine
-from tulle.privacy import Budget, Release
-from tulle.public import PublicFacts
+from tulle.trusted.curator import Ask
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.plan import Release
 
 # n mu / s below which the steps of hard thresholding do not get off the ground on dense features and moving one
 # coordinate at a time does better: between 56 and 69 on the settings of DPSL-KT's figure 2. Default numbers of weights
@@ -20,57 +19,47 @@ from tulle.public import PublicFacts
 _ROWS_PER_WEIGHT = 58.0
 
 
-class Auto(BaseEstimator):
+def _only_thresholding(public: PublicFacts) -> bool:
+    """Whether screen and refine cannot do it: no printed noise, a loss not known to be convex, or delta = 0."""
+    pure = public.budget is not None and public.budget.delta == 0
+    return public.as_published or public.convex_loss is None or pure
+
+
+class Auto(MethodBase):
     """Screen and refine, except where hard thresholding is known to do better or to be all there is.
 
-    Hard thresholding it is without privacy, unless all features are kept; with a published calibration; for a loss
-    that is not known to be convex in one margin at a time (several classes by softmax, a loss of the user's own); and
-    for regression on dense features of equal size (where selection noise pays) if rows are not too few: there every
-    noisy gradient step brings the model much closer to the truth, but the first ones need a signal to start from. With
-    fewer rows greedy coordinate descent takes its place: one choice a step is the least noisy way to start.
+    Hard thresholding it is without privacy, unless all features are kept; with a published calibration; with delta = 0;
+    for a loss that is not known to be convex in one margin at a time (several classes by softmax, a loss of the user's
+    own); for a budget in rho, which screen and refine cannot keep to; and for regression on dense features of equal
+    size (where selection noise pays) if rows are not too few: there every noisy gradient step brings the model much
+    closer to the truth, but the first ones need a signal to start from. With fewer rows greedy coordinate descent takes
+    its place: one choice a step is the least noisy way to start.
     """
 
-    def choose(self, public: PublicFacts) -> HardThresholding | ScreenRefine | CoordinateDescent:
+    def resolve(self, public: PublicFacts) -> HardThresholding | ScreenRefine | CoordinateDescent:
         """The method for these public facts."""
-        if public.as_published or not certified_convex(public.loss):
+        if _only_thresholding(public):
             return HardThresholding()
         if public.budget is None:
             return HardThresholding() if public.n_nonzero < public.n_features else ScreenRefine()
         if public.loss.kind == "regression" and selection_pays(public):
             rows_per_weight = public.n_rows * budget_mu(public.budget) / public.n_nonzero
             return HardThresholding() if rows_per_weight >= _ROWS_PER_WEIGHT else CoordinateDescent(noise="selection")
-        return ScreenRefine()
-
-    def bounds_wanted(self) -> tuple[str, ...]:
-        return ("row_l2", "row_linf")
+        # The objective perturbation of the refining step has no rho.
+        return ScreenRefine() if rho_of(public.budget) is None else HardThresholding()
 
     def default_nonzero(self, public: PublicFacts) -> int:
-        if public.as_published or not certified_convex(public.loss):
+        if _only_thresholding(public):
+            return HardThresholding().default_nonzero(public)
+        if rho_of(public.budget) is not None and not (public.loss.kind == "regression" and selection_pays(public)):
             return HardThresholding().default_nonzero(public)
         # Otherwise the method may depend on this very number, so one rule serves for both.
         return ScreenRefine().default_nonzero(public)
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
-        return self.choose(public).releases(public)
-
-    def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
-        return self.choose(public).published(public, budget)
+        """A fit asks the method that was resolved."""
+        return self.resolve(public).releases(public)
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
-        return self.choose(public).run(ask, public)
-
-    def describe(self, public: PublicFacts) -> str:
-        return self.choose(public).describe(public)
-
-    def n_iterations(self, public: PublicFacts) -> int:
-        return self.choose(public).n_iterations(public)
-
-    def n_passes(self, public: PublicFacts) -> float:
-        return self.choose(public).n_passes(public)
-
-    def n_thresholds(self, public: PublicFacts) -> int:
-        method = self.choose(public)
-        return method.n_thresholds(public) if isinstance(method, HardThresholding) else 0
-
-    def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
-        return self.choose(public).signal_to_noise(public, releases)
+        """A fit runs the method that was resolved."""
+        return self.resolve(public).run(ask, public)

@@ -17,25 +17,36 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from tulle.curator import Ask
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.mechanisms import Gaussian, GumbelMax, HardThreshold
+from tulle.fast.coordinate_path import CoordinatePath
+from tulle.fast.gumbel_on_demand import GumbelOnDemand
+from tulle.methods.base import MethodBase
 from tulle.methods.frank_wolfe import ENGINES, finished
-from tulle.methods.geometry import (
+from tulle.methods.gradient_queries import ClippedGradient, CoordinateGradient, CoordinateScores, Engine
+from tulle.methods.noise_scales import (
     averaging_pays,
     budget_mu,
-    chosen_engine,
+    choose_engine,
     margin_unit,
     signal_to_noise,
     stepwise_nonzero,
 )
-from tulle.methods.parameters import POSITIVE, SHARE, SHARE_OR_ALL, Range, check_choices, check_numbers, check_whole
-from tulle.privacy import Budget, Release
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, CoordinateGradient, CoordinateScores, Engine
-from tulle.walk import Walk
+from tulle.methods.parameter_checks import (
+    POSITIVE,
+    SHARE,
+    SHARE_OR_ALL,
+    Range,
+    check_choices,
+    check_numbers,
+    check_whole,
+)
+from tulle.methods.public_start import START_ASSUMPTION, first_weights, read_method_start
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.curator import Ask
+from tulle.trusted.events import FloatArray, NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Gaussian, GumbelMax
+from tulle.trusted.plan import Budget, Release
 
 _RANGES: dict[str, Range] = {
     "step": POSITIVE,
@@ -59,11 +70,11 @@ class Settings:
     units: FloatArray | None
 
     def clip_at(self, t: int) -> float:
-        """The clip of step t, counted from 0. In parts: whoever follows the walk starts afresh when it changes."""
+        """The clip of step t, counted from 0. In parts: code that follows the path starts afresh when it changes."""
         return self.clip * self.last_clip ** (8 * t // self.n_iter / 7)
 
 
-class CoordinateDescent(BaseEstimator):
+class CoordinateDescent(MethodBase):
     """Greedy coordinate descent: the steepest coordinate is chosen and moved privately, again and again.
 
     Parameters
@@ -97,6 +108,10 @@ class CoordinateDescent(BaseEstimator):
         selection noise a row is clipped where an entry passes row_linf × feature_scale. None: all 1.
     engine : {"auto", "incremental", "plain"}, default="auto"
         As in `FrankWolfe`, for selection noise.
+    start : None, array or tuple, default=None
+        Public weights to start from: of shape (features,) or (features, outputs), or a tuple (coef, intercept) as a
+        fitted model has them; finite, at most 1e50 in magnitude. They must not come from the same private rows unless
+        that fit is billed too. None: 0.
 
     Examples
     --------
@@ -117,6 +132,7 @@ class CoordinateDescent(BaseEstimator):
         selection_share: float = 0.6,
         feature_scale: Any = None,
         engine: Literal["auto", "incremental", "plain"] = "auto",
+        start: Any = None,
     ) -> None:
         self.n_iter = n_iter
         self.step = step
@@ -127,11 +143,9 @@ class CoordinateDescent(BaseEstimator):
         self.selection_share = selection_share
         self.feature_scale = feature_scale
         self.engine = engine
+        self.start = start
 
     # --- what will be released ---
-
-    def bounds_wanted(self) -> tuple[str, ...]:
-        return ("row_l2", "row_linf")
 
     def default_nonzero(self, public: PublicFacts) -> int:
         return stepwise_nonzero(public)
@@ -143,13 +157,9 @@ class CoordinateDescent(BaseEstimator):
         # All choices together cost T outputs (2 / noise)² / 4 in mu², all values T / noise²; these noises divide T by
         # the share.
         choosing, valuing = self.selection_share, 1 - self.selection_share
-        follows = self._engine(public, settings) != "plain"
-        select = GumbelMax(
-            NoisePerSensitivity(math.sqrt(outputs / choosing)),
-            outputs,
-            candidates=public.n_parameters if follows else 0,
-            rows=public.n_rows if follows else 0,
-        )
+        select = GumbelMax(NoisePerSensitivity(math.sqrt(outputs / choosing)), outputs)
+        if self._engine(public, settings) != "plain":
+            select = GumbelOnDemand(select.noise, outputs, candidates=public.n_parameters, rows=public.n_rows)
         update = Gaussian(NoisePerSensitivity(math.sqrt(1 / valuing)))
         return (Release("select", select, settings.n_iter), Release("update", update, settings.n_iter))
 
@@ -163,7 +173,7 @@ class CoordinateDescent(BaseEstimator):
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
-        start = np.zeros((public.n_parameters, public.loss.n_outputs))
+        start = first_weights(self, public, settings.intercept_value)
         if settings.selection:
             w = self._by_choices(ask, public, settings, start)
         else:
@@ -171,10 +181,10 @@ class CoordinateDescent(BaseEstimator):
         return finished(w, settings.intercept_value, public)
 
     def _by_choices(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
-        walk = Walk(start)
+        path = CoordinatePath(start)
         for t in range(settings.n_iter):
             shared: dict[str, Any] = {
-                "walk": walk,
+                "point": path.point,
                 "clip": settings.clip_at(t),
                 "intercept_value": settings.intercept_value,
                 "units": settings.units,
@@ -183,11 +193,11 @@ class CoordinateDescent(BaseEstimator):
             chosen = ask("select", CoordinateScores(**shared, kind="magnitudes"))
             slope = ask("update", CoordinateGradient(**shared, coordinates=chosen))[0]
             unit = 1.0 if settings.units is None else settings.units[chosen]
-            walk.move(1.0, chosen, -settings.step * slope / unit**2)
-        return walk.weights
+            path.move(1.0, chosen, -settings.step * slope / unit**2)
+        return path.weights
 
     def _engine(self, public: PublicFacts, settings: Settings) -> Engine:
-        return chosen_engine(self.engine, settings.n_iter, public.n_parameters, public)
+        return choose_engine(self.engine, settings.n_iter, public.n_parameters, public)
 
     def _by_gradients(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
         w, mean = start, np.zeros_like(start)
@@ -204,6 +214,7 @@ class CoordinateDescent(BaseEstimator):
     def settings(self, public: PublicFacts) -> Settings:
         """The settings of a run. Reads nothing but the parameters and public facts."""
         self._check(public)
+        read_method_start(self, public)
         private = public.budget is not None
         selection = not averaging_pays(public) if self.noise == "auto" else self.noise == "selection"
         clip = self.clip
@@ -266,6 +277,9 @@ class CoordinateDescent(BaseEstimator):
             f"{public.n_nonzero:,} of {public.n_features:,} weights kept, slopes clipped at {settings.clip:.4g}"
             + (f", in the end at {settings.clip * settings.last_clip:.4g}" if settings.last_clip < 1 else "")
         )
+
+    def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
+        return () if self.start is None else (START_ASSUMPTION,)
 
     def n_iterations(self, public: PublicFacts) -> int:
         return self.settings(public).n_iter

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import linprog
 
-from tulle.events import FloatArray
-from tulle.mechanisms import HardThreshold
-from tulle.privacy import is_number
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.events import FloatArray
+from tulle.trusted.plan import is_number
 
 Reach = Literal["l1", "l2", "linf"]
 
@@ -57,6 +58,10 @@ class FeasibleSet(ABC):
         """A point of the set to start from, of shape (parameters, outputs): public, and 0 where 0 is in the set."""
         return np.zeros(shape)
 
+    def contains(self, points: FloatArray) -> bool:
+        """Whether every column of an array of shape (parameters, outputs) is in the set, up to rounding."""
+        raise ValueError(f"{type(self).__name__} has no method contains(points), which start=... needs; define one")
+
     def n_nonzero(self, n_iter: int) -> float:
         """How many non-zeros a mixture of `n_iter` of its extreme points has at most."""
         return math.inf
@@ -75,6 +80,9 @@ class L1Ball(FeasibleSet):
     def least(self, direction: FloatArray) -> FloatArray:
         return _spikes(-np.sign(direction) * self.radius, np.abs(direction).argmax(axis=0))
 
+    def contains(self, points: FloatArray) -> bool:
+        return _within(np.abs(points).sum(axis=0), self.radius)
+
     def n_nonzero(self, n_iter: int) -> float:
         return n_iter
 
@@ -90,6 +98,11 @@ class Simplex(FeasibleSet):
 
     def least(self, direction: FloatArray) -> FloatArray:
         return _spikes(np.full(direction.shape, self.radius), direction.argmin(axis=0))
+
+    def contains(self, points: FloatArray) -> bool:
+        return _within(-points, 0.0, self.radius) and _within(
+            np.abs(points.sum(axis=0) - self.radius), 0.0, self.radius
+        )
 
     def start(self, shape: tuple[int, int]) -> FloatArray:
         return np.vstack([np.full((1, shape[1]), self.radius), np.zeros((shape[0] - 1, shape[1]))])
@@ -138,6 +151,9 @@ class CappedL1Ball(_SparseExtremes):
     def least(self, direction: FloatArray) -> FloatArray:
         return -self.radius / self.k * np.sign(_top(direction, self.k))
 
+    def contains(self, points: FloatArray) -> bool:
+        return _within(np.abs(points).sum(axis=0), self.radius) and _within(np.abs(points), self.radius / self.k)
+
     def longest(self, n_parameters: int, norm: Reach) -> float:
         return self.radius / {"l1": 1.0, "l2": math.sqrt(self.k), "linf": self.k}[norm]
 
@@ -155,6 +171,9 @@ class KSupportBall(_SparseExtremes):
     def least(self, direction: FloatArray) -> FloatArray:
         kept = _top(_relative(direction), self.k)
         return -self.radius * kept / _at_least_tiny(np.sqrt((kept**2).sum(axis=0)))
+
+    def contains(self, points: FloatArray) -> bool:
+        return _within(np.array([_k_support_norm(column, self.k) for column in points.T]), self.radius)
 
     def longest(self, n_parameters: int, norm: Reach) -> float:
         return self.radius * (math.sqrt(self.k) if norm == "l1" else 1.0)
@@ -219,6 +238,18 @@ class Polytope(FeasibleSet):
         chosen = np.asarray(self.vertices @ direction).argmin(axis=0)
         return np.stack([self.point(int(number)) for number in chosen], axis=1)
 
+    def contains(self, points: FloatArray) -> bool:
+        # Mixtures q >= 0 with sum 1 whose point is within rounding of the given one.
+        slack = 1e-9 * self.radius
+        vertices = self.vertices.T
+        stack = sp.vstack([vertices, -vertices]) if sp.issparse(vertices) else np.vstack([vertices, -vertices])
+        count = self.vertices.shape[0]
+        for column in points.T:
+            limits = np.concatenate([column + slack, slack - column])
+            if not linprog(np.zeros(count), stack, limits, np.ones((1, count)), [1.0], method="highs").success:
+                return False
+        return True
+
     def longest(self, n_parameters: int, norm: Reach) -> float:
         if norm == "l1":
             return self.radius
@@ -235,6 +266,9 @@ class L2Ball(FeasibleSet):
     def least(self, direction: FloatArray) -> FloatArray:
         direction = _relative(direction)
         return -self.radius * direction / _at_least_tiny(np.sqrt((direction**2).sum(axis=0)))
+
+    def contains(self, points: FloatArray) -> bool:
+        return _within(np.linalg.norm(points, axis=0), self.radius)
 
     def longest(self, n_parameters: int, norm: Reach) -> float:
         return self.radius * (math.sqrt(n_parameters) if norm == "l1" else 1.0)
@@ -263,6 +297,9 @@ class LqBall(FeasibleSet):
         powers = np.abs(_relative(direction)) ** (1 / (self.q - 1))
         return -self.radius * np.sign(direction) * powers / _at_least_tiny((powers**self.q).sum(axis=0) ** (1 / self.q))
 
+    def contains(self, points: FloatArray) -> bool:
+        return _within(((np.abs(points) / self.radius) ** self.q).sum(axis=0), 1.0)
+
     def longest(self, n_parameters: int, norm: Reach) -> float:
         return self.radius * (n_parameters ** (1 - 1 / self.q) if norm == "l1" else 1.0)
 
@@ -274,8 +311,30 @@ class Box(FeasibleSet):
     def least(self, direction: FloatArray) -> FloatArray:
         return -self.radius * np.sign(direction)
 
+    def contains(self, points: FloatArray) -> bool:
+        return _within(np.abs(points), self.radius)
+
     def longest(self, n_parameters: int, norm: Reach) -> float:
         return self.radius * {"l1": float(n_parameters), "l2": math.sqrt(n_parameters), "linf": 1.0}[norm]
+
+
+def _within(norms: FloatArray, most: float, unit: float | None = None) -> bool:
+    """Whether no number passes `most`, up to rounding of numbers as large as `unit`."""
+    return bool(np.all(norms <= most + 1e-9 * (most if unit is None else unit)))
+
+
+def _k_support_norm(w: FloatArray, k: int) -> float:
+    """The k-support norm (Argyriou, Foygel and Srebro 2012, proposition 2.1): the largest entries by themselves, and
+    the others by their sum."""
+    sizes = np.sort(np.abs(w))[::-1]
+    k = min(k, len(sizes))
+    tails = np.append(np.cumsum(sizes[::-1])[::-1], 0.0)  # tails[i]: the sum from entry i on
+    for r in range(k):
+        mean = tails[k - r - 1] / (r + 1)
+        larger = math.inf if k - r - 1 == 0 else sizes[k - r - 2]
+        if larger > mean >= sizes[k - r - 1]:
+            return math.sqrt(float((sizes[: k - r - 1] ** 2).sum()) + (r + 1) * float(mean) ** 2)
+    return float(np.linalg.norm(sizes))  # ties, by rounding: all entries by themselves
 
 
 def _relative(direction: FloatArray) -> FloatArray:

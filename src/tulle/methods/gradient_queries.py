@@ -1,29 +1,346 @@
-"""Queries about batches: gradients and differences of gradients that cost a batch's own entries, not all features.
+"""What methods ask: recipes for `tulle.trusted.clipped_sum.ClippedSum` with a row function and a clip level.
 
-They are means over the rows of a batch, divided by the batch's *public* size (the curator hands it in as the number of
-rows), so that replacing a unit moves them by 2 C rows_per_unit / batch. How likely the unit is in the batch at all is
-the mechanism's business. Adjacency is replace-one. Proof: docs/proofs/stochastic_hard_thresholding.md.
+A recipe decides how far contributions are clipped, from public facts. The level that it states *is* the clip level of
+the query that the curator asks, so a wrong one costs accuracy and no privacy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from tulle.events import FloatArray
-from tulle.lazy_noise import Background
-from tulle.mechanisms import Sensitivity, SparseAnswer
-from tulle.public import PublicFacts
-from tulle.queries import Query, clipped, counted, largest_margin, lengths_of, longest, mean_moves
-from tulle.rows import Block, Rows
-from tulle.weights import SparseWeights
+from tulle.fast.batch_answers import BatchStart
+from tulle.fast.coordinate_path import PathPoint
+from tulle.fast.exact_answers import ExactFollowUp
+from tulle.fast.lazy_noise import Background
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.methods.recipe import Recipe
+from tulle.methods.row_functions import Features, FeaturesAndTarget, LossSlopes, SlopeChanges, SquaredMargins
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.clipped_sum import LEAST_BOUND, ClippedSum, Kind, RowFunction, SignedScores
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.losses import Norm
+from tulle.trusted.queries import Affine, Mask, Query
+
+Engine = Literal["auto", "incremental", "plain"]
+
+
+def largest_margin(public: PublicFacts, l1: float, l2: float, intercept_value: float) -> float:
+    """The largest |<x, w>| of any row, for weights of these norms: min(K2 |w|_2, Kinf |w|_1)."""
+    row, entry = public.row_bound(intercept_value), public.entry_bound(intercept_value)
+    return min((row * l2) if l2 else 0.0, (entry * l1) if l1 else 0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class BatchGradient(Query):
+class ClippedGradient(Recipe):
+    """The mean over rows of the loss gradient, each row's contribution clipped in one norm.
+
+    Parameters
+    ----------
+    weights : array of shape (n_parameters, n_outputs)
+        Where the gradient is taken; already public.
+    clip : float
+        In (0, inf]. The slope at which a row at its bound is clipped: contributions are clipped to clip × row bound.
+    norm : {"l2", "linf"}, default="l2"
+        The norm that is clipped and in which the sensitivity holds.
+    intercept_value : float, default=0.0
+        Entry of the constant column that the last line of `weights` belongs to; 0 for no intercept. It counts in
+        every row norm.
+    support : boolean array like `weights` or None, default=None
+        Answer only there (zero elsewhere); contributions are then clipped after restriction to it. The intercept's
+        line, where there is one, is answered in any case.
+    support_row_bound : float or None, default=None
+        With `support`: the row norm on the support (constant column included) that goes with `clip`.
+    """
+
+    weights: FloatArray
+    clip: float
+    norm: Norm = "l2"
+    intercept_value: float = 0.0
+    support: Mask | None = None
+    support_row_bound: float | None = None
+
+    @cached_property
+    def _norms(self) -> tuple[float, float]:
+        """The largest ℓ1 and ℓ2 norm of an output's weights."""
+        return float(np.abs(self.weights).sum(axis=0).max()), float(np.sqrt((self.weights**2).sum(axis=0)).max())
+
+    def level(self, public: PublicFacts) -> float:
+        """C: what one row's contribution is clipped to.
+
+        The weights are public, so a bound on all margins is known, |m| <= M = min(K2 |w|_2, Kinf |w|_1), and with it
+        a bound on all slopes. Where that is below `clip` the clip level shrinks with it.
+        """
+        slope = self.clip
+        if not public.as_published:
+            margins = largest_margin(public, *self._norms, self.intercept_value)
+            slope = max(0.0, min(slope, public.loss.slope_bound(margins, public.label, self.norm)))
+        if self.norm == "linf":
+            return slope * public.entry_bound(self.intercept_value)
+        row = public.row_bound(self.intercept_value) if self.support_row_bound is None else self.support_row_bound
+        return slope * row
+
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        lines, outputs = self.weights.shape
+        return ClippedSum(
+            LossSlopes(self.weights),
+            (lines, outputs),
+            self.level(public),
+            self.norm,
+            intercept_value=self.intercept_value,
+            support=self.support,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Recipe):
+    """A gradient step: weights - size × (gradient + penalty × weights). The intercept is not penalised."""
+
+    gradient: ClippedGradient
+    step_size: float
+    penalty: float = 0.0
+
+    def resolve(self, public: PublicFacts) -> Affine:
+        start = self.gradient.weights.copy()
+        start[: public.n_features] *= 1.0 - self.step_size * self.penalty
+        if self.gradient.support is not None:
+            start[~self.gradient.support] = 0.0
+        stretch = max(1.0, abs(1.0 - self.step_size * self.penalty))
+        size = stretch * float(np.linalg.norm(self.gradient.weights))
+        return Affine(self.gradient.resolve(public), start, -self.step_size, size)
+
+
+@dataclass(frozen=True, eq=False)
+class _AlongPath(Recipe):
+    """Sums over rows of slope × entry at a point of a coordinate path, each row's contribution clipped in ℓ∞.
+
+    Parameters
+    ----------
+    point : PathPoint
+        Where the slopes are taken; already public.
+    clip : float
+        In (0, inf]. The slope at which a row at its entry bound is clipped.
+    intercept_value : float, default=0.0
+        Entry of the constant column, the path's last coordinate; 0 for none.
+    units : array of shape (parameters,) or None, default=None
+        Public; coordinate j is measured in units[j]: what is clipped is the largest |slope × entry| / unit of a row.
+    engine : {"incremental", "plain"}, default="plain"
+        How the same sums are found: by following the path (sparse rows, one output, tulle's own losses; all others are
+        read) or by reading all rows anew. The answers have the same law.
+    """
+
+    point: PathPoint
+    clip: float
+    intercept_value: float = 0.0
+    units: FloatArray | None = None
+    engine: Engine = "plain"
+
+    def level(self, public: PublicFacts) -> float:
+        """C: what one row adds to a slope sum, in units.
+
+        As in `ClippedGradient` it shrinks to what the public weights allow, here in steps of 2^(1/16): code that
+        follows the path starts afresh when it changes.
+        """
+        slope, entry = self.clip, public.entry_bound(self.intercept_value)
+        if not public.as_published:
+            margins = largest_margin(public, *self.point.norms, self.intercept_value)
+            bound = max(0.0, public.loss.slope_bound(margins, public.label, "linf"))
+            if 0 < bound < self.clip:
+                bound = 2.0 ** (math.ceil(16 * math.log2(bound)) / 16)
+            slope = min(slope, bound)
+        return slope * entry
+
+    def _sum(self, public: PublicFacts, coordinates: npt.NDArray[np.intp] | None = None) -> ClippedSum:
+        lines, outputs = self.point.shape
+        return ClippedSum(
+            LossSlopes(self.point),
+            (lines, outputs),
+            self.level(public),
+            "each",
+            intercept_value=self.intercept_value,
+            units=self.units,
+            coordinates=coordinates,
+            path=self.point if self.engine == "incremental" else None,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateScores(_AlongPath):
+    """Scores of the coordinates, or of the two vertices ±e_j of each, at a point of a coordinate path.
+
+    Parameters
+    ----------
+    kind : {"vertices", "simplex", "magnitudes"}, default="vertices"
+        As in `tulle.trusted.clipped_sum.SignedScores`.
+    reach : float, default=1.0
+        In (0, inf): the radius of the ball or simplex.
+    """
+
+    kind: Kind = "vertices"
+    reach: float = 1.0
+
+    def resolve(self, public: PublicFacts) -> SignedScores:
+        return SignedScores(self._sum(public), self.kind, self.reach)
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateGradient(_AlongPath):
+    """One entry of the mean clipped gradient for each output, at a point of a coordinate path; shape (1, outputs).
+
+    Contributions are clipped as in `CoordinateScores`: to C units[j].
+
+    Parameters
+    ----------
+    coordinates : int array of shape (outputs,), default=()
+        Already public.
+    """
+
+    coordinates: npt.NDArray[np.intp] = field(default_factory=lambda: np.zeros(1, dtype=np.intp))
+
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        return self._sum(public, self.coordinates)
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature(Recipe):
+    """The mean over rows of <x, v>² / |v|² for a public direction v: how fast margins change along it.
+
+    By Cauchy-Schwarz each row contributes between 0 and its squared norm, and contributions are clipped to a squared
+    bound in any case.
+
+    Parameters
+    ----------
+    direction : array of shape (n_parameters, n_outputs)
+        Already public.
+    intercept_value : float, default=0.0
+        Entry of the constant column; 0 for no intercept.
+    row_bound : float or None, default=None
+        The bound whose square contributions are clipped to; None is the row bound, and then nothing is clipped.
+    """
+
+    direction: FloatArray
+    intercept_value: float = 0.0
+    row_bound: float | None = None
+
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        bound = public.row_bound(self.intercept_value) if self.row_bound is None else self.row_bound
+        return ClippedSum(
+            SquaredMargins(self.direction),
+            (1, 1),
+            bound**2,
+            "each",
+            "one",
+            intercept_value=self.intercept_value,
+            non_negative=True,
+            in_batches=True,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _CurvatureAlong:
+    """The curvature along the gradient, restricted to the features in play."""
+
+    weights: FloatArray
+    intercept_value: float
+    keep: int
+
+    def queries(self, answer: FloatArray, public: PublicFacts) -> list[Query]:
+        entering = np.where(self.weights != 0, answer, HardThreshold(self.keep, public.n_features)(answer))
+        staying = np.where(self.weights != 0, answer, 0.0)
+        return [Curvature(direction, self.intercept_value) for direction in (entering, staying)]
+
+    def finish(self, answers: list[FloatArray], largest_target: float, public: PublicFacts) -> FloatArray:
+        along = max(float(answer[0, 0]) for answer in answers)
+        return np.array([[along * public.loss.typical_curvature(largest_target)]])
+
+
+def curvature_along_gradient(gradient: ClippedGradient, keep: int) -> ExactFollowUp:
+    """The curvature that the loss can have along the gradient, restricted to the features in play. Without privacy.
+
+    Those are the current support and the `keep` largest entries of the gradient. The reciprocal is the step of
+    normalised iterative hard thresholding (Blumensath and Davies 2010).
+    """
+    return ExactFollowUp(gradient, _CurvatureAlong(gradient.weights, gradient.intercept_value, keep))
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoments(Recipe):
+    """The mean over rows of v v', v = (row on the chosen features, constant column, scaled target): a symmetric matrix.
+
+    It is released as the vector of its upper triangle with off-diagonal entries times sqrt(2), whose length is the
+    matrix's Frobenius norm. |v|² <= row_bound² + (unit × label)².
+
+    Parameters
+    ----------
+    features : int array
+        Columns of the rows; already public.
+    row_bound : float
+        What rows (constant column included) are scaled down to, > 0.
+    intercept_value : float, default=0.0
+        Entry of the constant column; 0 for no intercept.
+    unit : float, default=1.0
+        Targets are multiplied by it, > 0.
+    """
+
+    features: npt.NDArray[np.intp]
+    row_bound: float
+    intercept_value: float = 0.0
+    unit: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.row_bound >= LEAST_BOUND:
+            raise ValueError(f"row_bound must be at least {LEAST_BOUND:g}, got {self.row_bound}")
+
+    def _triangle(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        return np.triu_indices(len(self.features) + bool(self.intercept_value) + 1)
+
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        return ClippedSum(
+            FeaturesAndTarget(self.features, self.row_bound, self.unit),
+            (len(self._triangle()[0]), 1),
+            self.row_bound**2 + (self.unit * public.label) ** 2,
+            times="itself",
+            intercept_value=self.intercept_value,
+        )
+
+    def as_matrix(self, answer: FloatArray) -> FloatArray:
+        """The symmetric matrix behind an answer."""
+        line, column = self._triangle()
+        matrix = np.zeros((line[-1] + 1, line[-1] + 1))
+        matrix[line, column] = answer[:, 0] / np.where(line == column, 1.0, math.sqrt(2))
+        return np.asarray(np.triu(matrix) + np.triu(matrix, 1).T)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedMeans(Recipe):
+    """The mean over rows of each of `columns` values in [0, 1] that a public model makes of a row.
+
+    The rows that are asked hold these values as their features: each is a function of one row and of what is public.
+
+    Parameters
+    ----------
+    columns : int
+        At least 1.
+    """
+
+    columns: int
+
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        return ClippedSum(Features(self.columns), (self.columns, 1), 1.0, "each", "one", non_negative=True)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchGradient(Recipe):
     """The mean over a batch of clipped loss gradients, or of how they change from one point to another.
+
+    It is divided by the batch's *public* size, which the curator hands in as the number of rows. How likely a unit is
+    in the batch at all is the mechanism's business. Proof: docs/proofs/stochastic_hard_thresholding.md.
 
     Parameters
     ----------
@@ -58,7 +375,7 @@ class BatchGradient(Query):
 
         Slopes between two public points change by no more than the loss's curvature times the largest margin of their
         difference. Where the points are close a difference of gradients is small, whatever the rows: this is where
-        a snapshot pays. The bound *is* the clip level, so the sensitivity holds whatever the loss says of itself.
+        a snapshot pays.
         """
         row = public.row_bound(self.intercept_value)
         slope = self._slope_level(self.weights, public)
@@ -72,47 +389,22 @@ class BatchGradient(Query):
                 slope = max(0.0, min(slope, self.difference_clip, public.loss.curvature * moved))
         return slope * row if slope else 0.0  # also where rows have no bound
 
-    def sensitivity(self, public: PublicFacts) -> Sensitivity:
-        return Sensitivity(l2=mean_moves(self.level(public), public))
-
-    def one_unit(self, public: PublicFacts) -> float:
-        return mean_moves(self.level(public), public) / 2
-
-    def size(self, public: PublicFacts) -> float:
-        return self.level(public)
-
-    def evaluate(self, rows: Rows, public: PublicFacts) -> SparseAnswer:
-        total = rows.reduce(partial(self._contribution, public=public))
-        return SparseAnswer(finite(total.scaled(1.0 / public.n_rows)))
-
-    def _contribution(self, block: Block, public: PublicFacts) -> SparseWeights:
-        row = public.row_bound(self.intercept_value)
-        slopes = self._slopes(block, self.weights, self._slope_level(self.weights, public) * row, public)
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        slopes: RowFunction = LossSlopes(self.weights)
         if self.anchor is not None:
-            before = self._slopes(block, self.anchor, self._slope_level(self.anchor, public) * row, public)
-            slopes = self._clip(slopes - before, block, self.level(public))
-        total = block.gather_sparsely(slopes)
-        lines, values = total.lines, total.values
-        if self.intercept_value:
-            lines = np.append(lines, public.n_features)
-            values = np.vstack([values, self.intercept_value * slopes.sum(axis=0)])
-        return SparseWeights(lines, values, self.weights.n_lines)
-
-    def _slopes(self, block: Block, at: SparseWeights, level: float, public: PublicFacts) -> FloatArray:
-        slopes = public.loss.slope(block.margins_at(at, self.intercept_value), block.targets)
-        return self._clip(counted(slopes, block), block, level)
-
-    def _clip(self, slopes: FloatArray, block: Block, level: float) -> FloatArray:
-        lengths = longest(block.norms("l2"), self.weights.n_lines, self.intercept_value)
-        return clipped(slopes, lengths_of(slopes) * lengths * (1.0 + 2.0**-52 * self.weights.n_lines), level)
+            row = public.row_bound(self.intercept_value)
+            here, there = (self._slope_level(point, public) * row for point in (self.weights, self.anchor))
+            slopes = SlopeChanges(self.weights, self.anchor, (here, there))
+        return ClippedSum(
+            slopes, self.weights.shape, self.level(public), intercept_value=self.intercept_value, in_batches=True
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class BatchStep(Query):
+class BatchStep(Recipe):
     """A gradient step on a batch: start - size × (gradient + drift + penalty × weights).
 
-    The start, the weights and the drift are public and the penalty does not touch data, so only the gradient's
-    sensitivity counts, times the step size. The intercept is not penalised.
+    The start, the weights and the drift are public and the penalty does not touch data. The intercept is not penalised.
 
     Parameters
     ----------
@@ -133,37 +425,18 @@ class BatchStep(Query):
     penalty: float = 0.0
     drift: Background | None = None
 
-    def sensitivity(self, public: PublicFacts) -> Sensitivity:
-        return self.gradient.sensitivity(public).times(self.step_size)
-
-    def one_unit(self, public: PublicFacts) -> float:
-        return self.gradient.one_unit(public) * self.step_size
-
-    def size(self, public: PublicFacts) -> float:
-        penalised = self.step_size * self.penalty * float(np.linalg.norm(self.gradient.weights.values))
-        drift = 0.0 if self.drift is None else self.step_size * self.drift.norm
-        start = float(np.linalg.norm(self.start.values))
-        return start + penalised + drift + self.step_size * self.gradient.size(public)
-
-    def evaluate(self, rows: Rows, public: PublicFacts) -> SparseAnswer:
+    def resolve(self, public: PublicFacts) -> Affine:
         start, weights = self.start, self.gradient.weights
+        penalised = self.step_size * self.penalty * weights.norm()
+        drift = 0.0 if self.drift is None else self.step_size * self.drift.norm
+        size = start.norm() + penalised + drift
         if self.penalty:
             features = weights.lines < public.n_features
-            penalised = SparseWeights(weights.lines[features], weights.values[features], weights.n_lines)
-            start = start.plus(penalised, -self.step_size * self.penalty)
+            shrunk = SparseWeights(weights.lines[features], weights.values[features], weights.n_lines)
+            start = start.plus(shrunk, -self.step_size * self.penalty)
         if public.fit_intercept and not (len(start.lines) and start.lines[-1] == public.n_features):
             # Always listed: a threshold keeps it whatever it is.
             values = np.vstack([start.values, np.zeros((1, start.shape[1]))])
             start = SparseWeights(np.append(start.lines, public.n_features), values, start.n_lines)
-        moved = start.plus(self.gradient.evaluate(rows, public).listed, -self.step_size)
-        if self.drift is None:
-            return SparseAnswer(moved)
-        background = self.drift.times(-self.step_size)
-        values = moved.values + background.factor * background.means[moved.lines]
-        return SparseAnswer(SparseWeights(moved.lines, values, moved.n_lines), background)
-
-
-def finite(weights: SparseWeights) -> SparseWeights:
-    """Behind the estimator's checks a number that is not finite counts as nothing rather than raise."""
-    values = np.nan_to_num(weights.values, nan=0.0, posinf=0.0, neginf=0.0)
-    return SparseWeights(weights.lines, values, weights.n_lines)
+        background = None if self.drift is None else self.drift.times(-self.step_size)
+        return Affine(self.gradient.resolve(public), BatchStart(start, background, size), -self.step_size)

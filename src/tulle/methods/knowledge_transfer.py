@@ -15,76 +15,66 @@ further than the proof says (docs/proofs/published_transfer.md). What its users 
 
 and then any number of answers on any public features, and any student, for free: they are functions of what was
 released. Where public features are at hand the released teacher is first freed of its penalty, see
-`tulle.students.unshrunk`. Proofs: docs/proofs/knowledge_transfer.md.
+`tulle.transfer.students.unshrunk`. Proofs: docs/proofs/knowledge_transfer.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.base import BaseEstimator
-from sklearn.utils.extmath import row_norms
 
-from tulle.curator import Ask
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.losses import of_one_output
-from tulle.mechanisms import HardThreshold, Mechanism, NoiseWithoutProof, TopK
-from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
+from tulle.fast.exact_answers import Known
+from tulle.methods.base import MethodBase
+from tulle.methods.gradient_queries import ClippedGradient, Step
 from tulle.methods.hard_thresholding import HardThresholding
-from tulle.methods.parameters import (
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    SHARE_OR_NONE,
-    Range,
-    check_choices,
-    check_numbers,
-    check_whole,
-)
-from tulle.methods.refinement import Refinement, check_convex, gaussian, perturbation, refinement_of_share
+from tulle.methods.loss_functions import of_one_output
+from tulle.methods.noise_scales import selection_pays, signal_to_noise, tellable_directions
+from tulle.methods.noise_shares import additive_noise, choice_noise
+from tulle.methods.penalised_fit import USUAL_XI, Refinement, curvature_of, perturbation, refinement
+from tulle.methods.public_start import START_ASSUMPTION, first_weights
+from tulle.methods.published_noise import NoiseWithoutProof
 from tulle.methods.screen_refine import ScreenRefine
-from tulle.privacy import Budget, Release
-from tulle.public import PublicFacts
-from tulle.public_features import (
+from tulle.methods.theorem_settings import Theorem
+from tulle.methods.thresholds import HardThreshold
+from tulle.methods.transfer_settings import (
+    Coordinates,
+    Settings,
+    check_parameters,
+    correct_length,
+    is_own_student,
+    published_penalty,
+    published_student_step,
+    published_teacher_step,
+    teacher_length,
+)
+from tulle.transfer.public_features import (
     FeatureDistribution,
-    check_features,
     largest_second_moment,
     leading_directions,
     public_rows,
 )
-from tulle.queries import ClippedGradient, Known, Magnitudes, Step, Teacher
-from tulle.students import Shrinkage, at_right_length, can_unshrink, classifies, train, unshrunk
+from tulle.transfer.students import ThresholdedStudent, train
+from tulle.trusted.curator import Ask
+from tulle.trusted.events import FloatArray, NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Mechanism
+from tulle.trusted.plan import Budget, Release
+from tulle.trusted.queries import Magnitudes
 
 Variant = Literal["sparse", "dense", "published"]
 
-_SENSIBLE: Range = ("lie in [1e-100, 1e100]", lambda value: 1e-100 <= value <= 1e100)
-_RANGES: dict[str, Range] = {
-    "screening_share": SHARE,
-    "start_share": SHARE_OR_NONE,
-    "clip": POSITIVE,
-    "slope_clip": POSITIVE,
-    "row_bound": _SENSIBLE,
-    "determinant_share": ("lie in (0, 0.5]", lambda value: 0 < value <= 0.5),
-    "gradient_bound": POSITIVE,
-    "sparse_eigenvalue": POSITIVE,
-    "published_constant": POSITIVE,
-}
-_OPTIONAL = (
-    "screening_share",
-    "clip",
-    "slope_clip",
-    "row_bound",
-    "determinant_share",
-    "gradient_bound",
-    "sparse_eigenvalue",
-)
 
 # lambda, where noise goes on the minimiser, over the curvature of a coordinate if rows at their bound had equal ones.
 _PENALTY = 0.3
+
+# The part of the sparse variant's privacy cost that is spent on the intercept at which scores are computed.
+_START_SHARE = 0.02
+
+# Public features are drawn from this seed. It need not be secret.
+_PUBLIC_SEED = 0
 
 _REASON = (
     "theorem 4.3 and corollary 4.7 bound how far the teacher moves while its support stays the same, and one changed "
@@ -93,43 +83,7 @@ _REASON = (
 )
 
 
-@dataclass(frozen=True)
-class Coordinates:
-    """The coordinates in which one output's teacher is fitted: some features, or public directions in all of them."""
-
-    features: npt.NDArray[np.intp]
-    mixing: FloatArray | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self.features) if self.mixing is None else self.mixing.shape[1]
-
-    def of_rows(self, rows: Any) -> Any:
-        """Public rows in these coordinates, CSR or dense."""
-        return rows[:, self.features] if self.mixing is None else np.asarray(rows @ self.mixing)
-
-    def to_weights(self, theta: FloatArray, n_features: int) -> FloatArray:
-        """The weights of all features."""
-        weights = np.zeros(n_features)
-        weights[self.features] = theta if self.mixing is None else self.mixing @ theta
-        return weights
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The public settings of one run, after defaults."""
-
-    selection: bool
-    clip: float
-    start_share: float
-    screening_share: float  # 0 where nothing is chosen
-    slope_clip: float
-    determinant_share: float
-    directions: int | None
-    unshrink: bool
-
-
-class KnowledgeTransfer(BaseEstimator):
+class KnowledgeTransfer(MethodBase):
     """A private teacher, its answers on public features, and a student that learns from them.
 
     Parameters
@@ -139,12 +93,10 @@ class KnowledgeTransfer(BaseEstimator):
         directions of the public ones; the student makes the model sparse. "published": Algorithm 1 of the paper with
         its printed noise, whose promise is false: the report says epsilon = inf.
     features : None, distribution, array or sparse array of shape (m, d), default=None
-        Public features: `tulle.public_features.UniformFeatures` or `GaussianFeatures`, or rows that are public already.
-        They must not be private rows, nor depend on them. None: the teacher is the model.
+        Public features: `tulle.transfer.public_features.UniformFeatures` or `GaussianFeatures`, or rows that are
+        public already. They must not be private rows, nor depend on them. None: the teacher is the model.
     n_public : int or None, default=None
         m, at least 2: how many rows are drawn from a distribution. None: as many as there are private rows.
-    public_seed : int, default=0
-        Public features are drawn from it; >= 0. It need not be secret.
     student : "auto", "ight", None or estimator, default="auto"
         Who learns from the teacher's answers on the public features. "ight": iterative gradient hard thresholding with
         squared loss, as in the paper. An estimator with `coef_` (scikit-learn's `Lasso`, a `SparseRegressor` with
@@ -158,17 +110,16 @@ class KnowledgeTransfer(BaseEstimator):
         margins do not ask for lengths, and on real text rows the clipped fit predicts them better.
     directions : "auto", int or None, default="auto"
         For the dense variant: in how many leading directions of the public features the teacher is fitted, at least 1.
-        None: all features, each for itself. "auto": n mu / 14, at most 500, where public rows are given; None where a
-        distribution or nothing is.
+        None: all features, each for itself. "auto": n mu / 14, or sqrt(n epsilon / 14) where delta = 0, at most 500,
+        where public rows are given; None where a distribution or nothing is.
     perturbation : {"objective", "output"}, default="objective"
-        Where the teacher's noise goes: on the gradient of its objective, or on its minimiser.
+        Where the teacher's noise goes: on the gradient of its objective, or on its minimiser. With delta = 0 it is
+        Laplace noise, on the minimiser in any case.
     noise : {"auto", "gaussian", "selection"}, default="auto"
-        How the sparse variant chooses features: by Gaussian noise on all scores, or by one-shot Gumbel top-s; "auto"
-        takes the one with the smaller error scale, as in `ScreenRefine`.
+        How the sparse variant chooses features: by Gaussian noise on all scores (Laplace noise where delta = 0), or by
+        one-shot Gumbel top-s; "auto" takes the one with the smaller error scale, as in `HardThresholding`.
     screening_share : float or None, default=None
         In (0, 1): the part of the cost that goes to choosing features. None: 0.65.
-    start_share : float, default=0.02
-        In [0, 1): the part of the sparse variant's cost spent on the intercept that scores are taken at.
     clip : float or None, default=None
         Largest slope kept in the scores, > 0. None: 1/2 for the logistic loss, a quarter of the label bound for
         regression.
@@ -178,29 +129,42 @@ class KnowledgeTransfer(BaseEstimator):
     row_bound : float or None, default=None
         What rows are scaled down to in the teacher's coordinates, > 0. None: three quarters of the median length of
         public rows there, empty ones not counted; without public features as in `ScreenRefine`.
-    determinant_share : float or None, default=None
-        In (0, 0.5]: the part of epsilon that goes to the determinant of a perturbed objective, which decides its
-        penalty. None: 0.08 for regression, 0.04 for classification.
-    penalty : float or None, default=None
+    penalty : float, "section_5" or None, default=None
         lambda, for a mean of losses. With perturbation="output", in [1e-100, 1e100], and raised to 1e-6 curvature ×
         row_bound²; None: 0.3 curvature × row_bound² / coordinates.
-        For "published", >= 0; None: c1 sqrt(s log(d) log(1/delta) / (n epsilon)), as in [KT]'s theorem 4.5; 0 needs
-        `sparse_eigenvalue`, and takes the noise of its corollary 4.7. Else it must be None.
+        For "published", >= 0; "section_5" and None: c1 sqrt(s log(d) log(1/delta) / (n epsilon)), of [KT]'s
+        experiments and of no theorem or corollary; 0 needs `sparse_eigenvalue`, and takes the noise of [KT]'s corollary
+        4.7. Else it must be None.
     gradient_bound : float or None, default=None
         [KT]'s gamma, > 0, for "published": bounds the entries of a row's gradient. None: row_linf, times the label
         bound for regression.
     sparse_eigenvalue : float or None, default=None
         [KT]'s mu, > 0, for "published" with penalty=0: the least curvature of the loss along sparse vectors.
     published_constant : float, default=1.0
-        [KT]'s c1, > 0.
+        c1 of the published variant's default penalty, > 0.
     n_iter : int, default=100
-        Steps of the published variant's teacher, at least 1.
+        [KT]'s T1: steps of the published variant's teacher, at least 1.
+    teacher_step : float, "theorem" or None, default=None
+        [KT]'s eta1, > 0: the size of these steps. "theorem": step_constant × penalty / smoothness². None: that of
+        normalised iterative hard thresholding, chosen anew in each step from the rows' curvature.
+    student_iter : int or None, default=None
+        [KT]'s T2: steps of the student "ight", at least 1. None: 100.
+    student_step : float, "theorem" or None, default=None
+        [KT]'s eta2, > 0: the size of these steps. "theorem": step_constant / beta, the largest second moment of the
+        public features. None: as for `teacher_step`, from the public rows' curvature.
+    start : None, array or tuple, default=None
+        [KT]'s theta0, for "published": public weights that the teacher and the student "ight" start from, as in
+        `HardThresholding`. None: 0.
+    smoothness : float or None, default=None
+        [KT]'s beta-bar, > 0: the largest curvature of the teacher's mean loss along sparse vectors. Public.
+    step_constant : float, default=1.0
+        C of eta1 and eta2, > 0, which the theorem leaves open.
 
     Examples
     --------
     >>> from tulle import SparseRegressor
     >>> from tulle.methods import KnowledgeTransfer
-    >>> from tulle.public_features import UniformFeatures
+    >>> from tulle.transfer.public_features import UniformFeatures
     >>> model = SparseRegressor(method=KnowledgeTransfer(features=UniformFeatures(-1, 1)))
     >>> model.method.variant
     'sparse'
@@ -211,44 +175,50 @@ class KnowledgeTransfer(BaseEstimator):
         variant: Variant = "sparse",
         features: Any = None,
         n_public: int | None = None,
-        public_seed: int = 0,
         student: Any = "auto",
         unshrink: bool | Literal["auto"] = "auto",
         directions: int | Literal["auto"] | None = "auto",
         perturbation: Literal["objective", "output"] = "objective",
         noise: Literal["auto", "gaussian", "selection"] = "auto",
         screening_share: float | None = None,
-        start_share: float = 0.02,
         clip: float | None = None,
         slope_clip: float | None = None,
         row_bound: float | None = None,
-        determinant_share: float | None = None,
-        penalty: float | None = None,
+        penalty: float | Literal["section_5"] | None = None,
         gradient_bound: float | None = None,
         sparse_eigenvalue: float | None = None,
         published_constant: float = 1.0,
         n_iter: int = 100,
+        teacher_step: float | Theorem | None = None,
+        student_iter: int | None = None,
+        student_step: float | Theorem | None = None,
+        start: Any = None,
+        smoothness: float | None = None,
+        step_constant: float = 1.0,
     ) -> None:
         self.variant = variant
         self.features = features
         self.n_public = n_public
-        self.public_seed = public_seed
         self.student = student
         self.unshrink = unshrink
         self.directions = directions
         self.perturbation = perturbation
         self.noise = noise
         self.screening_share = screening_share
-        self.start_share = start_share
         self.clip = clip
         self.slope_clip = slope_clip
         self.row_bound = row_bound
-        self.determinant_share = determinant_share
         self.penalty = penalty
         self.gradient_bound = gradient_bound
         self.sparse_eigenvalue = sparse_eigenvalue
         self.published_constant = published_constant
         self.n_iter = n_iter
+        self.teacher_step = teacher_step
+        self.student_iter = student_iter
+        self.student_step = student_step
+        self.start = start
+        self.smoothness = smoothness
+        self.step_constant = step_constant
 
     # --- what will be released ---
 
@@ -256,11 +226,6 @@ class KnowledgeTransfer(BaseEstimator):
     def only_published(self) -> bool:
         """Whether there is no noise but the paper's."""
         return self.variant == "published"
-
-    @property
-    def _own_student(self) -> bool:
-        """Whether the student is an estimator of the user's."""
-        return not (self.student is None or isinstance(self.student, str))
 
     def bounds_wanted(self) -> tuple[str, ...]:
         if self.variant == "dense" or (self.variant == "sparse" and self.noise == "gaussian"):
@@ -276,22 +241,20 @@ class KnowledgeTransfer(BaseEstimator):
             return (*self._published_teacher(public), Release("responses", NoiseWithoutProof(), 1))
         outputs = public.loss.n_outputs
         # The noises below divide a sum of mu² of about 1 in the wanted parts; see HardThresholding.releases.
-        plan = [Release("start", gaussian(settings.start_share), 1)] if settings.start_share else []
+        pure = settings.pure
+        plan = [Release("start", additive_noise(settings.start_share, pure), 1)] if settings.start_share else []
         rest = 1 - settings.start_share
         if settings.screening_share:
             choosing = settings.screening_share * rest
             if settings.selection:
-                noise = NoisePerSensitivity(math.sqrt(public.n_nonzero * outputs / choosing))
-                plan.append(Release("select", TopK(noise, public.n_nonzero, outputs), 1))
+                plan.append(Release("select", choice_noise(choosing, public.n_nonzero, outputs, pure), 1))
             else:
-                plan.append(Release("screen", gaussian(choosing), 1))
+                plan.append(Release("screen", additive_noise(choosing, pure), 1))
         teaching = (1 - settings.screening_share) * rest / outputs
         # The plan depends on the determinant, not on lengths.
         constants = self._constants(public, settings, 1.0, public.n_nonzero)
-        by_output = self.perturbation == "output"
-        mechanism = gaussian(teaching) if by_output else perturbation(constants, teaching, public)
-        plan.append(Release("teacher", mechanism, outputs))
-        return tuple(plan)
+        noise = additive_noise(teaching, pure) if settings.by_output else perturbation(constants, teaching, public)
+        return (*plan, Release("teacher", noise, outputs))
 
     def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
         """[KT]'s sigma² = 8 m beta s gamma² log(2.5/delta) / (n epsilon lambda)², on top of an exposed teacher."""
@@ -302,8 +265,8 @@ class KnowledgeTransfer(BaseEstimator):
             )
         if budget.delta == 0:
             raise ValueError("the published noise needs delta > 0")
-        self._check(public)
-        curvature = self._published_penalty(public) or self.sparse_eigenvalue
+        check_parameters(self, public)
+        curvature = published_penalty(self, public) or self.sparse_eigenvalue
         assert curvature is not None  # checked
         gamma = self.gradient_bound or public.row_linf * (public.label if public.loss.kind == "regression" else 1.0)
         stretch = math.sqrt(self._n_rows(public) * largest_second_moment(self.features, public))
@@ -316,15 +279,9 @@ class KnowledgeTransfer(BaseEstimator):
         """Why the printed noise proves nothing, whatever the data."""
         return (_REASON,) if self.variant == "published" else ()
 
-    def _published_penalty(self, public: PublicFacts) -> float:
-        if self.penalty is not None or public.budget is None:
-            return self.penalty or 0.0
-        delta = public.budget.delta
-        rate = public.n_nonzero * math.log(max(public.n_features, 2)) * math.log(1 / delta) / public.n_rows
-        return self.published_constant * math.sqrt(rate / public.budget.epsilon)
-
     def _ight(self, public: PublicFacts) -> HardThresholding:
-        return HardThresholding(n_iter=self.n_iter, noise="gaussian", penalty=self._published_penalty(public))
+        penalty, steps = published_penalty(self, public), (self.n_iter, published_teacher_step(self, public))
+        return HardThresholding(*steps, noise="gaussian", penalty=penalty, start=self.start)
 
     def _published_teacher(self, public: PublicFacts) -> tuple[Release, ...]:
         """What the teacher's exact steps expose."""
@@ -342,19 +299,22 @@ class KnowledgeTransfer(BaseEstimator):
         weights = np.zeros((d + 1, outputs))
         for k, coordinates in enumerate(self._coordinates(ask, public, settings, rows)):
             mine = None if rows is None else coordinates.of_rows(rows)
-            length = self._length(public, settings, mine)
+            length = teacher_length(self, public, settings, mine)
             constants = self._constants(public, settings, length, coordinates.count)
-            theta = self._teacher(ask, constants, coordinates, k)
+            theta = self._teacher(ask, settings.by_output, constants, coordinates, k)
             if mine is not None and public.budget is not None:
-                theta = self._unshrunk(public, settings, constants, theta, mine)
+                theta = correct_length(public, settings, constants, theta, mine)
             weights[:d, k] = coordinates.to_weights(theta[: coordinates.count], d)
             weights[d, k] = constants.intercept_value * theta[-1] if constants.intercept_value else 0.0
         return weights
 
-    def teach(self, teacher: FloatArray, public: PublicFacts) -> FloatArray:
+    def teach(self, weights: FloatArray, public: PublicFacts) -> tuple[FloatArray | None, FloatArray]:
+        """The teacher's weights, and the student's. The published variant's student has learnt already, from noisy
+        answers, and its teacher is not released."""
+        return (None, weights) if self.only_published else (weights, self._student(weights, public))
+
+    def _student(self, teacher: FloatArray, public: PublicFacts) -> FloatArray:
         """The student's weights: a function of the teacher's and of what is public."""
-        if self.variant == "published":
-            return teacher  # its student has learnt already, from noisy answers
         largest = HardThreshold(public.n_nonzero, free_from=public.n_features)(teacher)
         student = self.student
         if student == "auto":
@@ -363,7 +323,14 @@ class KnowledgeTransfer(BaseEstimator):
             return largest
         rows = self._public_rows(public)
         margins = np.asarray(rows @ teacher[:-1]) + teacher[-1]
-        return train(student, rows, margins, teacher[-1], public.n_nonzero, largest)
+        return train(self._learner(student, public), rows, margins, teacher[-1], public.n_nonzero, largest)
+
+    def _learner(self, student: Any, public: PublicFacts) -> Any:
+        """The student that "ight" stands for, or the user's own."""
+        if not isinstance(student, str):
+            return student
+        start = None if self.start is None else first_weights(self, public, 1.0)[: public.n_features]
+        return ThresholdedStudent(self.student_iter, published_student_step(self, public), start)
 
     def _coordinates(self, ask: Ask, public: PublicFacts, settings: Settings, rows: Any) -> list[Coordinates]:
         """Where each output's teacher is fitted: on chosen features, on all of them, or in public directions."""
@@ -385,39 +352,13 @@ class KnowledgeTransfer(BaseEstimator):
             chosen = ask("screen", ClippedGradient(w, settings.clip, "l2", a), then=threshold)[:d] != 0
         return [Coordinates(np.flatnonzero(chosen[:, k])) for k in range(outputs)]
 
-    def _teacher(self, ask: Ask, constants: Refinement, coordinates: Coordinates, output: int) -> FloatArray:
+    @staticmethod
+    def _teacher(ask: Ask, itself: bool, constants: Refinement, coordinates: Coordinates, output: int) -> FloatArray:
         centre = np.zeros(coordinates.count + bool(constants.intercept_value))
         problem = constants.minimiser(coordinates.features, centre, output, coordinates.mixing)
-        if self.perturbation == "output":
-            return np.asarray(ask("teacher", Teacher(problem))[:, 0])
+        if itself:
+            return np.asarray(ask("teacher", replace(problem, itself=True))[:, 0])
         return np.asarray(ask("teacher", problem))
-
-    def _unshrunk(
-        self, public: PublicFacts, settings: Settings, constants: Refinement, theta: FloatArray, rows: Any
-    ) -> FloatArray:
-        loss = of_one_output(public.loss)
-        if not can_unshrink(loss, len(theta)):
-            return theta
-        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
-        if constants.intercept_value:
-            rows = np.hstack([rows, np.full((len(rows), 1), constants.intercept_value)])
-        n, penalty = public.n_rows, constants.penalty
-        # The noise is known up to what the accountant found between the Gaussian parts that it was planned in.
-        part = (1 - settings.screening_share) * (1 - settings.start_share) / public.loss.n_outputs
-        mu = budget_mu(public.budget) * math.sqrt(part)
-        moves = 2 * constants.slope_clip * constants.row_bound * public.rows_per_unit / mu if mu < math.inf else 0.0
-        by_output = self.perturbation == "output"
-        shrinkage = Shrinkage(
-            loss=loss,
-            slope_clip=constants.slope_clip,
-            row_bound=constants.row_bound,
-            penalty=penalty / n,
-            noise_on_slopes=0.0 if by_output else moves / n,
-            noise_on_weights=moves / penalty if by_output else 0.0,
-            spread=1.0 if loss.kind == "classification" else min(settings.slope_clip, public.label) ** 2,
-            n_rows=n,
-        )
-        return unshrunk(theta, rows, shrinkage) if settings.unshrink else at_right_length(theta, rows, shrinkage)
 
     def _run_published(self, ask: Ask, public: PublicFacts) -> FloatArray:
         teacher = self._exact_teacher(ask, replace(public, budget=None), self._ight(public))
@@ -425,8 +366,8 @@ class KnowledgeTransfer(BaseEstimator):
         exact = np.asarray(rows @ teacher[:-1]) + teacher[-1]
         responses = ask("responses", Known(exact))
         fallback = np.zeros_like(teacher)
-        student = self.student if self._own_student else "ight"
-        return train(student, rows, responses, teacher[-1], public.n_nonzero, fallback)
+        student = self.student if is_own_student(self.student) else "ight"
+        return train(self._learner(student, public), rows, responses, teacher[-1], public.n_nonzero, fallback)
 
     @staticmethod
     def _exact_teacher(ask: Ask, public: PublicFacts, ight: HardThresholding) -> FloatArray:
@@ -437,7 +378,7 @@ class KnowledgeTransfer(BaseEstimator):
 
     def settings(self, public: PublicFacts) -> Settings:
         """The settings of a run. Reads nothing but the parameters and public facts."""
-        self._check(public)
+        check_parameters(self, public)
         private, classify = public.budget is not None, public.loss.kind == "classification"
         loss = of_one_output(public.loss)
         selection = selection_pays(public) if self.noise == "auto" else self.noise == "selection"
@@ -452,15 +393,18 @@ class KnowledgeTransfer(BaseEstimator):
                 tau = loss.default_clip(public.label) if classify else min(most, part * public.label)
         known_law = isinstance(self.features, FeatureDistribution)
         choosing = (self.screening_share or 0.65) if self.variant == "sparse" else 0.0
+        pure = public.budget is not None and public.budget.delta == 0
         return Settings(
             selection=selection,
             clip=clip,
-            start_share=self.start_share if public.fit_intercept and self.variant == "sparse" else 0.0,
+            start_share=_START_SHARE if public.fit_intercept and self.variant == "sparse" else 0.0,
             screening_share=choosing,
             slope_clip=tau,
-            determinant_share=self.determinant_share or (0.04 if classify else 0.08),
+            curvature=USUAL_XI[loss.one_sided],
             directions=self._n_directions(public),
             unshrink=private and (not classify or known_law if self.unshrink == "auto" else self.unshrink),
+            pure=pure,
+            by_output=pure or self.perturbation == "output",
         )
 
     def _n_directions(self, public: PublicFacts) -> int | None:
@@ -471,38 +415,23 @@ class KnowledgeTransfer(BaseEstimator):
             return min(self.directions, most)
         if isinstance(self.features, FeatureDistribution):
             return None
-        count = round(public.n_rows * budget_mu(public.budget) / 14) if public.budget is not None else 500
-        count = min(max(count, 1), 500, most)
+        count = min(tellable_directions(public), most)
         return count if count < public.n_features else None
-
-    def _length(self, public: PublicFacts, settings: Settings, rows: Any) -> float:
-        """What rows are scaled down to, the constant column not counted."""
-        if self.row_bound is not None:
-            return self.row_bound
-        if public.budget is None:
-            return math.inf
-        lengths = np.zeros(0) if rows is None else row_norms(rows)
-        if np.any(lengths > 0):  # of a few rare words most rows have none
-            return max(0.75 * float(np.median(lengths[lengths > 0])), 1e-3 * public.row_l2)
-        bound = public.row_l2
-        if self.variant == "sparse":
-            bound = kept_row_norm(public, settings.selection)
-            if public.loss.kind == "classification":
-                bound = min(bound, public.row_l2 / 5)
-        return bound
 
     def _constants(self, public: PublicFacts, settings: Settings, length: float, count: int) -> Refinement:
         """The teacher's objective, for rows of at most that length in so many coordinates."""
         a = (length / 4 if length < math.inf else 1.0) if public.fit_intercept else 0.0
         bound = math.hypot(length, a)
-        share = settings.determinant_share / public.loss.n_outputs
-        constants = refinement_of_share(public, settings.slope_clip, bound, a, share)
-        if self.perturbation == "objective":
+        teaching = (1 - settings.start_share) * (1 - settings.screening_share) / public.loss.n_outputs
+        curvature = curvature_of(public, settings.curvature, teaching)
+        constants = refinement(public, settings.slope_clip, bound, a, curvature)
+        if not settings.by_output:
             return constants
+        given = None if isinstance(self.penalty, str) else self.penalty
         if public.budget is None:
-            return constants if self.penalty is None else replace(constants, penalty=public.n_rows * self.penalty)
+            return constants if given is None else replace(constants, penalty=public.n_rows * given)
         curvature = of_one_output(public.loss).curvature_within(settings.slope_clip, public.label) * bound**2
-        penalty = self.penalty or _PENALTY * curvature / max(count, 1)
+        penalty = given or _PENALTY * curvature / max(count, 1)
         # Far below what one row can bend the objective by, floats would no longer certify its minimum.
         penalty = max(penalty, 1e-6 * curvature)
         return replace(constants, penalty=public.n_rows * penalty, log_determinant=0.0)
@@ -513,85 +442,40 @@ class KnowledgeTransfer(BaseEstimator):
         return int(np.shape(self.features)[0])
 
     def _public_rows(self, public: PublicFacts) -> Any:
-        return public_rows(self.features, public, self.n_public, self.public_seed)
-
-    def _check(self, public: PublicFacts) -> None:
-        name = type(self).__name__
-        check_choices(
-            self,
-            {
-                "variant": ("sparse", "dense", "published"),
-                "perturbation": ("objective", "output"),
-                "noise": ("auto", "gaussian", "selection"),
-                "unshrink": ("auto", True, False),
-            },
-        )
-        check_numbers(self, _RANGES, _OPTIONAL)
-        check_whole(self, {"n_public": 2, "n_iter": 1, "public_seed": 0}, optional=("n_public",))
-        if self.directions not in ("auto", None):
-            check_whole(self, {"directions": 1})
-        if isinstance(self.student, str) and self.student not in ("auto", "ight"):
-            raise ValueError(f"{name}(student=...) must be 'auto', 'ight', None or an estimator, got {self.student!r}")
-        if self._own_student and not hasattr(self.student, "fit"):
-            raise TypeError(f"{name}(student=...) must have a fit method and, after it, coef_; got {self.student!r}")
-        if isinstance(self.student, type):
-            raise TypeError(f"{name}(student=...) is a class; pass an object, {self.student.__name__}()")
-        if self._own_student and public.loss.kind == "regression" and classifies(self.student):
-            raise ValueError(f"{name}(student=...) is a classifier, and this is a regression: {self.student!r}")
-        if self.features is None:
-            if self.student not in ("auto", None):
-                raise ValueError(f"{name}(student=...) learns from public features; give features=... or student=None")
-            if self.variant == "published":
-                raise ValueError(f"{name}(variant='published') answers on public features; give features=...")
-        else:
-            check_features(self.features, public.n_features)
-        if self.variant != "published":
-            check_convex(self, public)
-        self._check_penalty()
-
-    def _check_penalty(self) -> None:
-        zero = self.variant == "published"
-        check_numbers(self, {"penalty": NOT_NEGATIVE if zero else _SENSIBLE}, optional=("penalty",))
-        if zero and self.penalty == 0 and self.sparse_eigenvalue is None:
-            raise ValueError(
-                "KnowledgeTransfer(penalty=0) takes the noise of the paper's corollary 4.7, which divides by a sparse "
-                "eigenvalue of the loss; give sparse_eigenvalue=..."
-            )
-        if not zero and self.penalty is not None and self.perturbation == "objective":
-            raise ValueError(
-                "KnowledgeTransfer(perturbation='objective') derives its penalty from determinant_share; leave "
-                "penalty=None, or use perturbation='output'"
-            )
+        return public_rows(self.features, public, self.n_public, _PUBLIC_SEED)
 
     # --- for the report and for warnings ---
 
     def describe(self, public: PublicFacts) -> str:
         settings = self.settings(public)
         kept = f"{public.n_nonzero:,} of {public.n_features:,} weights kept"
-        if self._own_student:
+        if is_own_student(self.student):
             kept = "as many weights as its student keeps"
         if self.variant == "published":
             return (
-                f"knowledge transfer (DPSL-KT) as published, penalty {self._published_penalty(public):.4g}: an exact "
+                f"knowledge transfer (DPSL-KT) as published, penalty {published_penalty(self, public):.4g}: an exact "
                 f"teacher, {self._n_rows(public):,} answers on public features, {kept}"
             )
         if self.variant == "dense":
             where = "all features" if settings.directions is None else f"{settings.directions} public directions"
         else:
-            kind = "one-shot selection" if settings.selection else "Gaussian noise on all scores"
+            whole = "Laplace" if settings.pure else "Gaussian"
+            kind = "one-shot selection" if settings.selection else f"{whole} noise on all scores"
             where = f"features chosen by {kind}"
         student = "no student" if self.features is None else f"{self._n_rows(public):,} public rows"
         return (
             f"knowledge transfer, {self.variant}: a teacher on {where}, its noise on its "
-            f"{'minimiser' if self.perturbation == 'output' else 'objective'} (slopes cut at "
+            f"{'minimiser' if settings.by_output else 'objective'} (slopes cut at "
             f"{settings.slope_clip:.4g}), {student}, {kept}"
         )
 
     def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
         """What the promise counts on, for the report."""
+        started = () if self.start is None else (START_ASSUMPTION,)
         if self.features is None:
-            return ()
+            return started
         return (
+            *started,
             "The features that the teacher answered on were given as public: they are not protected, and the promise "
             "counts on it that they were chosen without looking at the private rows.",
         )

@@ -1,8 +1,9 @@
 """Losses of generalised linear models: f(margin, target), averaged over rows, always.
 
-A loss is a function of one row's margin <x, w> and of its target. The trusted rooms use `slope` (the derivative in the
-margin, from which gradients are summed) and `slope_bound`; they *enforce* the bound by clipping, so a loss of your
-own that states a wrong one costs accuracy, never privacy. What must hold is that `slope` treats each row on its own.
+A loss is a function of one row's margin <x, w> and of its target. Methods use `slope` (the derivative in the margin,
+from which gradients are summed) and `slope_bound`; queries *enforce* the bound by clipping, so a loss of your own that
+states a wrong one costs accuracy, never privacy. What must hold is that `slope` treats each row on its own. Objective
+perturbation uses none of it: it takes slopes and curvatures from `tulle.trusted.losses`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,24 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy.special import expit, log_softmax, logit, softmax
 
-from tulle.events import FloatArray
-
-Norm = Literal["l2", "linf"]
+from tulle.accounting.row_limit import check_row_count
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.losses import (
+    AnyLoss,
+    ConvexHuber,
+    ConvexLogistic,
+    ConvexLoss,
+    ConvexPoisson,
+    ConvexSquared,
+    ConvexSquaredHinge,
+    Norm,
+)
 
 
 class Loss(ABC):
@@ -73,6 +84,11 @@ class Loss(ABC):
         """Upper bound of the second derivative where the slope's magnitude is below `slope`."""
         return self.curvature
 
+    @property
+    def convex(self) -> ConvexLoss | None:
+        """The trusted loss of one margin that this one is, if it is one of tulle's own and no subclass of these."""
+        return None
+
     def constant_margin(self, mean_slope: float) -> float:
         """The margin of the best constant model, given the mean slope at margin 0."""
         return -mean_slope / self.curvature
@@ -82,8 +98,30 @@ class Loss(ABC):
         return margins
 
 
+class _OneOutput(Loss):
+    """A loss of one output that has its slope and its curvature from a trusted one."""
+
+    @property
+    @abstractmethod
+    def _trusted(self) -> ConvexLoss: ...
+
+    @property
+    def convex(self) -> ConvexLoss | None:
+        return self._trusted if type(self) in LOSSES.values() else None
+
+    @property
+    def one_sided(self) -> bool:  # type: ignore[override]
+        return self._trusted.one_sided
+
+    def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
+        return self._trusted.slope(margins, targets)
+
+    def curvature_within(self, slope: float, label_bound: float) -> float:
+        return self._trusted.curvature_within(slope, label_bound)
+
+
 @dataclass(frozen=True)
-class Squared(Loss):
+class Squared(_OneOutput):
     """f(m, y) = (m - y)² / 2."""
 
     kind = "regression"
@@ -92,8 +130,9 @@ class Squared(Loss):
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         return (margins[:, 0] - targets) ** 2 / 2
 
-    def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        return margins - targets[:, None]
+    @property
+    def _trusted(self) -> ConvexLoss:
+        return ConvexSquared()
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return margin_bound + label_bound
@@ -103,7 +142,7 @@ class Squared(Loss):
 
 
 @dataclass(frozen=True)
-class Huber(Loss):
+class Huber(_OneOutput):
     """Quadratic up to `threshold` from the label, linear beyond.
 
     Parameters
@@ -125,8 +164,9 @@ class Huber(Loss):
         inside = np.minimum(residual, self.threshold)
         return inside**2 / 2 + self.threshold * (residual - inside)
 
-    def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        return np.clip(margins - targets[:, None], -self.threshold, self.threshold)
+    @property
+    def _trusted(self) -> ConvexLoss:
+        return ConvexHuber(self.threshold)
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return min(self.threshold, margin_bound + label_bound)
@@ -136,7 +176,7 @@ class Huber(Loss):
 
 
 @dataclass(frozen=True)
-class Poisson(Loss):
+class Poisson(_OneOutput):
     """f(m, y) = exp(m) - y m for counts y >= 0, continued linearly above the margin `cap`.
 
     Parameters
@@ -161,17 +201,15 @@ class Poisson(Loss):
         inside = np.minimum(margin, self.cap)
         return np.exp(inside) * (1 + margin - inside) - targets * margin
 
-    def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        return self.mean(margins) - targets[:, None]
+    @property
+    def _trusted(self) -> ConvexLoss:
+        return ConvexPoisson(self.cap)
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return max(math.exp(min(margin_bound, self.cap)), label_bound - math.exp(-min(margin_bound, 700.0)))
 
     def typical_curvature(self, label_bound: float) -> float:
         return min(self.curvature, max(1.0, label_bound))  # the second derivative is the predicted mean
-
-    def curvature_within(self, slope: float, label_bound: float) -> float:
-        return min(self.curvature, slope + label_bound)  # exp(m) - y < slope
 
     def constant_margin(self, mean_slope: float) -> float:
         return math.log(max(1.0 - mean_slope, 1e-3))
@@ -181,25 +219,21 @@ class Poisson(Loss):
 
 
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(_OneOutput):
     """f(m, y) = log(1 + exp(-y m)) for y in {-1, +1}."""
 
     kind = "classification"
     curvature = 0.25
-    one_sided = True
 
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         return np.logaddexp(0.0, -targets * margins[:, 0])
 
-    def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        sign = targets[:, None]
-        return -sign * expit(-sign * margins)
+    @property
+    def _trusted(self) -> ConvexLoss:
+        return ConvexLogistic()
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return float(expit(margin_bound))
-
-    def curvature_within(self, slope: float, label_bound: float) -> float:
-        return slope * (1 - slope) if slope < 0.5 else self.curvature  # f'' = |f'| (1 - |f'|)
 
     def constant_margin(self, mean_slope: float) -> float:
         return float(logit(min(max(0.5 - mean_slope, 0.01), 0.99)))  # the slopes at 0 are 1/2 minus the class
@@ -210,19 +244,18 @@ class Logistic(Loss):
 
 
 @dataclass(frozen=True)
-class SquaredHinge(Loss):
+class SquaredHinge(_OneOutput):
     """f(m, y) = max(0, 1 - y m)² / 2 for y in {-1, +1}."""
 
     kind = "classification"
     curvature = 1.0
-    one_sided = True
 
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         return np.maximum(0.0, 1.0 - targets * margins[:, 0]) ** 2 / 2
 
-    def slope(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
-        sign = targets[:, None]
-        return -sign * np.maximum(0.0, 1.0 - sign * margins)
+    @property
+    def _trusted(self) -> ConvexLoss:
+        return ConvexSquaredHinge()
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return 1.0 + margin_bound
@@ -282,6 +315,10 @@ class OneVsRest(Loss):
     def curvature(self) -> float:  # type: ignore[override]
         return self.binary.curvature
 
+    @property
+    def convex(self) -> ConvexLoss | None:
+        return self.binary.convex if type(self) is OneVsRest else None
+
     def _signs(self, targets: FloatArray) -> FloatArray:
         return np.where(targets[:, None] == np.arange(self.n_outputs), 1.0, -1.0)
 
@@ -313,21 +350,28 @@ LOSSES: dict[str, type[Loss]] = {
 }
 
 
-def of_one_output(loss: Loss) -> Loss:
+def of_one_output(loss: AnyLoss) -> Loss:
     """The two-class loss behind a one-against-the-rest loss; any other loss itself."""
-    return loss.binary if isinstance(loss, OneVsRest) else loss
+    return loss.binary if isinstance(loss, OneVsRest) else cast(Loss, loss)
 
 
-def certified_convex(loss: Loss) -> bool:
-    """Whether a loss is known to be convex with the curvature that it states, one output at a time.
-
-    Clipping cannot enforce convexity, so only losses defined here count, not subclasses that may say otherwise.
-    """
+def is_built_in(loss: AnyLoss) -> bool:
+    """Whether a loss is one of those defined here, not one of a user's, subclasses of these among them."""
     binary = loss.binary if type(loss) is OneVsRest else loss
-    return type(binary) in LOSSES.values()
+    return type(loss) is Softmax or type(binary) in LOSSES.values()
 
 
-_REQUIRED = ("kind", "curvature", "typical_curvature", "value", "slope", "slope_bound", "default_clip", "mean")
+_REQUIRED = (
+    "kind",
+    "curvature",
+    "typical_curvature",
+    "value",
+    "slope",
+    "slope_bound",
+    "default_clip",
+    "mean",
+    "convex",
+)
 
 
 def resolve_loss(loss: str | Loss, kind: str, n_classes: int = 2) -> Loss:
@@ -339,9 +383,26 @@ def resolve_loss(loss: str | Loss, kind: str, n_classes: int = 2) -> Loss:
         loss = LOSSES[loss]()
     missing = [name for name in _REQUIRED if not hasattr(loss, name)]
     if missing:
-        raise TypeError(f"the loss {loss!r} lacks {', '.join(missing)}; derive it from tulle.losses.Loss")
+        raise TypeError(f"the loss {loss!r} lacks {', '.join(missing)}; derive it from {Loss.__module__}.Loss")
     if loss.kind != kind:
         raise ValueError(f"the loss {loss!r} is for {loss.kind}; this estimator does {kind}")
     if n_classes <= 2:
         return loss
     return Softmax(n_classes) if isinstance(loss, Logistic) else OneVsRest(loss, n_classes)
+
+
+def facts_without_model(n_rows: int, n_features: int, rows_per_unit: int) -> PublicFacts:
+    """The facts of rows that are asked something but that no model is fitted to; the loss is never looked at."""
+    check_row_count(n_rows)
+    return PublicFacts(
+        n_rows=n_rows,
+        n_features=n_features,
+        n_nonzero=1,
+        loss=Squared(),
+        budget=None,
+        row_l2=math.inf,
+        row_linf=math.inf,
+        label=math.inf,
+        fit_intercept=False,
+        rows_per_unit=rows_per_unit,
+    )

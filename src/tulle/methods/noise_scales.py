@@ -5,19 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import GumbelMax, Mechanism, NoisyMax, TopK
-from tulle.privacy import MOST_ARITHMETIC, Budget, gaussian_mu
-from tulle.public import PublicFacts
-from tulle.queries import Engine
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.accounting.zcdp import rho_of
+from tulle.fast.gumbel_on_demand import GumbelOnDemand
+from tulle.fast.install import is_plain
+from tulle.methods.gradient_queries import Engine
+from tulle.trusted.accountants import MOST_ARITHMETIC
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Mechanism, NoisyMax, TopK
+from tulle.trusted.plan import Budget
 
 
 def choosing_over_noise(public: PublicFacts) -> float:
     """The error scale of choosing s features by noisy maxima over that of Gaussian noise on all d, at equal privacy.
 
     The largest of d Gaussians is row_l2 sqrt(2 log d), and that of d Gumbel draws row_linf sqrt(s) log d, in the same
-    units. Text (few large entries) calls for the one, dense features of equal size for the other.
+    units. Text (few large entries) calls for the one, dense features of equal size for the other. With delta = 0 the
+    noise is Laplace's, scaled by an ℓ1 norm of up to row_l2 sqrt(d), and each of s choices takes its part of epsilon:
+    row_linf 2 s log d against row_l2 sqrt(d) log d.
     """
+    if public.budget is not None and public.budget.delta == 0:
+        choices = 2 * public.row_linf * public.n_nonzero * public.loss.n_outputs
+        return choices / (public.row_l2 * math.sqrt(public.n_features * public.loss.n_outputs))
     log_d = math.log(max(public.n_features, 2))
     choosing = public.row_linf * math.sqrt(public.n_nonzero * public.loss.n_outputs) * log_d
     return choosing / (public.row_l2 * math.sqrt(2 * log_d))
@@ -30,13 +40,25 @@ def selection_pays(public: PublicFacts) -> bool:
 
 def budget_mu(budget: Budget | None) -> float:
     """The budget's Gaussian parameter, to size defaults by; for delta = 0, which has none, that of delta = 1e-6."""
+    if (rho := rho_of(budget)) is not None:
+        return math.sqrt(2 * rho)
     return math.inf if budget is None else gaussian_mu(budget.epsilon, budget.delta or 1e-6)
 
 
-def tellable_weights(public: PublicFacts, mu: float = math.inf) -> int:
-    """n min(mu, 1) / (2 log d): about as many weights as the rows can tell apart, at a budget of mu."""
-    few = public.n_rows * min(mu, 1.0) / (2 * math.log(max(public.n_features, 2)))
+def tellable_weights(public: PublicFacts, mu: float = math.inf, power: float = 1.0) -> int:
+    """n min(mu, 1) / (2 log d), to a power: about as many weights as the rows can tell apart, at a budget of mu."""
+    few = (public.n_rows * min(mu, 1.0) / (2 * math.log(max(public.n_features, 2)))) ** power
     return int(min(max(few, 1), public.n_features))
+
+
+def tellable_directions(public: PublicFacts) -> int:
+    """In how many directions the rows can tell a teacher from noise, in [1, 500]; 500 without privacy."""
+    if public.budget is None:
+        return 500
+    count = public.n_rows * budget_mu(public.budget) / 14
+    if public.budget.delta == 0:  # the noise on each direction grows with the root of their number
+        count = math.sqrt(public.n_rows * public.budget.epsilon / 14)
+    return min(max(round(count), 1), 500)
 
 
 def averaging_pays(public: PublicFacts) -> bool:
@@ -56,14 +78,14 @@ def stepwise_nonzero(public: PublicFacts) -> int:
 
 
 # Entries that reading all rows for every question would read, at 75 a row: below, compiling the loops that follow a
-# walk, or loading them, takes about as long.
+# path, or loading them, takes about as long.
 _WORTH_FOLLOWING = 2e9
 
 
-def chosen_engine(engine: Engine, n_iter: int, candidates: int, public: PublicFacts) -> Engine:
-    """ "incremental" where following a walk of `n_iter` steps pays, and what finite precision then takes of delta is
-    allowed; "plain" otherwise; what the user says, if anything."""
-    if public.exact_only or public.loss.n_outputs > 1:
+def choose_engine(engine: Engine, n_iter: int, candidates: int, public: PublicFacts) -> Engine:
+    """ "incremental" where following a path of `n_iter` steps pays, and what finite precision then takes of delta is
+    allowed; "plain" otherwise; what the user says, if anything. Always "plain" where faster code is switched off."""
+    if is_plain() or public.exact_only or public.loss.n_outputs > 1:
         return "plain"
     if engine != "auto":
         return engine
@@ -75,7 +97,7 @@ def chosen_engine(engine: Engine, n_iter: int, candidates: int, public: PublicFa
     # Less noise than any accountant proves enough: 0.85 of the smaller of these two is the least that was found.
     epsilon = public.budget.epsilon
     noise = NoisePerSensitivity(0.8 * min(math.sqrt(n_iter) / budget_mu(public.budget), 2 * n_iter / epsilon))
-    inexact = n_iter * GumbelMax(noise, 1, candidates, public.n_rows).inexact
+    inexact = n_iter * GumbelOnDemand(noise, 1, candidates, public.n_rows).inexact
     needed = (1 + math.exp(min(epsilon + public.spent, 700))) * inexact
     return "incremental" if needed <= MOST_ARITHMETIC * public.budget.delta else "plain"
 

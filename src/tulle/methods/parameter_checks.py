@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tulle.privacy import is_number
+from tulle.trusted.plan import is_number
 
 # What a number must do, in words, and whether it does.
 Range = tuple[str, Callable[[float], bool]]
@@ -43,3 +44,20 @@ def check_choices(method: Any, choices: Mapping[str, tuple[Any, ...]], optional:
         value = getattr(method, name)
         if not (value is None and name in optional) and value not in allowed:
             raise ValueError(f"{type(method).__name__}({name}=...) must be one of {allowed}, got {value!r}")
+
+
+def check_groups(method: Any, n_features: int) -> npt.NDArray[np.intp] | None:
+    """The number of each feature's group, from 0, of the parameter `groups`; None where it is None.
+
+    Raise unless it holds a label for every feature, whole numbers or strings. Labels are public.
+    """
+    if method.groups is None:
+        return None
+    labels = np.asarray(method.groups)
+    texts = labels.dtype.kind in "OT" and all(isinstance(label, str) for label in labels.ravel())
+    if labels.shape != (n_features,) or not (texts or labels.dtype.kind in "iuUS"):
+        raise ValueError(
+            f"{type(method).__name__}(groups=...) must hold one label, a whole number or a string, for each of the "
+            f"{n_features} features; got an array of the shape {labels.shape} and the type {labels.dtype}"
+        )
+    return np.asarray(np.unique(labels.astype(str) if texts else labels, return_inverse=True)[1], dtype=np.intp)

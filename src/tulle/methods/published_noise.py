@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from scipy.optimize import brentq
 
-from tulle.events import NoisePerSensitivity, SampledGaussianEvent
-from tulle.privacy import best_accountant
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.trusted.accountants import best_accountant
+from tulle.trusted.events import FloatArray, NoisePerSensitivity, SampledGaussianEvent
+from tulle.trusted.mechanisms import Exact, Sensitivity, Then
 
 Option = Literal["I", "II"]
 
@@ -42,12 +45,14 @@ def scsg_noise(
 ) -> tuple[float, float]:
     """Theorem 5.1, for the snapshots (per sensitivity 2 l / B) and for the differences (per 4 l / b).
 
-    sigma² = 2 C B l² α J / (b n² eps), α = 1 + 2 log(2/delta) / eps; sigma1² = 160 sigma² for snapshots and
-    sigma2² = 40 sigma² for differences as printed. The proof needs 20 / sigma1² + 80 / sigma2² = 1 / sigma², which
-    40 and 160 meet and 160 and 40 do not: `intended` swaps them. C is 1 for epochs of fixed length (option II); for
-    geometric lengths it is the smallest C >= 1 with 1 - (1 - delta/2)^(1/J) >= exp(-(C - 1 - log C)).
+    sigma² = 2 C B l² α J / (b n² eps); sigma1² = 160 sigma² for snapshots and sigma2² = 40 sigma² for differences as
+    printed. The proof needs 20 / sigma1² + 80 / sigma2² = 1 / sigma², which 40 and 160 meet and 160 and 40 do not:
+    `intended` swaps them. For geometric lengths (option I) half of delta pays for epochs that last too long: α = 1 +
+    2 log(2/delta) / eps, and C is the smallest C >= 1 with 1 - (1 - delta/2)^(1/J) >= exp(-(C - 1 - log C)). Epochs of
+    fixed length (option II) have α = 1 + 2 log(1/delta) / eps and C = 1.
     """
-    sigma = math.sqrt(2 * _surplus(J, delta, option) * B * _order(eps, delta / 2) * J / (b * eps)) / n
+    order = _scsg_order(eps, delta, option)
+    sigma = math.sqrt(2 * _surplus(J, delta, option) * B * order * J / (b * eps)) / n
     first, second = (40, 160) if intended else (160, 40)
     return math.sqrt(first) * sigma * B / 2, math.sqrt(second) * sigma * b / 4
 
@@ -60,7 +65,7 @@ def scsg_failed_conditions(n: int, B: int, b: int, J: int, eps: float, delta: fl
     and α at most log( n / (B (1 + z1²)) ) and log( n / (b (1 + z2²)) ).
     """
     snapshots, differences = scsg_noise(n, B, b, J, eps, delta, option, intended=True)
-    order = _order(eps, delta / 2)
+    order = _scsg_order(eps, delta, option)
     return (
         *_failed_of_lemma("the snapshots", n, B, snapshots, order),
         *_failed_of_lemma("the differences", n, b, differences, order),
@@ -69,6 +74,11 @@ def scsg_failed_conditions(n: int, B: int, b: int, J: int, eps: float, delta: fl
 
 def _order(eps: float, delta: float) -> float:
     return 1 + 2 * math.log(1 / delta) / eps
+
+
+def _scsg_order(eps: float, delta: float, option: Option) -> float:
+    """α of Theorem 5.1: half of delta is spent on the lengths of epochs where these are random."""
+    return _order(eps, delta / 2 if option == "I" else delta)
 
 
 def _surplus(J: int, delta: float, option: Option) -> float:
@@ -183,3 +193,29 @@ def _proved(
         proved("poisson"),
         failed,
     )
+
+
+@dataclass(frozen=True)
+class NoiseWithoutProof(Exact):
+    """exact + N(0, σ²), σ = noise × a sensitivity that a paper claims and that does not hold.
+
+    Nothing is promised: it costs what the exact answer costs.
+
+    Parameters
+    ----------
+    noise : NoisePerSensitivity
+    claimed : float
+        The paper's sensitivity, >= 0.
+    """
+
+    claimed: float = 0.0
+
+    def release(
+        self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: Then | None
+    ) -> FloatArray:
+        return exact + self.noise.value * self.claimed * generator.standard_normal(exact.shape)
+
+
+@describe_mechanism.register
+def _(mechanism: NoiseWithoutProof) -> str:
+    return "Gaussian noise without a proof"

@@ -23,28 +23,32 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
 
-from tulle.curator import Ask
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.losses import Squared, of_one_output
-from tulle.mechanisms import HardThreshold, TopK
-from tulle.methods.geometry import budget_mu, kept_row_norm, selection_pays, signal_to_noise
-from tulle.methods.parameters import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
-from tulle.methods.refinement import (
+from tulle.methods.base import MethodBase
+from tulle.methods.gradient_queries import ClippedGradient, Curvature, SecondMoments, Step
+from tulle.methods.loss_functions import Squared, of_one_output
+from tulle.methods.noise_scales import budget_mu, kept_row_norm, selection_pays, signal_to_noise
+from tulle.methods.parameter_checks import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
+from tulle.methods.penalised_fit import (
+    USUAL_XI,
     Refinement,
     check_convex,
+    curvature_of,
     gaussian,
     perturbation,
-    refinement_of_share,
+    refinement,
 )
-from tulle.privacy import Budget, Release
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Curvature, Magnitudes, SecondMoments, Step
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.curator import Ask
+from tulle.trusted.events import FloatArray, NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import TopK
+from tulle.trusted.plan import Budget, Release
+from tulle.trusted.queries import Magnitudes
 
 _RANGES: dict[str, Range] = {
     "screening_share": SHARE,
-    "determinant_share": ("lie in (0, 0.5]", lambda value: 0 < value <= 0.5),
+    "curvature": ("lie in (0, 4]", lambda value: 0 < value <= 4),
     "start_share": SHARE_OR_NONE,
     "rescale_share": SHARE_OR_NONE,
     "clip": POSITIVE,
@@ -56,9 +60,12 @@ _RANGES: dict[str, Range] = {
 # In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
 # the bound are scaled down to it.
 _RESCALE_INTERCEPT, _RESCALE_BOUND = 0.5, 2.5
-# The part of epsilon that the rescaling's determinant may cost, and how its noise is divided.
-_RESCALE_DETERMINANT = 0.02
+# How its cost is divided.
 _SPREAD_PART = 0.25
+
+# The largest xi of a refinement, for one-sided losses and for others, and that of the rescaling.
+_LARGEST_XI = {True: 1.0, False: 0.8}
+_RESCALE_XI = {True: 0.8, False: 0.4}
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class Settings:
         return self.refine.intercept_value
 
 
-class ScreenRefine(BaseEstimator):
+class ScreenRefine(MethodBase):
     """A private choice of features, then a tightly accounted private fit of these alone.
 
     Parameters
@@ -111,11 +118,11 @@ class ScreenRefine(BaseEstimator):
     row_bound : float or None, default=None
         What rows are scaled down to on the chosen features, > 0. None: a fifth of row_l2 for classification, where only
         directions matter, and what the features can hold for regression; with selection noise 1.25 sqrt(s/d) row_l2.
-    determinant_share : float or None, default=None
-        In (0, 0.5]: the part of epsilon that goes to the objective's determinant. It decides the penalty: Lambda is
-        about curvature × row_bound² / (determinant_share × epsilon). None: 0.04 for classification and 0.08 for
-        regression where s / (n mu) is 0.18, more where it is smaller (to the power -1/4), at most 0.15. Beyond a
-        cost of 3 nothing is gained, and it stays there.
+    curvature : float or None, default=None
+        xi, in (0, 4]: the curvature that one row can add relative to the penalty, in units of half the mu that refining
+        costs. It decides the penalty, Lambda = curvature of a row / (xi mu / 2), and its price: the noise grows by the
+        factor F(xi) of docs/proofs/objective_perturbation.md, at 0.5 1.013 for classification and 1.076 for regression.
+        None: 0.45 and 0.5 where s / (n mu) is 0.18, more where it is smaller (to the power -1/4), at most 1 and 0.8.
     centre : float or None, default=None
         The largest margin, in units of the label bound for regression, that the ridge's centre may give a row; >= 0.
         It points where the noisy screening scores point: the screening is used twice for one price. None: 8 for
@@ -143,7 +150,7 @@ class ScreenRefine(BaseEstimator):
         clip: float | None = None,
         slope_clip: float | None = None,
         row_bound: float | None = None,
-        determinant_share: float | None = None,
+        curvature: float | None = None,
         centre: float | None = None,
         refinement: Literal["objective", "statistics"] = "objective",
     ) -> None:
@@ -155,7 +162,7 @@ class ScreenRefine(BaseEstimator):
         self.clip = clip
         self.slope_clip = slope_clip
         self.row_bound = row_bound
-        self.determinant_share = determinant_share
+        self.curvature = curvature
         self.centre = centre
         self.refinement = refinement
 
@@ -329,7 +336,9 @@ class ScreenRefine(BaseEstimator):
             rescale_share = 0.03 if not selection else 0.1 if classify else 0.0
         if not private:
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
-        refine = self._refinement(public, selection, rounds)
+        start_share = self.start_share if public.fit_intercept else 0.0
+        refining = (1 - share) * (1 - start_share - rescale_share) / (rounds * public.loss.n_outputs)
+        refine = self._refinement(public, selection, refining)
         centre = self.centre
         if centre is None:
             centre = (8.0 if classify else 4.0) if rounds == 1 else 0.0
@@ -340,10 +349,10 @@ class ScreenRefine(BaseEstimator):
             selection=selection,
             clip=clip,
             refine=refine,
-            rescale=self._rescaling(public) if rescale_share else None,
+            rescale=self._rescaling(public, rescale_share) if rescale_share else None,
             spread_bound=kept_row_norm(public, True) if selection else public.row_l2 / 2,
             centre=centre * public.loss.margin_scale(public.label) if centre else 0.0,
-            start_share=self.start_share if public.fit_intercept else 0.0,
+            start_share=start_share,
             screening_share=share,
             rescale_share=rescale_share,
         )
@@ -351,10 +360,11 @@ class ScreenRefine(BaseEstimator):
     def _default_clip(self, public: PublicFacts) -> float:
         return public.loss.default_clip(public.label)
 
-    def _refinement(self, public: PublicFacts, selection: bool, rounds: int) -> Refinement:
+    def _refinement(self, public: PublicFacts, selection: bool, square: float) -> Refinement:
+        """Where one refining takes the part `square` of the cost."""
         classify = public.loss.kind == "classification"
         scarcity = public.n_nonzero / (public.n_rows * budget_mu(public.budget))
-        tau, bound, share = self.slope_clip, self.row_bound, self.determinant_share
+        tau, bound, xi = self.slope_clip, self.row_bound, self.curvature
         if tau is None:
             if public.budget is None:
                 tau = math.inf
@@ -368,21 +378,22 @@ class ScreenRefine(BaseEstimator):
             bound = kept_row_norm(public, selection)
             if classify and public.budget is not None:
                 bound = min(bound, public.row_l2 / 5)
-        if share is None:
-            share = 0.04 if classify else 0.08
+        if xi is None:
+            one_sided = of_one_output(public.loss).one_sided
+            xi = USUAL_XI[one_sided]  # where s / (n mu) is 0.18
             if not selection:
-                share = min(0.15, share * (0.18 / max(scarcity, 1e-12)) ** 0.25)
+                xi = min(_LARGEST_XI[one_sided], xi * (0.18 / max(scarcity, 1e-12)) ** 0.25)
         a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
-        uses = rounds * public.loss.n_outputs
-        return refinement_of_share(public, tau, math.hypot(bound, a), a, share / uses)
+        return refinement(public, tau, math.hypot(bound, a), a, curvature_of(public, xi, square))
 
-    def _rescaling(self, public: PublicFacts) -> Refinement:
+    def _rescaling(self, public: PublicFacts, share: float) -> Refinement:
         binary = of_one_output(public.loss)
         # For classification the whole loss, or nearly: at twice the slope of margin 0 a row is as wrong as can be.
         tau = binary.default_clip(public.label) * (2 if binary.kind == "classification" else 1)
         b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
-        bound = math.hypot(_RESCALE_BOUND, b)
-        return refinement_of_share(public, tau, bound, b, _RESCALE_DETERMINANT / public.loss.n_outputs)
+        square = (1 - _SPREAD_PART) * share / public.loss.n_outputs
+        curvature = curvature_of(public, _RESCALE_XI[binary.one_sided], square)
+        return refinement(public, tau, math.hypot(_RESCALE_BOUND, b), b, curvature)
 
     def _room(self, public: PublicFacts, settings: Settings, number: int) -> int:
         few, more = divmod(public.n_nonzero, settings.rounds)
@@ -418,6 +429,9 @@ class ScreenRefine(BaseEstimator):
             f"screen and refine, {settings.rounds} round{'s' if settings.rounds > 1 else ''}: screening by {kind}, "
             f"{public.n_nonzero:,} of {public.n_features:,} weights kept, refined by {refined}"
         )
+
+    def n_dense_vectors(self) -> int:
+        return 14
 
     def n_iterations(self, public: PublicFacts) -> int:
         return self.settings(public).rounds

@@ -17,42 +17,47 @@ docs/proofs/stochastic_hard_thresholding.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import brentq
-from sklearn.base import BaseEstimator
 
-from tulle.batch_queries import BatchGradient, BatchStep
-from tulle.curator import Ask
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.lazy_noise import Background
-from tulle.mechanisms import Exact, Gaussian, HardThreshold, SampledGaussian
-from tulle.methods.geometry import budget_mu, intercept_entry, kept_row_norm, signal_to_noise, tellable_weights
-from tulle.methods.parameters import (
+from tulle.fast.lazy_noise import Background
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.methods.base import MethodBase
+from tulle.methods.batch_schedule import batch_sizes, check_batches, epoch_lengths, margin_noise
+from tulle.methods.gradient_queries import (
+    BatchGradient,
+    BatchStep,
+    ClippedGradient,
+    Curvature,
+    curvature_along_gradient,
+)
+from tulle.methods.noise_scales import budget_mu, intercept_entry, signal_to_noise, tellable_weights
+from tulle.methods.parameter_checks import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE_OR_NONE,
     Range,
     check_choices,
+    check_groups,
     check_numbers,
     check_whole,
 )
-from tulle.methods.published_stochastic import (
-    scsg_failed_conditions,
-    scsg_noise,
-    sgd_failed_conditions,
-    sgd_noise,
-)
-from tulle.privacy import Budget, Release
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Curvature, CurvatureAlongGradient
-from tulle.sampling import SCHEMES, Sampling, Scheme
-from tulle.weights import SparseWeights
+from tulle.methods.public_start import START_ASSUMPTION, first_weights, read_method_start
+from tulle.methods.published_noise import scsg_failed_conditions, scsg_noise, sgd_failed_conditions, sgd_noise
+from tulle.methods.theorem_settings import Theorem, refuse_unknown
+from tulle.methods.thresholds import count_features, count_groups, kept_words, make_threshold
+from tulle.trusted.curator import Ask
+from tulle.trusted.events import FloatArray, NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Exact, Gaussian, SampledGaussian
+from tulle.trusted.plan import Budget, Release
+from tulle.trusted.sampling import SCHEMES, Sampling, Scheme
 
 Variant = Literal["sgd", "scsg", "svrg"]
-Decay = Literal["constant", "linear", "sqrt"]
 
 # The standard deviation that all noise together may put on a margin <x, w>: in units for classifiers, in clips for
 # regressions. This and what follows was chosen on the RCV1 subset, PneumoniaMNIST, a9a and IMDB ratings.
@@ -76,19 +81,17 @@ _RANGES: dict[str, Range] = {
     "passes": POSITIVE,
     "step": POSITIVE,
     "clip": POSITIVE,
-    "snapshot_noise": POSITIVE,
     "difference_clip": ("lie in (0, 2]", lambda value: 0 < value <= 2),
     "average": ("lie in [0, 1]", lambda value: 0 <= value <= 1),
-    "momentum": SHARE_OR_NONE,
     "damping": SHARE_OR_NONE,
     "penalty": NOT_NEGATIVE,
+    "iteration_constant": POSITIVE,
 }
-_WHOLE = {"batch": 1, "snapshot_batch": 1, "memory": 1, "schedule_seed": 0}
-_OPTIONAL = ("batch", "snapshot_batch", "memory", "passes", "step", "clip", "snapshot_noise", "sampling")
+_WHOLE = {"memory": 1, "schedule_seed": 0}
+_OPTIONAL = ("memory", "passes", "step", "clip", "sampling")
 _CHOICES = {
     "variant": ("sgd", "scsg", "svrg"),
     "option": ("I", "II"),
-    "decay": ("constant", "linear", "sqrt"),
     "sampling": SCHEMES,
     "lazy_noise": (True, False),
     "published_constants": ("printed", "intended"),
@@ -99,7 +102,7 @@ _CHOICES = {
 class Settings:
     """The public settings of one run, after defaults."""
 
-    batch: int
+    batch: int  # the largest, where sizes differ
     snapshot_batch: int | None  # None: no snapshots
     lengths: tuple[int, ...]  # steps of each epoch; a single epoch without snapshots
     scheme: Scheme
@@ -109,6 +112,11 @@ class Settings:
     intercept_value: float
     snapshot_noise: float  # noise of snapshots over noise of steps, both per sensitivity
     damped: bool
+    sizes: tuple[int, ...] = ()  # rows of each step's batch, where they differ; `batch` is the largest
+
+    def step_name(self, t: int) -> str:
+        """The release of step t, from 0: batches of each size have their own, since rates differ."""
+        return f"step on {self.sizes[t]} rows" if len(set(self.sizes)) > 1 else "step"
 
     @property
     def n_steps(self) -> int:
@@ -120,7 +128,7 @@ class Settings:
         return self.n_steps.bit_length()
 
 
-class StochasticHardThresholding(BaseEstimator):
+class StochasticHardThresholding(MethodBase):
     """Gradient steps on random batches, private noise, the s largest weights kept.
 
     Parameters
@@ -128,14 +136,17 @@ class StochasticHardThresholding(BaseEstimator):
     variant : {"sgd", "scsg", "svrg"}, default="sgd"
         DP-SGD-HT; DP-SCSG-HT, whose steps are corrected by a snapshot of the gradient on a large batch; DP-SVRG-HT,
         whose snapshots are on all rows.
-    batch : int or None, default=None
-        b, in [1, n]: rows of a step, expected. None: a tenth of all rows; with snapshots a fifth of a snapshot's.
-    snapshot_batch : int or None, default=None
-        B of "scsg", in [b, n]: rows of a snapshot, expected. None: such that `passes` are enough for ten snapshots with
-        their steps.
-    passes : float or None, default=None
-        About how often each row is read, > 0; the number of steps and snapshots follows. None: 3 for
-        "sgd", 6 for "scsg", 12 for "svrg".
+    batch : int, sequence of int, "theorem" or None, default=None
+        b, in [1, n]: rows of a step, expected. For "sgd" also b_t for each of the T steps, of at most 20 different
+        sizes; noise on the mean is the same in all steps. "theorem": n / sqrt(k) for "svrg", k being the number of
+        weights. None: a tenth of all rows; with snapshots a fifth of a snapshot's.
+    snapshot_batch : int, "theorem" or None, default=None
+        B of "scsg", in [b, n]: rows of a snapshot, expected. "theorem": b sqrt(k). None: such that `passes` are enough
+        for ten snapshots with their steps.
+    passes : float, "theorem" or None, default=None
+        About how often each row is read, > 0; the number of steps and snapshots follows. "theorem", for "sgd": such
+        that T = iteration_constant × log(n² ε² / log(1/δ)), of [SGD]'s corollary 4.4.1. None: 3 for "sgd", 6 for
+        "scsg", 12 for "svrg".
     sampling : {"poisson", "without_replacement", "shuffled"} or None, default=None
         How batches are drawn. "poisson" (every row by itself) is the cheapest in privacy by far. "without_replacement":
         all batches have the same size. "shuffled": epochs in a random order, for which no amplification is claimed.
@@ -150,29 +161,22 @@ class StochasticHardThresholding(BaseEstimator):
         gradients are taken at the n_nonzero largest of them. The paper's is n_nonzero: what a step adds to any other
         weight is then forgotten, and small steps never get a feature in. None: five times n_nonzero.
     step : float or None, default=None
-        eta, > 0. None: as large as the known noise allows, so that all noise together moves a margin by about 1.4 units
-        (classifiers) or clips (regressions) in standard deviation, and no larger than is stable on independent
-        features. That looks at no data; `damping` then shortens steps that would overshoot. Without privacy it starts
-        from the reciprocal of the curvature along the first gradient.
+        eta, > 0; the theorems' is not offered. None: as large as the known noise allows, so that all noise together
+        moves a margin by about 1.4 units (classifiers) or clips (regressions) in standard deviation, and no larger than
+        is stable on independent features. That looks at no data; `damping` then shortens steps that would overshoot.
+        Without privacy it starts from the reciprocal of the curvature along the first gradient.
     damping : float, default=0.05
         In [0, 1): about the part of the privacy cost spent on asking, after steps 1, 2, 4, 8 and so on of the default
         size, how curved the loss can be along them; later steps are cut so as to overshoot by no more than a factor of
         four (not at all where slopes are not bounded: regression without clipping). 0 turns it off; a given `step` too.
-    decay : {"constant", "linear", "sqrt"}, default="constant"
-        Steps of size eta, eta (1 - t / T) or eta / sqrt(t + 1).
     average : float, default=0.2
         In [0, 1]: the result is the mean of the last so many models (thresholded once more); 0: the last one.
-    momentum : float, default=0.0
-        In [0, 1): gradients are taken at w_t + momentum (w_t - w_{t-1}).
     clip : float or None, default=None
         Largest slope kept for a row at its bound, > 0. None: 0.4 of the loss's slope at margin 0 (1/5 for logistic) for
         classifiers, a quarter of the label bound for regression; no clipping without privacy.
     difference_clip : float, default=0.2
         In (0, 2]: with snapshots, the largest change of a row's slope since the snapshot, in units of clip. Changes are
         also clipped to what the distance of the two public models allows.
-    snapshot_noise : float or None, default=None
-        > 0: the noise of snapshots over that of steps, both relative to their sensitivities. None: such that all noise
-        together is least, (B / b) sqrt(difference_clip / steps of an epoch).
     penalty : float, default=0.0
         ℓ2 penalty, >= 0; outside clipping and noise. The intercept is free of it.
     lazy_noise : bool, default=True
@@ -181,6 +185,15 @@ class StochasticHardThresholding(BaseEstimator):
     published_constants : {"printed", "intended"}, default="printed"
         What ``calibration="published"`` means with snapshots: Theorem 5.1 as printed, or with its two constants
         exchanged, as its proof needs them.
+    start : None, array or tuple, default=None
+        Public weights to start from: of shape (features,) or (features, outputs), or a tuple (coef, intercept) as a
+        fitted model has them; finite, at most 1e50 in magnitude. They must not come from the same private rows unless
+        that fit is billed too. None: 0.
+    iteration_constant : float, default=1.0
+        C of passes="theorem", > 0, which the theorem leaves open; it hides a condition number.
+    groups : array of shape (features,) or None, default=None
+        As in `HardThresholding`: a label for each feature. `n_nonzero` and `memory` then count groups, which are kept
+        as a whole. None: every feature by itself.
 
     Examples
     --------
@@ -194,24 +207,24 @@ class StochasticHardThresholding(BaseEstimator):
     def __init__(
         self,
         variant: Variant = "sgd",
-        batch: int | None = None,
-        snapshot_batch: int | None = None,
-        passes: float | None = None,
+        batch: int | Sequence[int] | Theorem | None = None,
+        snapshot_batch: int | Theorem | None = None,
+        passes: float | Theorem | None = None,
         sampling: Scheme | None = None,
         option: Literal["I", "II"] = "II",
         schedule_seed: int = 0,
         memory: int | None = None,
         step: float | None = None,
         damping: float = 0.05,
-        decay: Decay = "constant",
         average: float = 0.2,
-        momentum: float = 0.0,
         clip: float | None = None,
         difference_clip: float = 0.2,
-        snapshot_noise: float | None = None,
         penalty: float = 0.0,
         lazy_noise: bool = True,
         published_constants: Literal["printed", "intended"] = "printed",
+        start: Any = None,
+        iteration_constant: float = 1.0,
+        groups: Any = None,
     ) -> None:
         self.variant = variant
         self.batch = batch
@@ -223,15 +236,15 @@ class StochasticHardThresholding(BaseEstimator):
         self.memory = memory
         self.step = step
         self.damping = damping
-        self.decay = decay
         self.average = average
-        self.momentum = momentum
         self.clip = clip
         self.difference_clip = difference_clip
-        self.snapshot_noise = snapshot_noise
         self.penalty = penalty
         self.lazy_noise = lazy_noise
         self.published_constants = published_constants
+        self.start = start
+        self.iteration_constant = iteration_constant
+        self.groups = groups
 
     # --- what will be released ---
 
@@ -239,7 +252,7 @@ class StochasticHardThresholding(BaseEstimator):
         return ("row_l2",)
 
     def default_nonzero(self, public: PublicFacts) -> int:
-        return tellable_weights(public, budget_mu(public.budget))
+        return count_groups(tellable_weights(public, budget_mu(public.budget)), check_groups(self, public.n_features))
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self.settings(public)
@@ -258,6 +271,10 @@ class StochasticHardThresholding(BaseEstimator):
         if budget.delta == 0:
             raise ValueError("the published noise needs delta > 0")
         n, b = public.n_rows, settings.batch
+        if len(set(settings.sizes)) > 1:
+            raise ValueError(
+                "the paper prints noise for batches of one size; give batch=... one number, or calibration='rigorous'"
+            )
         if settings.snapshot_batch is None:
             steps = sgd_noise(n, b, settings.n_steps, budget.epsilon, budget.delta)
             return self._planned(public, settings, 0.0, steps)
@@ -284,6 +301,13 @@ class StochasticHardThresholding(BaseEstimator):
     def _planned(
         self, public: PublicFacts, settings: Settings, snapshot_noise: float, step_noise: float
     ) -> tuple[Release, ...]:
+        if settings.sizes:
+            # Noise per sensitivity in proportion to the size: all steps have the same noise, and cost about the same.
+            counts = Counter((settings.step_name(t), size) for t, size in enumerate(settings.sizes))
+            return tuple(
+                self._release(name, public, settings, step_noise * size / settings.batch, size, count)
+                for (name, size), count in counts.items()
+            )
         steps = self._release("step", public, settings, step_noise, settings.batch, settings.n_steps)
         if settings.snapshot_batch is None:
             return (steps,)
@@ -302,11 +326,13 @@ class StochasticHardThresholding(BaseEstimator):
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
         a, clip, step = settings.intercept_value, settings.clip, settings.step
-        remember = HardThreshold(settings.memory, free_from=public.n_features)
-        keep = HardThreshold(public.n_nonzero, free_from=public.n_features)
-        u = w = last = SparseWeights.zeros(public.n_parameters, public.loss.n_outputs)
+        groups = check_groups(self, public.n_features)
+        remember = make_threshold(settings.memory, public.n_features, groups)
+        keep = make_threshold(public.n_nonzero, public.n_features, groups)
+        u = w = SparseWeights.from_dense(first_weights(self, public, a))
         if step is None:
-            probe = CurvatureAlongGradient(ClippedGradient(w.to_dense(), clip, "l2", a), public.n_nonzero)
+            kept = count_features(public.n_nonzero, groups)
+            probe = curvature_along_gradient(ClippedGradient(w.to_dense(), clip, "l2", a), kept)
             step = 1.0 / max(float(ask("first curvature", probe)[0, 0]) + self.penalty, 1e-12)
         total, averaged, t = np.zeros(w.shape), 0, 0
         for length in settings.lengths:
@@ -314,18 +340,17 @@ class StochasticHardThresholding(BaseEstimator):
             if settings.snapshot_batch is not None:
                 drift, anchor = Background(np.asarray(ask("snapshot", BatchGradient(w, clip, a)))), w
             for _ in range(length):
-                at = w.plus(w.plus(last, -1.0), self.momentum) if self.momentum else w
-                gradient = BatchGradient(at, clip, a, anchor, self.difference_clip * clip)
-                size = step * self._share_of_step(t, settings.n_steps)
-                new = ask("step", BatchStep(u, gradient, size, self.penalty, drift), then=remember)
+                gradient = BatchGradient(w, clip, a, anchor, self.difference_clip * clip)
+                answer = ask(settings.step_name(t), BatchStep(u, gradient, step, self.penalty, drift), then=remember)
+                new = SparseWeights.of(answer)
                 t += 1
                 if settings.damped and t & (t - 1) == 0:
                     direction = keep.sparsely(new).plus(w, -1.0).to_dense()
                     curvature = float(ask("curvature", Curvature(direction, a))[0, 0])
-                    shorter = 1 / self._overshoot(size, curvature, 1 if anchor is None else length, clip, public)
+                    shorter = 1 / self._overshoot(step, curvature, 1 if anchor is None else length, clip, public)
                     new = remember.sparsely(u.scaled(1 - shorter).plus(new, shorter))
                     step *= shorter
-                u, last, w = new, w, keep.sparsely(new)
+                u, w = new, keep.sparsely(new)
                 if t > (1 - self._averaged(public)) * settings.n_steps:
                     total[w.lines] += w.values
                     averaged += 1
@@ -339,9 +364,6 @@ class StochasticHardThresholding(BaseEstimator):
         bounded = math.isfinite(clip) or public.loss.kind == "classification"
         return max(1.0, size * held * curvature / (_OVERSHOOT if bounded else 1.0))
 
-    def _share_of_step(self, t: int, n_steps: int) -> float:
-        return {"constant": 1.0, "linear": 1.0 - t / n_steps, "sqrt": 1.0 / math.sqrt(t + 1.0)}[self.decay]
-
     def _averaged(self, public: PublicFacts) -> float:
         return 0.0 if public.as_published else self.average
 
@@ -350,90 +372,42 @@ class StochasticHardThresholding(BaseEstimator):
     def settings(self, public: PublicFacts) -> Settings:
         """The settings of a run. Reads nothing but the parameters and public facts."""
         self._check()
+        read_method_start(self, public)
+        groups = check_groups(self, public.n_features)
         n, private = public.n_rows, public.budget is not None
-        snapshots = self.variant != "sgd"
-        passes = _PASSES[self.variant] if self.passes is None else self.passes
-        large: int | None = None
-        if snapshots:
-            few = max(math.ceil(passes * n / 20), self.batch or 1)
-            large = n if self.variant == "svrg" else min(self.snapshot_batch or few, n)
-        batch = min(self.batch or math.ceil(n / 10 if large is None else large / 5), n)
-        if large is not None and large < batch:
-            raise ValueError(f"snapshot_batch={large} must be at least batch={batch}")
+        sizes, large, passes = batch_sizes(self, public, _PASSES[self.variant])
+        batch, several = max(sizes), len(sizes) > 1
         scheme = self.sampling or ("without_replacement" if public.as_published else "poisson")
-        lengths = self._lengths(n, batch, large, passes)
+        lengths: tuple[int, ...] = (len(sizes),)
+        if not several:
+            lengths = epoch_lengths(n, batch, large, passes, self.option, self.schedule_seed)
         clip = self.clip
         if clip is None:
             smaller = 0.4 if public.loss.kind == "classification" else 1.0
             clip = smaller * public.loss.default_clip(public.label) if private else math.inf
         memory = 5 * public.n_nonzero if self.memory is None else self.memory
         memory = public.n_nonzero if public.as_published else min(max(memory, public.n_nonzero), public.n_features)
-        snapshot_noise = self.snapshot_noise
-        if snapshot_noise is None:
-            steps = sum(lengths) / len(lengths)
-            snapshot_noise = (large or batch) / batch * math.sqrt(self.difference_clip / steps)
+        # All noise together is least with this ratio.
+        snapshot_noise = (large or batch) / batch * math.sqrt(self.difference_clip / (sum(lengths) / len(lengths)))
         step = self.step
         if step is None and private:
-            noise = self._margin_noise(public, batch, large, lengths, clip, snapshot_noise)
+            counts = Counter(sizes) if several else Counter({batch: sum(lengths)})
+            features = replace(public, n_nonzero=count_features(public.n_nonzero, groups))
+            noise = margin_noise(features, counts, large, lengths, clip, snapshot_noise, self.difference_clip)
             scale = 1.0 if public.loss.kind == "classification" else clip
             curvature = public.loss.typical_curvature(public.label)
             fresh = 1.0 if large is None else min(1.0, len(lengths) / _SNAPSHOTS)
             step = min(_MARGIN_NOISE * scale * fresh / noise, 1.5 * public.n_features / (curvature * public.row_l2**2))
         a = intercept_entry(public, step)
         damped = self.step is None and self.damping > 0 and not public.as_published
-        return Settings(batch, large, lengths, scheme, step, memory, clip, a, snapshot_noise, damped)
-
-    def _lengths(self, n: int, batch: int, large: int | None, passes: float) -> tuple[int, ...]:
-        """The steps after each snapshot; without snapshots all steps at once."""
-        if large is None:
-            return (max(round(passes * n / batch), 1),)
-        mean = large / batch
-        epochs = max(round(passes * n / (large + round(mean) * batch)), 1)
-        if self.option == "II":
-            return (round(mean),) * epochs
-        # P(N = k) = (1 - p) p^k with p = B / (B + b). The coins are public and drawn before anything is calibrated.
-        coins = np.random.default_rng(self.schedule_seed)
-        drawn = coins.geometric(batch / (large + batch), epochs) - 1
-        drawn[0] = max(drawn[0], 1)  # a run of no step at all would be none
-        return tuple(int(min(length, math.ceil(10 * mean))) for length in drawn)
-
-    def _margin_noise(
-        self,
-        public: PublicFacts,
-        batch: int,
-        large: int | None,
-        lengths: tuple[int, ...],
-        clip: float,
-        snapshot_noise: float,
-    ) -> float:
-        """About the standard deviation that all noise of steps of size 1 puts on the margin of a row at its bound.
-
-        Many small releases are together about Gaussian: a sampled one of rate q and noise z (per record bound) adds
-        4 q² sinh(1 / z²) to mu² (docs/stochastic_hard_thresholding.md). Only default steps depend on it.
-        """
-        n, mu = public.n_rows, budget_mu(public.budget)
-        parts = [(batch / n, 1.0, sum(lengths))]
-        if large is not None:
-            parts.append((large / n, snapshot_noise, len(lengths)))
-
-        def excess(log_z: float) -> float:
-            squares = [count * q**2 * _sinh((r * math.exp(log_z)) ** -2.0) for q, r, count in parts]
-            return 4 * sum(squares) - mu**2
-
-        z = math.exp(float(brentq(excess, -12.0, 30.0)))
-        shares = [self._share_of_step(t, sum(lengths)) for t in range(sum(lengths))]
-        level = clip * public.row_l2 * kept_row_norm(public, False) * public.rows_per_unit
-        if large is None:
-            return level * z / batch * math.sqrt(sum(share**2 for share in shares))
-        steps = self.difference_clip * z / batch * math.sqrt(sum(share**2 for share in shares))
-        # The noise of a snapshot is in every step until the next one.
-        ends = np.cumsum(lengths)
-        sums = [sum(shares[end - length : end]) for length, end in zip(lengths, ends)]
-        snapshots = snapshot_noise * z / large * math.sqrt(sum(total**2 for total in sums))
-        return level * math.hypot(steps, snapshots)
+        sizes = sizes if several else ()
+        return Settings(batch, large, lengths, scheme, step, memory, clip, a, snapshot_noise, damped, sizes)
 
     def _check(self) -> None:
-        check_numbers(self, _RANGES, _OPTIONAL)
+        refuse_unknown(self, "step", "the printed η was not at hand")
+        theorem = self.passes == "theorem"
+        check_numbers(self, {name: _RANGES[name] for name in _RANGES if not (theorem and name == "passes")}, _OPTIONAL)
+        check_batches(self)
         check_whole(self, _WHOLE, _OPTIONAL)
         check_choices(self, _CHOICES, _OPTIONAL)
 
@@ -443,15 +417,21 @@ class StochasticHardThresholding(BaseEstimator):
         settings = self.settings(public)
         name = {"sgd": "DP-SGD-HT", "scsg": "DP-SCSG-HT", "svrg": "DP-SVRG-HT"}[self.variant]
         step = "1 / curvature along the first gradient" if settings.step is None else f"{settings.step:.4g}"
-        snapshots = ""
+        snapshots, smallest = "", f"{min(settings.sizes):,} to " if settings.sizes else ""
         if settings.snapshot_batch is not None:
             snapshots = f", after {len(settings.lengths):,} snapshots on {settings.snapshot_batch:,} rows"
         return (
             f"stochastic hard thresholding ({name}): {settings.n_steps:,} steps of size {step} on batches of "
-            f"{settings.batch:,} of {public.n_rows:,} rows ({settings.scheme.replace('_', ' ')}){snapshots}; "
-            f"{public.n_nonzero:,} of {public.n_features:,} weights kept, {settings.memory:,} remembered, "
+            f"{smallest}{settings.batch:,} of {public.n_rows:,} rows ({settings.scheme.replace('_', ' ')}){snapshots}; "
+            f"{kept_words(public, check_groups(self, public.n_features))} kept, {settings.memory:,} remembered, "
             f"slopes clipped at {settings.clip:.4g}"
         )
+
+    def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
+        return () if self.start is None else (START_ASSUMPTION,)
+
+    def n_dense_vectors(self) -> int:
+        return 13
 
     def n_iterations(self, public: PublicFacts) -> int:
         return self.settings(public).n_steps
@@ -459,7 +439,8 @@ class StochasticHardThresholding(BaseEstimator):
     def n_passes(self, public: PublicFacts) -> float:
         settings = self.settings(public)
         questions = settings.n_questions if settings.damped else 0
-        rows = (settings.n_steps + questions) * settings.batch + len(settings.lengths) * (settings.snapshot_batch or 0)
+        steps = sum(settings.sizes) or settings.n_steps * settings.batch
+        rows = steps + questions * settings.batch + len(settings.lengths) * (settings.snapshot_batch or 0)
         return rows / public.n_rows + (1.0 if settings.step is None else 0.0)
 
     def n_thresholds(self, public: PublicFacts) -> int:
@@ -468,11 +449,8 @@ class StochasticHardThresholding(BaseEstimator):
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
         # What all answers of a kind tell together, as one answer about all rows.
-        first = releases[0]
-        batch = self.settings(public).snapshot_batch or self.settings(public).batch
-        together = first.mechanism.noise.times(public.n_rows / batch / math.sqrt(first.answers))
+        first, settings = releases[0], self.settings(public)
+        batch = settings.snapshot_batch or (settings.sizes or (settings.batch,))[0]
+        answers = settings.n_steps if settings.sizes else first.answers
+        together = first.mechanism.noise.times(public.n_rows / batch / math.sqrt(answers))
         return signal_to_noise(public, Gaussian(together))
-
-
-def _sinh(x: float) -> float:
-    return math.sinh(min(x, 700.0))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 
-from tulle.events import NoisePerSensitivity
-from tulle.losses import of_one_output
-from tulle.mechanisms import ObjectivePerturbation, TopK
-from tulle.methods.geometry import kept_row_norm
-from tulle.methods.refinement import Refinement, refinement_of_share
+from tulle.methods.loss_functions import of_one_output
+from tulle.methods.noise_scales import kept_row_norm
+from tulle.methods.penalised_fit import Refinement, refinement
 from tulle.methods.screen_refine import ScreenRefine
-from tulle.privacy import Budget, Release, is_number
-from tulle.public import PublicFacts
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import ObjectivePerturbation, TopK
+from tulle.trusted.plan import Budget, Release, is_number
 
 
 class TwoStage(ScreenRefine):
@@ -46,7 +46,7 @@ class TwoStage(ScreenRefine):
     def _default_clip(self, public: PublicFacts) -> float:
         return public.loss.slope_bound(0.0, public.label)  # nothing is cut: the scores are |X'y|
 
-    def _refinement(self, public: PublicFacts, selection: bool, rounds: int) -> Refinement:
+    def _refinement(self, public: PublicFacts, selection: bool, square: float) -> Refinement:
         if not (is_number(self.constant) and 0 < self.constant < math.inf):
             raise ValueError(f"TwoStage(constant=...) must be a finite number > 0, got {self.constant!r}")
         tau = of_one_output(public.loss).slope_bound(math.inf, public.label)
@@ -58,11 +58,10 @@ class TwoStage(ScreenRefine):
             )
         bound = kept_row_norm(public, False)
         a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
-        # log(1 + epsilon / factor): a penalty of `factor` × curvature × bound² / epsilon.
+        # A penalty of `factor` × curvature × bound² / epsilon.
         factor = max(self.constant * public.n_nonzero, 4.0 * public.loss.n_outputs * public.rows_per_unit)
-        budget = public.budget
-        share = 0.0 if budget is None else public.rows_per_unit * math.log1p(budget.epsilon / factor) / budget.epsilon
-        return refinement_of_share(public, tau, math.hypot(bound, a), a, share)
+        curvature = 0.0 if public.budget is None else public.budget.epsilon / factor
+        return refinement(public, tau, math.hypot(bound, a), a, curvature)
 
     def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
         """Pure composition of the s choices, and the Gaussian linear term of the paper's theorem 2, for half each."""

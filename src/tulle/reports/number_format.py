@@ -1,17 +1,17 @@
-"""Figures as people read them: few digits, powers of ten, and no promise printed smaller than it is proved."""
+"""Numbers for readers: few digits, powers of ten, and no epsilon or delta printed smaller than it is proved."""
 
 from __future__ import annotations
 
 import math
 
-from tulle.report import rounded_up
+from tulle.files.number_text import rounded_up
 
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _MINUS = "−"
 
 
 def readable(text: str) -> str:
-    """A figure as Python prints it, with thousands in groups, a minus sign, and a power of ten instead of an "e"."""
+    """A number as Python prints it, with thousands in groups, a minus sign, and a power of ten instead of an "e"."""
     if text in ("inf", "-inf", "nan"):
         return {"inf": "∞", "-inf": f"{_MINUS}∞", "nan": "not a number"}[text]
     mantissa, _, exponent = text.partition("e")
@@ -24,30 +24,35 @@ def readable(text: str) -> str:
 
 
 def setting(value: float) -> str:
-    """A figure that somebody chose, as they would write it."""
+    """A value that a user chose, as they would write it."""
     return readable(f"{value:.5g}")
 
 
 def epsilon_is(figure: str) -> str:
-    """The symbol and its figure, never parted at the end of a line."""
+    """The symbol and its value, without a line break between them."""
     return f"ε\u00a0=\u00a0{figure}"
 
 
 def delta_is(figure: str) -> str:
-    """The symbol and its figure, never parted at the end of a line."""
+    """The symbol and its value, without a line break between them."""
     return f"δ\u00a0=\u00a0{figure}"
 
 
+def rho_is(figure: str) -> str:
+    """The symbol and its value, without a line break between them."""
+    return f"ρ\u00a0=\u00a0{figure}"
+
+
 def number(value: float, digits: int = 4) -> str:
-    """A figure to a few significant digits."""
+    """A number to a few significant digits."""
     rounded = float(f"{value:.{digits}g}")
     if math.isfinite(rounded) and 1e-3 <= abs(rounded) < 1e6:
         return readable(f"{rounded:.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}")
     return readable(f"{value:.{digits}g}")
 
 
-def promise(value: float, digits: int = 5) -> str:
-    """A figure of a promise, rounded up: a large one is a weak promise."""
+def format_rounded_up(value: float, digits: int = 5) -> str:
+    """An epsilon, delta or probability, rounded up: a larger one is a weaker guarantee."""
     text = rounded_up(value, digits)
     return readable(f"{float(text):.0f}" if "e+" in text and float(text) < 1e9 else text)
 
@@ -55,8 +60,8 @@ def promise(value: float, digits: int = 5) -> str:
 def odds_factor(epsilon: float) -> str:
     """The factor e^epsilon, rounded up."""
     if epsilon > 700:
-        return f"e to the power of {promise(epsilon)}"
-    return promise(math.exp(epsilon), 3)
+        return f"e to the power of {format_rounded_up(epsilon)}"
+    return format_rounded_up(math.exp(epsilon), 3)
 
 
 def belief_after(prior: float, epsilon: float) -> float:
@@ -74,6 +79,6 @@ def one_in(chance: float) -> str:
     if chance >= 0.01:
         return percent_up(chance)
     if chance < 1e-15:
-        return f"{promise(chance)} of 1"
+        return f"{format_rounded_up(chance)} of 1"
     times = round(1 / chance)
     return f"1 in {times if 1 / times >= chance else times - 1:,}"

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from decimal import ROUND_DOWN, ROUND_UP, Context
 from typing import Any
+
+from tulle import __version__
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.files.number_text import finite, rounded_up
+from tulle.ledgers.nonces import FIXED_NONCE, nonce_is_fixed
+from tulle.trusted.accountants import proof
+from tulle.trusted.plan import Release
 
 _WIDTH = 100
 
 
 @dataclass(frozen=True)
 class About:
-    """Who asked what, when and of which data. All of it is public and typed in by people; "" is left unsaid.
+    """Who requested the fit, why, when and on which data. All public, and entered by the user; "" means not stated.
 
     Attributes
     ----------
@@ -67,12 +74,12 @@ class BillLine:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """What was asked, what is proved for the noise really drawn, and under which assumptions.
+    """The requested budget, the guarantee proved for the noise drawn, and its assumptions.
 
     Attributes
     ----------
     epsilon : float
-        The epsilon that is proved. inf means that nothing is promised.
+        The epsilon that is proved. inf means no guarantee.
     delta : float
         The delta at which `epsilon` is proved: all of it, what finite precision takes included.
     asked : tuple of (float, float) or None
@@ -84,7 +91,7 @@ class PrivacyReport:
     accountant : str
         Which argument proves `epsilon`.
     unit : str
-        Whose data one promise covers.
+        The unit of data that the guarantee protects.
     bill : tuple of BillLine
     assumptions : tuple of str
     who_saw_what : tuple of str
@@ -92,6 +99,16 @@ class PrivacyReport:
         Whether the noise came from a seed of the user's.
     floating_point_slack : float
         The part of `delta` that is there for finite precision; 0 where arithmetic is exact.
+    rho : float or None
+        The rho for which everything released is proved to be rho-zCDP, whatever delta is; None where none is.
+    asked_rho : float or None
+        The rho that was asked for; None where the budget was in epsilon. `asked` then has an epsilon that it implies.
+    renyi : tuple of (float, float)
+        Orders > 1 and the Rényi divergence that is proved at each, rising in both; () where none is.
+    billed : tuple of str
+        The places of the fit in ledgers on disk, each as "entry 17, head 3fa9…".
+    version : str
+        The version of tulle that made the report; "" in reports of before, which do not say it.
     """
 
     epsilon: float
@@ -106,6 +123,11 @@ class PrivacyReport:
     who_saw_what: tuple[str, ...]
     seeded: bool
     floating_point_slack: float
+    rho: float | None = None
+    asked_rho: float | None = None
+    renyi: tuple[tuple[float, float], ...] = ()
+    billed: tuple[str, ...] = ()
+    version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
@@ -114,7 +136,7 @@ class PrivacyReport:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyReport:
         """The report of what `to_dict` or `to_json` gave; an error where anything is missing or unknown."""
-        plain = dict(values)
+        plain = {"billed": (), "version": "", **values}  # older files do not have them
         for name in ("epsilon", "delta", "floating_point_slack"):
             plain[name] = float(plain[name])
         plain["asked"] = None if plain["asked"] is None else tuple(float(figure) for figure in plain["asked"])
@@ -128,26 +150,34 @@ class PrivacyReport:
             )
             for line in plain["bill"]
         )
-        for name in ("assumptions", "who_saw_what"):
+        for name in ("rho", "asked_rho"):  # not in reports of earlier versions
+            plain[name] = None if plain.get(name) is None else float(plain[name])
+        plain["renyi"] = tuple((float(order), float(value)) for order, value in plain.get("renyi", ()))
+        for name in ("assumptions", "who_saw_what", "billed"):
             plain[name] = tuple(str(text) for text in plain[name])
         report = cls(**plain)
         report._check()
         return report
 
     def _check(self) -> None:
-        """Raise where a figure is none that a fit can have: a file may say anything."""
+        """Raise if a value is impossible for a fit: a file may contain anything."""
         figures = [(self.epsilon, self.delta, self.floating_point_slack)]
         figures += [] if self.asked is None else [(*self.asked, 0.0)]
         for epsilon, delta, slack in figures:
             if not (epsilon >= 0 and 0 <= delta < 1 and slack >= 0):
-                raise ValueError(f"no promise is (epsilon, delta) = ({epsilon}, {delta})")
+                raise ValueError(f"not a valid privacy guarantee: (epsilon, delta) = ({epsilon}, {delta})")
+        measures = [rho for rho in (self.rho, self.asked_rho) if rho is not None] + [value for _, value in self.renyi]
+        orders = [1.0, *(order for order, _ in self.renyi)]
+        rising = all(before < after < math.inf for before, after in itertools.pairwise(orders))
+        if not rising or not all(0 <= value < math.inf for value in measures):
+            raise ValueError("rho or the Rényi curve has an impossible value")
         if any(
             line.count < 0 or not line.noise_per_sensitivity >= 0 or not line.epsilon_alone >= 0 for line in self.bill
         ):
-            raise ValueError("a line of the bill has a figure that none can have")
-        words = (self.method, self.calibration, self.accountant, self.unit)
+            raise ValueError("a line of the bill has an impossible value")
+        words = (self.method, self.calibration, self.accountant, self.unit, self.version)
         if not all(isinstance(text, str) for text in words) or not isinstance(self.seeded, bool):
-            raise ValueError("a report's words are not text")
+            raise ValueError("a text field of the report is not a string")
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON. Infinite figures are written as the string "inf"."""
@@ -155,40 +185,73 @@ class PrivacyReport:
 
     def __str__(self) -> str:
         sections = [
-            ("Promise", self._promise()),
+            ("Guarantee", self._guarantee()),
             ("Unit", self.unit),
             ("Method", self.method),
             ("Proof", f"{self.accountant}; calibration: {self.calibration}"),
+            *(("Ledger", text) for text in self.billed),
+            *([("Library", f"tulle {self.version}")] if self.version else []),
         ]
         lines = ["Privacy report", "=" * 14]
         for title, text in sections:
             lines += textwrap.wrap(
                 text, _WIDTH, initial_indent=f"{title:<10}", subsequent_indent=" " * 10, break_long_words=False
             )
-        lines += ["", "The bill", *self._table()]
+        lines += ["", "The bill", *self._table(), *self._curve()]
         for title, items in (("Assumptions", self.assumptions), ("Who saw what", self.who_saw_what)):
             lines += ["", title]
             for item in items:
                 lines += textwrap.wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         return "\n".join(lines)
 
-    def _promise(self) -> str:
+    def _guarantee(self) -> str:
         if self.asked is None:
             return "none. This fit used no noise (epsilon=None); the model may reveal any row it was trained on."
-        asked = f"ε = {self.asked[0]:g}, δ = {rounded_up(self.asked[1])} was asked for; "
+        asked = f"{self.requested()} was requested; "
         if math.isinf(self.epsilon):
-            return asked + "nothing is proved for the noise that was drawn."
+            return asked + "nothing is proved for the noise drawn."
         whole = f"δ = {rounded_up(self.delta)}{of_which(self.delta, self.floating_point_slack)}"
-        proved = f"ε = {rounded_up(self.epsilon)}, {whole} is proved for the noise that was drawn."
-        if self.epsilon > self.asked[0] * (1 + 1e-9):
-            proved += " That is MORE than was asked for: the published noise is too small for its claim."
+        proved = f"ε = {rounded_up(self.epsilon)}, {whole} is proved for the noise drawn."
+        if self.rho is not None:
+            proved += f" ρ = {rounded_up(self.rho)} is proved (zero-concentrated differential privacy)."
+        if self.is_weaker():
+            proved += " That is MORE than requested: the published noise is too small for its claim."
         odds = rounded_up(math.exp(self.epsilon), 4) if self.epsilon <= 700 else f"e^{rounded_up(self.epsilon)}"
-        # Of somebody who does not know the others, a model of all of them may teach more: about people in general.
+        # To someone who does not know the other data, a model may reveal more: facts about people in general.
         return (
-            f"{asked}{proved} Whoever sees the model, even knowing everybody else's data, can change the odds that "
-            f"they give to any statement about one unit by a factor of at most {odds}, except with probability of the "
-            "order of δ."
+            f"{asked}{proved} Anyone who sees the model, even knowing the data of everyone else, can change their odds "
+            "for any "
+            f"statement about one unit by a factor of at most {odds}, except with probability of the order of δ."
         )
+
+    def requested(self) -> str:
+        """The budget that was asked for, in its own measure."""
+        if self.asked is None:
+            return "no privacy"
+        measure = f"ε = {self.asked[0]:g}" if self.asked_rho is None else f"ρ = {self.asked_rho:g}"
+        return f"{measure}, δ = {rounded_up(self.asked[1])}"
+
+    def is_weaker(self) -> bool:
+        """Whether less is proved than was asked for, in the measure of the budget."""
+        if self.asked is None:
+            return False
+        if self.asked_rho is not None:
+            return self.rho is None or self.rho > self.asked_rho * (1 + 1e-9)
+        return self.epsilon > self.asked[0] * (1 + 1e-9)
+
+    def _curve(self) -> list[str]:
+        """The Rényi curve in two lines."""
+        if not self.renyi:
+            return []
+        cells = [(f"{order:g}", rounded_up(value, 3)) for order, value in self.renyi]
+        widths = [max(map(len, pair)) for pair in cells]
+        lines = ["  ".join(f"{pair[k]:>{width}}" for pair, width in zip(cells, widths)) for k in range(2)]
+        return [
+            "",
+            "Rényi curve: the divergence ε(α) of all releases at order α",
+            f"  α     {lines[0]}",
+            f"  ε(α)  {lines[1]}",
+        ]
 
     def _table(self) -> list[str]:
         head = ("release", "mechanism", "times", "noise / sensitivity", "ε if alone")
@@ -211,7 +274,7 @@ class PrivacyReport:
 
 
 def of_which(delta: float, slack: float) -> str:
-    """What is said after a delta of which a part is there for finite precision; nothing where there is none.
+    """The remark after a delta that includes a part for finite precision; "" without such a part.
 
     A slack above delta is no part of it: reports of earlier versions left it out of their delta.
     """
@@ -222,41 +285,30 @@ def of_which(delta: float, slack: float) -> str:
     )
 
 
+def describe_fixed_nonce() -> tuple[str, ...]:
+    """What a report says of the test hook that fixes nonces, where it is there."""
+    line = f"The nonce of ledgers was fixed by a test hook ({FIXED_NONCE}): this fit is not private."
+    return (line,) if nonce_is_fixed() else ()
+
+
 def arithmetic_line(slack: float) -> str:
-    """What a report says of finite precision."""
+    """The statement of a report on finite precision."""
     if slack == 0:
-        return "Noise was drawn and added, and choices were made, without rounding errors: they take no part of δ."
-    return f"Finite precision takes {rounded_up(slack, 2)} of δ, which is counted in the δ that is stated."
+        return (
+            "Noise was drawn and added, and choices were made, without rounding errors: no part of δ is used for them."
+        )
+    return f"Finite precision uses {rounded_up(slack, 2)} of δ, included in the stated δ."
 
 
-def rounded_up(value: float, digits: int = 5) -> str:
-    """A few significant digits, never below the value: a printed promise must not be smaller than the proof."""
-    if value == 0 or math.isinf(value):
-        return f"{value:g}"
-    text = f"{value:.{digits}g}"
-    if float(text) >= value:
-        return text
-    # No float in between: what is above the value in decimal digits is not below it as a float.
-    up = Context(prec=digits, rounding=ROUND_UP).create_decimal_from_float(value)
-    return f"{float(up):.{digits}g}"
-
-
-def rounded_down(value: float, digits: int = 4) -> str:
-    """A few significant digits, never above the value: an audit must not print more than it has shown."""
-    if value == 0 or math.isinf(value):
-        return f"{value:g}"
-    text = f"{value:.{digits}g}"
-    if float(text) <= value:
-        return text
-    return f"{float(Context(prec=digits, rounding=ROUND_DOWN).create_decimal_from_float(value)):.{digits}g}"
-
-
-def finite(value: Any) -> Any:
-    """The value with infinite numbers written as strings, as JSON needs it."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def bill_lines(releases: Iterable[Release], delta: float) -> tuple[BillLine, ...]:
+    """The line of a report for each release: its noise, and its cost alone."""
+    return tuple(
+        BillLine(
+            release.name,
+            describe_mechanism(release.mechanism),
+            release.count,
+            release.mechanism.noise.value,
+            proof([release], delta)[0],
+        )
+        for release in releases
+    )

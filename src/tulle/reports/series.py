@@ -1,6 +1,7 @@
 """What an experiment found, as tables and pictures have it: panels of series of points.
 
-Every kind of experiment makes `Results`; `tulle.pages` turns them into a page and a picture, `table` into Markdown.
+Every kind of experiment makes `Results`; `tulle.reports.pages` turns them into a page and a picture, `table` into
+Markdown.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from tulle.report import finite
+from tulle.files.number_text import finite
+from tulle.reports.markdown_tables import markdown_table
+
+_RESULTS_DEPEND_ON = "nothing"
 
 # Whose figures a series shows. "paper": printed in the paper. "unsound": run here with the paper's noise, whose proved
 # ε is in each point's note. "oracle": sound noise, settings chosen on the private rows for free. "honest": sound noise,
@@ -75,7 +79,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Results:
-    """A table or figure of a paper, run again.
+    """A table or figure of a paper, reproduced.
 
     Attributes
     ----------
@@ -94,7 +98,7 @@ class Results:
     machine : mapping
         Where and with what it was found.
     promise : str
-        What every ε is for: the δ, and which data sets are neighbours. No ε is a promise without it.
+        What every ε refers to: the δ, and which data sets are neighbours. An ε means nothing without it.
     """
 
     name: str
@@ -111,7 +115,7 @@ class Results:
     promise: str = ""
 
 
-# What readers are told of a role.
+# The description of each role for readers.
 ROLES: dict[Role, str] = {
     "paper": "printed",
     "unsound": "paper's noise",
@@ -242,11 +246,9 @@ def table(results: Results) -> str:
 
 
 def _panel_table(panel: Panel) -> str:
-    from tulle.experiments.comparison import markdown
-
     across = places(panel)
     if not across:
-        return "Nothing was found."
+        return "No results."
     x, y = _plain(panel.x), _plain(panel.y)
     if is_wide(panel):
         lines = [
@@ -254,12 +256,12 @@ def _panel_table(panel: Panel) -> str:
             for one in panel.series
             for point in one.points
         ]
-        return markdown(["series", "role", x, y], lines)
+        return markdown_table(["series", "role", x, y], lines)
     lines = []
     for one in panel.series:
         cells = {point.x: _cell(point, one.role) for point in one.points}
         lines.append([_plain(one.name), ROLES[one.role], *(cells.get(place, "") for place in across)])
-    return markdown([y, "role", *(f"{x} = {place:g}" for place in across)], lines)
+    return markdown_table([y, "role", *(f"{x} = {place:g}" for place in across)], lines)
 
 
 def _cell(point: Point, role: Role) -> str:

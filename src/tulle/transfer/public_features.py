@@ -15,10 +15,9 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 from sklearn.utils.extmath import randomized_svd
 
-from tulle.bounds import KnownBounds
-from tulle.events import FloatArray
-from tulle.public import PublicFacts
-from tulle.rows import Rows
+from tulle.backends.known_bounds import KnownBounds
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
 
 
 @runtime_checkable
@@ -153,12 +152,7 @@ def public_rows(features: Any, public: PublicFacts, n_rows: int | None, seed: in
         rows = features.draw(n_rows or public.n_rows, public.n_features, np.random.default_rng(seed))
     else:
         rows = check_array(features, accept_sparse="csr", dtype=np.float64)
-    if math.isinf(public.row_l2) and math.isinf(public.row_linf):
-        return rows
-    bounded = Rows(rows, np.zeros(rows.shape[0]))
-    KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip(bounded, public.loss)
-    blocks = [block.columns(np.arange(public.n_features)) for block in bounded.blocks]
-    return np.vstack(blocks) if isinstance(blocks[0], np.ndarray) else sp.csr_array(sp.vstack(blocks))
+    return KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip_copy(rows)
 
 
 def largest_second_moment(features: Any, public: PublicFacts) -> float:

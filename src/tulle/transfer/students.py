@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,21 +17,53 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.base import clone, is_classifier
 
-from tulle.events import FloatArray
-from tulle.losses import Huber, Logistic, Loss, Squared
-from tulle.privacy import taught_on
+from tulle.trusted.events import FloatArray
+from tulle.trusted.losses import AnyLoss, ConvexHuber, ConvexLogistic, ConvexSquared
 
 # The mean of a target and its derivative, as functions of the margin, for losses with a natural link.
-_NATURAL: dict[type[Loss], Any] = {
-    Squared: (lambda m: m, np.ones_like),
-    Huber: (lambda m: m, np.ones_like),
-    Logistic: (expit, lambda m: expit(m) * expit(-m)),
+_NATURAL: dict[type, Any] = {
+    ConvexSquared: (lambda m: m, np.ones_like),
+    ConvexHuber: (lambda m: m, np.ones_like),
+    ConvexLogistic: (expit, lambda m: expit(m) * expit(-m)),
 }
 
 # A Hessian of this many parameters is taken apart in about three seconds.
 LARGEST_UNSHRUNK = 2000
 
 _NEWTON_STEPS = 25
+
+# fit(student, rows, responses, n_nonzero) -> the fitted student. Registered by `tulle.estimators.sparse`, which knows
+# how a model of tulle is fitted to public rows: without privacy, and so without a bill.
+_fit_student: Callable[[Any, Any, FloatArray, int], Any] | None = None
+
+
+def register_student_fit(fit: Callable[[Any, Any, FloatArray, int], Any]) -> None:
+    """Have students fitted by a function of the package of estimators."""
+    global _fit_student
+    _fit_student = fit
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdedStudent:
+    """The paper's student: iterative gradient hard thresholding (IGHT) of the squared loss.
+
+    Attributes
+    ----------
+    n_iter : int or None
+        Steps. None: as many as hard thresholding takes without privacy.
+    step : float or None
+        Their size. None: that of normalised iterative hard thresholding.
+    start : array of shape (features, outputs) or None
+        Where it starts, an output by itself; public. None: 0.
+    """
+
+    n_iter: int | None = None
+    step: float | None = None
+    start: FloatArray | None = None
+
+    def of_output(self, output: int) -> ThresholdedStudent:
+        """The student of one output."""
+        return self if self.start is None else replace(self, start=self.start[:, output])
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +72,7 @@ class Shrinkage:
 
     Attributes
     ----------
-    loss : Loss
+    loss : AnyLoss
         Of one output.
     slope_clip : float
         Where slopes were cut.
@@ -56,7 +88,7 @@ class Shrinkage:
     n_rows : int
     """
 
-    loss: Loss
+    loss: AnyLoss
     slope_clip: float
     row_bound: float
     penalty: float
@@ -66,9 +98,9 @@ class Shrinkage:
     n_rows: int
 
 
-def can_unshrink(loss: Loss, parameters: int) -> bool:
+def can_unshrink(loss: AnyLoss, parameters: int) -> bool:
     """Whether `unshrunk` knows the loss and can afford that many parameters."""
-    return type(loss) in _NATURAL and parameters <= LARGEST_UNSHRUNK
+    return type(loss.convex) in _NATURAL and parameters <= LARGEST_UNSHRUNK
 
 
 def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
@@ -95,7 +127,7 @@ def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> Float
         Public rows in the teacher's coordinates, its constant column included.
     shrinkage : Shrinkage
     """
-    return _rescued(theta, lambda: _fitted_to(_Statistic.behind(theta, rows, shrinkage), theta))
+    return _rescued(theta, lambda: _fit_to(_Statistic.behind(theta, rows, shrinkage), theta))
 
 
 def at_right_length(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> FloatArray:
@@ -135,12 +167,12 @@ class _Statistic:
 
     @classmethod
     def behind(cls, theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> _Statistic:
-        mean, curvature = _NATURAL[type(shrinkage.loss)]
+        mean, curvature = _NATURAL[type(shrinkage.loss.convex)]
         lengths = np.linalg.norm(rows, axis=1)
         scale = np.minimum(1.0, shrinkage.row_bound / np.maximum(lengths, 1e-300))
         margins = scale * (rows @ theta)
         intercepts, factors = mean(margins), np.ones(len(rows))
-        if isinstance(shrinkage.loss, Logistic):
+        if type(shrinkage.loss.convex) is ConvexLogistic:
             cut = shrinkage.slope_clip
             up, down = np.minimum(expit(margins), cut), np.minimum(expit(-margins), cut)
             intercepts, factors = up, up + down
@@ -158,7 +190,7 @@ class _Statistic:
         return cls(mean, curvature, rows, weighted, value, h, directions, stiff, variance, least)
 
 
-def _fitted_to(statistic: _Statistic, theta: FloatArray) -> FloatArray:
+def _fit_to(statistic: _Statistic, theta: FloatArray) -> FloatArray:
     """The weights whose expected statistic it is, with a ridge."""
     rows, weighted, h = statistic.rows, statistic.weighted, statistic.h
     # How large the weights are a priori: the length of the teacher, less what is noise, unshrunk on average.
@@ -217,10 +249,11 @@ def train(
 
     Parameters
     ----------
-    student : "ight" or estimator
-        "ight" keeps `n_nonzero` weights by iterative gradient hard thresholding of the squared loss, as in the paper,
-        and takes over the teacher's intercept. An estimator is cloned for each output; regressors are shown margins,
-        classifiers the sign that a margin has (for several outputs: whether it is the largest).
+    student : "ight", ThresholdedStudent or estimator
+        "ight", a `ThresholdedStudent` with its defaults, keeps `n_nonzero` weights by iterative gradient hard
+        thresholding of the squared loss, as in the paper, and takes over the teacher's intercept. An estimator is
+        cloned for each output; regressors are shown margins, classifiers the sign that a margin has (for several
+        outputs: whether it is the largest).
     rows : array or CSR array of shape (m, features)
     margins : array of shape (m, outputs)
     intercept : array of shape (outputs,)
@@ -229,14 +262,20 @@ def train(
     fallback : array of shape (features + 1, outputs)
         What to return, with a warning, should the student fail: what was released must not be lost.
     """
+    if _fit_student is None:
+        raise RuntimeError("nothing can fit a student: import tulle.estimators.sparse")
     weights = np.zeros_like(fallback)
+    if isinstance(student, str):
+        student = ThresholdedStudent()
     try:
-        with taught_on(rows):
-            for k in range(margins.shape[1]):
-                if isinstance(student, str):
-                    weights[:, k] = np.append(_ight(rows, margins[:, k] - intercept[k], n_nonzero), intercept[k])
-                else:
-                    weights[:, k] = _learnt(clone(student), rows, margins, k)
+        for k in range(margins.shape[1]):
+            if isinstance(student, ThresholdedStudent):
+                learner = _fit_student(student.of_output(k), rows, margins[:, k] - intercept[k], n_nonzero)
+                weights[:, k] = np.append(learner.coef_, intercept[k])
+            else:
+                learner = clone(student)
+                responses = _responses(learner, margins, k)
+                weights[:, k] = _weights_of(_fit_student(learner, rows, responses, n_nonzero))
         if not np.isfinite(weights).all():
             raise ValueError("its weights are not finite")
     except Exception as error:  # whatever a user's estimator may raise: the teacher is paid for
@@ -250,21 +289,17 @@ def train(
     return weights
 
 
-def _learnt(learner: Any, rows: Any, margins: FloatArray, output: int) -> FloatArray:
-    """The weights and the intercept of a user's estimator."""
+def _responses(learner: Any, margins: FloatArray, output: int) -> FloatArray:
+    """What a student is shown: margins, or the class that they stand for."""
     responses = margins[:, output]
-    if classifies(learner):
-        first = margins.argmax(axis=1) == output if margins.shape[1] > 1 else responses > 0
-        responses = np.where(first, 1, -1)
-    learner.fit(rows, responses)
+    if not classifies(learner):
+        return responses
+    first = margins.argmax(axis=1) == output if margins.shape[1] > 1 else responses > 0
+    return np.where(first, 1, -1)
+
+
+def _weights_of(learner: Any) -> FloatArray:
+    """The weights and the intercept of a fitted student."""
     coef = learner.coef_
     coef = np.ravel(coef.toarray() if hasattr(coef, "toarray") else coef)
     return np.append(coef, np.ravel(getattr(learner, "intercept_", 0.0))[0])
-
-
-def _ight(rows: Any, responses: FloatArray, n_nonzero: int) -> FloatArray:
-    from tulle.estimators import SparseRegressor
-    from tulle.methods.hard_thresholding import HardThresholding
-
-    learner = SparseRegressor(None, n_nonzero=n_nonzero, method=HardThresholding(), fit_intercept=False)
-    return np.asarray(learner.fit(rows, responses).coef_)

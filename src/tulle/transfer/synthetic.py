@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from tulle.archive import ArchiveError, read_archive, write_archive
-from tulle.events import FloatArray
-from tulle.report import PrivacyReport
+from tulle.files.archive import ArchiveError, read_archive, write_archive
+from tulle.reports.report import PrivacyReport
+from tulle.trusted.events import FloatArray
 
 _KIND, _VERSION = "tulle synthetic data", 1
 

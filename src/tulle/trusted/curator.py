@@ -7,30 +7,27 @@ charged before its noise is drawn, and comes back noisy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from tulle.mechanisms import GumbelMax, HardThreshold, Mechanism, NoisyMax, Sensitivity
-from tulle.privacy import Bill, Plan, PlanError
-from tulle.public import PublicFacts
-from tulle.queries import Query
-from tulle.rows import Rows
-from tulle.sampling import Sampler, Sampling
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Exact, NoisyMax, Sensitivity, Then
+from tulle.trusted.plan import Bill, Plan, PlanError
+from tulle.trusted.queries import Query, is_answered
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import Sampler, Sampling
 
 
 class Ask(Protocol):
     """All that a method has: ask the curator a query under a release of the plan."""
 
-    def __call__(self, name: str, query: Query, then: HardThreshold | None = None) -> Any: ...
+    def __call__(self, name: str, query: Query, then: Then | None = None) -> Any: ...
 
 
 # No private answer is about sums that could become larger: products with the shortest rows stay numbers too.
-_LARGEST_SUM = 1e150
-
-Witness = Callable[[str, Any], None]
+LARGEST_SUM = 1e150
 
 
 def summation_slack(n_rows: int) -> float:
@@ -43,34 +40,16 @@ def summation_slack(n_rows: int) -> float:
 
 
 class Curator:
-    """Answers the queries of one plan.
+    """Answers the queries of one plan."""
 
-    Parameters
-    ----------
-    rows : Rows
-    public : PublicFacts
-    plan : Plan
-    generator : numpy Generator
-    witness : callable, default=None
-        Called as witness(name, answer) with each answer that was released: progress displays and audits.
-    """
-
-    def __init__(
-        self,
-        rows: Rows,
-        public: PublicFacts,
-        plan: Plan,
-        generator: np.random.Generator,
-        witness: Witness | None = None,
-    ) -> None:
+    def __init__(self, rows: Rows, public: PublicFacts, plan: Plan, generator: np.random.Generator) -> None:
         self._rows = rows
         self._public = public
         self._bill = Bill(plan)
         self._generator = generator
-        self._witness = witness
         self._samplers: dict[str, tuple[Sampler, PublicFacts]] = {}
 
-    def ask(self, name: str, query: Query, then: HardThreshold | None = None) -> Any:
+    def ask(self, name: str, query: Query, then: Then | None = None) -> Any:
         """The private answer to `query`, by the mechanism that the plan holds under `name`."""
         release = self._bill.charge(name)
         sampling = release.mechanism.sampling
@@ -79,6 +58,10 @@ class Curator:
             if sampling is not None:
                 rows, public = self._batch(name, sampling)
                 fullest = self._public.n_rows / public.n_rows  # by how much a batch can surpass its expected size
+            query = query.resolve(public)
+            exposed = isinstance(release.mechanism, Exact) or release.mechanism.noise.value == 0
+            if not (exposed or is_answered(query)):
+                raise PlanError(f"{name!r} is asked by {type(query).__name__}, which trusted code does not answer")
             sensitivity = query.sensitivity(public)
             if sampling is not None:
                 # Batches with a unit are compared with batches without it too: two bounds on one unit, whatever two
@@ -88,28 +71,17 @@ class Curator:
             sensitivity = sensitivity.times(summation_slack(self._public.n_rows))
             size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
             largest = fullest * size(public)
-            limit = _LARGEST_SUM / self._public.n_rows
-            if release.mechanism.noise.value and not (largest <= limit or largest == math.inf):
+            limit = LARGEST_SUM / self._public.n_rows
+            if not (exposed or largest <= limit):
                 # Behind this a sum that is not finite would count as nothing, and say by that how large it was.
                 raise ValueError("the bounds, the clip or the weights are so large that sums over rows could overflow")
             exact = query.evaluate(rows, public)
             if largest < math.inf:
                 # Sums are added to public weights, or divided: a few roundings of numbers of this size, on both sides.
                 sensitivity = sensitivity.with_errors(2.0**-49 * largest, math.prod(exact.shape))
-            self._check_on_demand(name, release.mechanism, exact)
             if isinstance(exact, np.ndarray):  # objectives, scores on demand and sparse answers guard themselves
                 exact = np.nan_to_num(exact, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-            answer = release.mechanism.release(exact, sensitivity, self._generator, then)
-        if self._witness is not None:
-            self._witness(name, answer)
-        return answer
-
-    def _check_on_demand(self, name: str, mechanism: Mechanism, exact: Any) -> None:
-        """Raise where scores on demand are about more rows than the plan's part of delta for them allows for."""
-        if isinstance(exact, np.ndarray) or not isinstance(mechanism, GumbelMax) or mechanism.noise.value == 0:
-            return
-        if mechanism.rows < self._public.n_rows:
-            raise PlanError(f"{name!r} plans scores on demand of {mechanism.rows} rows, and there are more")
+            return release.mechanism.release(exact, sensitivity, self._generator, then)
 
     def _batch(self, name: str, sampling: Sampling) -> tuple[Rows, PublicFacts]:
         """The rows of the next batch, and the facts of a mean that is divided by the public size of batches."""

@@ -10,9 +10,9 @@ Proof: docs/proofs/floating_point.md.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,14 @@ from scipy.special import ndtri
 
 # Nothing of tulle is imported: a user's device loads this (tulle.local), and no accountant with it.
 FloatArray = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 Words = npt.NDArray[np.uint64]
 
-# Noise computed in float64 is within _ERROR × (1 + its magnitude) of the noise that its uniform number stands for. The
-# errors are below 2^-46; tests/test_exact_noise.py compares with decimal arithmetic.
-_ERROR = 2.0**-45
+# Noise computed in float64 is within ERROR × (1 + its magnitude) of the noise that its uniform number stands for. The
+# errors are below 2^-46; tests/trusted/test_exact_noise.py compares with decimal arithmetic.
+ERROR = 2.0**-45
 
 # The largest of these errors: 1024 bits give no noise beyond 40.
-LARGEST_ERROR = 41 * _ERROR
+LARGEST_ERROR = 41 * ERROR
 
 # Uniform numbers below 2^46 / 2^64 get more words, so that every one is known to a relative error of 2^-47.
 _SHORT = 2**46
@@ -58,12 +57,7 @@ def _decimals(precision: int) -> Context:
 class Draws:
     """Uniform numbers in (0, 1/2), each with a fair side, known to as many bits as a question needs.
 
-    Parameters
-    ----------
-    words : array of uint64
-        Uniform: the first 63 bits of each number and its side.
-    generator : numpy Generator
-        For more bits.
+    A uniform word is the first 63 bits of a number and its side; the generator gives more bits.
     """
 
     def __init__(self, words: Words, generator: np.random.Generator) -> None:
@@ -121,86 +115,6 @@ class Draws:
         return Decimal(2 * number + 1) / Decimal(2) ** (bits + 1), bool(self._words[place] & np.uint64(1))
 
 
-class Law(ABC):
-    """Noise of scale 1 as a function of a uniform number in (0, 1/2) and a side."""
-
-    @abstractmethod
-    def noise(self, draws: Draws) -> FloatArray:
-        """In float64, to within `_ERROR` × (1 + magnitude)."""
-
-
-class SymmetricLaw(Law):
-    """A law whose magnitude falls with the uniform number, and whose sign is the side."""
-
-    @abstractmethod
-    def magnitudes(self, values: FloatArray) -> FloatArray: ...
-
-    @abstractmethod
-    def tail(self, magnitude: Decimal) -> Decimal:
-        """The uniform number that has this magnitude: half the chance of a larger one. In decimal arithmetic."""
-
-    def noise(self, draws: Draws) -> FloatArray:
-        return draws.with_sides(self.magnitudes(draws.values))
-
-
-class NormalLaw(SymmetricLaw):
-    def magnitudes(self, values: FloatArray) -> FloatArray:
-        magnitudes = np.asarray(ndtri(values))
-        return np.negative(magnitudes, out=magnitudes)
-
-    def tail(self, magnitude: Decimal) -> Decimal:
-        return decimal_normal_tail(magnitude)
-
-
-class LaplaceLaw(SymmetricLaw):
-    def magnitudes(self, values: FloatArray) -> FloatArray:
-        return -np.log(2.0 * values)
-
-    def tail(self, magnitude: Decimal) -> Decimal:
-        return (-magnitude).exp() / 2
-
-
-class ChoiceLaw(Law):
-    """Noise on scores that are compared with each other."""
-
-    @abstractmethod
-    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
-        """The same in decimal arithmetic."""
-
-
-class ExponentialLaw(ChoiceLaw):
-    def noise(self, draws: Draws) -> FloatArray:
-        return np.where(draws.sides, -np.log(draws.values), -np.log1p(-draws.values))
-
-    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
-        return -(value if side else 1 - value).ln()
-
-
-class GumbelLaw(ExponentialLaw):
-    """-log of an exponential draw: for *largest* score + noise."""
-
-    def noise(self, draws: Draws) -> FloatArray:
-        return -np.log(super().noise(draws))
-
-    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
-        return -super().noise_exactly(value, side).ln()
-
-
-class LaplaceChoiceLaw(LaplaceLaw, ChoiceLaw):
-    def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
-        magnitude = -(2 * value).ln()
-        return -magnitude if side else magnitude
-
-
-NORMAL, LAPLACE, GUMBEL, EXPONENTIAL, LAPLACE_CHOICE = (
-    NormalLaw(),
-    LaplaceLaw(),
-    GumbelLaw(),
-    ExponentialLaw(),
-    LaplaceChoiceLaw(),
-)
-
-
 def decimal_normal_tail(z: Decimal) -> Decimal:
     """P(N(0, 1) > z) for z >= 0, to the precision of the context but for its last few digits.
 
@@ -238,19 +152,44 @@ def decimal_pi() -> Decimal:
     return +pi
 
 
+class SymmetricLaw(NamedTuple):
+    """Noise of scale 1 whose magnitude falls with a uniform number in (0, 1/2), and whose sign is the side."""
+
+    magnitudes: Callable[[FloatArray], FloatArray]  # in float64, to within `ERROR` × (1 + magnitude)
+    # The uniform number that has a magnitude, half the chance of a larger one: in decimal arithmetic.
+    tail: Callable[[Decimal], Decimal]
+
+    def noise(self, draws: Draws) -> FloatArray:
+        return draws.with_sides(self.magnitudes(draws.values))
+
+
+class ChoiceLaw(NamedTuple):
+    """Noise of scale 1 on scores that are compared with each other: a function of a uniform number and a side."""
+
+    noise: Callable[[Draws], FloatArray]  # in float64, to within `ERROR` × (1 + magnitude)
+    noise_exactly: Callable[[Decimal, bool], Decimal]  # the same in decimal arithmetic
+
+
+NORMAL = SymmetricLaw(lambda values: -ndtri(values), decimal_normal_tail)
+LAPLACE = SymmetricLaw(lambda values: -np.log(2.0 * values), lambda magnitude: (-magnitude).exp() / 2)
+LAPLACE_CHOICE = ChoiceLaw(LAPLACE.noise, lambda value, side: (2 * value).ln() * (1 if side else -1))
+EXPONENTIAL = ChoiceLaw(
+    lambda draws: np.where(draws.sides, -np.log(draws.values), -np.log1p(-draws.values)),
+    lambda value, side: -(value if side else 1 - value).ln(),
+)
+# -log of an exponential draw: for *largest* score + noise.
+GUMBEL = ChoiceLaw(
+    lambda draws: -np.log(EXPONENTIAL.noise(draws)),
+    lambda value, side: -EXPONENTIAL.noise_exactly(value, side).ln(),
+)
+
+
 def grid_and_scale(noise: float, moved: float, coordinates: float) -> tuple[float, float]:
     """A public grid, a power of two, and the scale of the noise on answers that are rounded to it.
 
-    Rounding takes two answers further apart by at most grid × `coordinates`, where that is √count in the ℓ2 norm and
-    count in the ℓ1 norm. It joins the sensitivity: commonly one part in 4096 of it.
-
-    Parameters
-    ----------
-    noise : float
-        Noise per sensitivity, > 0.
-    moved : float
-        The sensitivity, >= 0.
-    coordinates : float
+    For noise > 0 per sensitivity and a sensitivity `moved` >= 0. Rounding takes two answers further apart by at most
+    grid × `coordinates`, where that is √count in the ℓ2 norm and count in the ℓ1 norm. It joins the sensitivity:
+    commonly one part in 4096 of it.
     """
     moved, coordinates = max(moved, _LEAST_MOVED), max(coordinates, 1.0)
     if not noise * moved < math.inf:
@@ -272,7 +211,7 @@ def round_noise(law: SymmetricLaw, draws: Draws, steps: float) -> FloatArray:
     # place, since vectors can be long.
     error, distance = magnitudes, scaled - rounded
     error += 1.0
-    error *= 2 * _ERROR * steps
+    error *= 2 * ERROR * steps
     np.abs(distance, out=distance)
     distance += error
     for place in np.flatnonzero(distance > 0.5):
@@ -309,69 +248,29 @@ def add_noise(
     return noisy
 
 
-def draw_events(size: int, one_in: int, generator: np.random.Generator) -> Indices:
-    """Which of `size` independent events happen, each with the chance 1 / one_in; in increasing order.
-
-    Costs what happens: how many do not happen before the next one that does is the whole part of an exponential draw
-    over log(1 / (1 - chance)), decided exactly.
-    """
-    if one_in == 1:
-        return np.arange(size)
-    found: list[Indices] = []
-    last = -1
-    while last < size:
-        expected = (size - last) / one_in
-        draws = Draws.fresh(int(expected + 3 * math.sqrt(expected)) + 8, generator)
-        ahead = last + np.cumsum(_gaps(draws, one_in) + 1)
-        found.append(ahead[ahead < size])
-        last = int(ahead[-1])
-    return np.concatenate(found)
-
-
-def _gaps(draws: Draws, one_in: int) -> Indices:
-    """How many events do not happen before one that does."""
-    rate = -math.log1p(-1 / one_in)
-    exponential = EXPONENTIAL.noise(draws)
-    gaps = exponential / rate
-    nearest = np.rint(gaps)
-    whole = np.floor(gaps)
-    doubtful = np.abs(gaps - nearest) < 4 * _ERROR * (1.0 + exponential) / rate
-    for place in np.flatnonzero(doubtful & (nearest > 0)):
-        count = int(nearest[place])
-
-        def border(count: int = count, side: bool = bool(draws.sides[place])) -> Decimal:
-            # The chance that nothing happens `count` times; the uniform number is that chance, or what is left to 1.
-            nothing = (1 - 1 / Decimal(one_in)) ** count
-            return nothing if side else 1 - nothing
-
-        whole[place] = count if draws.is_below(int(place), border) == bool(draws.sides[place]) else count - 1
-    return np.minimum(whole, 2.0**62).astype(np.intp)
+def mark_largest(scores: FloatArray, k: int) -> npt.NDArray[np.bool_]:
+    """Which are the k largest of each column of scores, k >= 0; all where there are no more of them."""
+    size = len(scores)
+    marked = np.full(scores.shape, k >= size)
+    if 0 < k < size:
+        np.put_along_axis(marked, np.argpartition(scores, size - k, axis=0)[size - k :], True, axis=0)
+    return marked
 
 
 def choose_largest(
     scores: FloatArray, scale: float, k: int, law: ChoiceLaw, generator: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
-    """Which are the k largest of scores + scale × noise, in each column: decided exactly.
+    """Which are the k largest of scores + scale × noise, in each column of scores: decided exactly.
 
-    Parameters
-    ----------
-    scores : array of shape (candidates, columns)
-    scale : float
-        > 0.
-    k : int
-        At least 0; where there are fewer candidates, all are chosen.
-    law : ChoiceLaw
-    generator : numpy Generator
+    For scale > 0 and k >= 0; where there are fewer candidates than k, all are chosen.
     """
-    size = len(scores)
-    if k >= size or k == 0:
-        return np.full(scores.shape, k > 0)
+    if not 0 < k < len(scores):
+        return mark_largest(scores, k)
     draws = Draws.fresh(scores.size, generator)
     noise = law.noise(draws).reshape(scores.shape)
     noisy = scores + scale * noise
-    error = (2 * _ERROR * scale) * (1.0 + np.abs(noise)) + 2.0**-50 * np.abs(scores)
-    chosen = np.zeros(scores.shape, dtype=bool)
-    np.put_along_axis(chosen, np.argpartition(noisy, size - k, axis=0)[size - k :], True, axis=0)
+    error = (2 * ERROR * scale) * (1.0 + np.abs(noise)) + 2.0**-50 * np.abs(scores)
+    chosen = mark_largest(noisy, k)
     low, high = noisy - error, noisy + error
     least = np.where(chosen, low, np.inf).min(axis=0)
     most = np.where(chosen, -np.inf, high).max(axis=0)

@@ -4,74 +4,45 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
-from tulle.losses import Loss, Squared
-from tulle.privacy import Budget
+from tulle.trusted.losses import CONVEX, AnyLoss, ConvexLoss
+from tulle.trusted.plan import Budget
 
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """Public quantities of a fit.
-
-    Attributes
-    ----------
-    n_rows, n_features, n_nonzero : int
-        n, d and s (non-zero weights per output).
-    loss : Loss
-    budget : Budget or None
-        What the method itself may spend; None for a fit without privacy.
-    row_l2, row_linf, label : float
-        Bounds on the features of a row in two norms and on |y|, declared or privately estimated. inf only without
-        privacy.
-    fit_intercept : bool
-        Whether the model has a constant column besides the features.
-    rows_per_unit : int
-        How many rows one unit of privacy (a row, a person) has at most.
-    estimated : bool
-        Whether bounds were estimated privately. What a method then asks may depend on them only in ways that
-        `tulle.fitting.possible_publics` foresees: it is billed before they are known.
-    as_published : bool
-        Whether to run the algorithm with the noise that its paper prints: sensitivities then do not shrink with the
-        public weights, and nothing is asked that the paper does not ask.
-    normalised : bool
-        Whether every row was scaled to the length row_l2.
-    spent : float
-        The pure epsilon that estimated bounds cost, which is not in `budget`.
-    exact_only : bool
-        Whether no answer may have a part of delta for finite precision.
-    """
+    """Public quantities of a fit."""
 
     n_rows: int
     n_features: int
-    n_nonzero: int
-    loss: Loss
-    budget: Budget | None
+    n_nonzero: int  # weights per output
+    loss: AnyLoss
+    budget: Budget | None  # what the method itself may spend; None for a fit without privacy
+    # Bounds on the features of a row in two norms and on |y|, declared or estimated privately; inf only without privacy
     row_l2: float
     row_linf: float
     label: float
-    fit_intercept: bool
-    rows_per_unit: int = 1
+    fit_intercept: bool  # whether the model has a constant column besides the features
+    rows_per_unit: int = 1  # how many rows one unit of privacy (a row, a person) has at most
+    # Whether to run the algorithm with the noise that its paper prints: sensitivities then do not shrink with the
+    # public weights, and nothing is asked that the paper does not ask.
     as_published: bool = False
+    # Whether bounds were estimated privately. What a method then asks may depend on them only in ways that
+    # `tulle.estimators.request.FitRequest.plan_all` foresees: it is billed before they are known.
     estimated: bool = False
-    normalised: bool = False
-    spent: float = 0.0
-    exact_only: bool = False
+    normalised: bool = False  # whether every row was scaled to the length row_l2
+    spent: float = 0.0  # the pure epsilon that estimated bounds cost, which is not in `budget`
+    exact_only: bool = False  # whether no answer may have a part of delta for finite precision
 
-    @classmethod
-    def without_model(cls, n_rows: int, n_features: int, rows_per_unit: int) -> PublicFacts:
-        """The facts of rows that are asked something but that no model is fitted to."""
-        return cls(
-            n_rows=n_rows,
-            n_features=n_features,
-            n_nonzero=1,
-            loss=Squared(),
-            budget=None,
-            row_l2=math.inf,
-            row_linf=math.inf,
-            label=math.inf,
-            fit_intercept=False,
-            rows_per_unit=rows_per_unit,
-        )
+    @cached_property
+    def convex_loss(self) -> ConvexLoss | None:
+        """What the loss is in objective perturbation, read once, so that a bound and an answer are of the same loss.
+
+        By exact type: clipping cannot enforce convexity, and a subclass may have any slope.
+        """
+        convex = self.loss.convex
+        return convex if type(convex) in CONVEX else None
 
     @property
     def n_parameters(self) -> int:

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: epsilon, delta and mu of one Gaussian release, each from the other two.
+"""Gaussian differential privacy: epsilon and delta of one Gaussian release, each from the other and mu.
 
 Small and on its own: the user side of a local study rests on it too. Proof: docs/proofs/gaussian.md.
 """
@@ -6,7 +6,7 @@ Small and on its own: the user side of a local study rests on it too. Proof: doc
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -25,29 +25,17 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon for which mu-GDP implies (epsilon, delta)."""
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    if math.isinf(mu) or delta == 0:
+    if gaussian_delta(0.0, mu) > delta and (math.isinf(mu) or delta == 0):
         return math.inf
-    high = 1.0
-    while gaussian_delta(high, mu) > delta:
-        high *= 2
-    root = float(brentq(lambda e: gaussian_delta(e, mu) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
-    return root * (1 + 1e-7)  # beyond what rounding can hide, also where epsilon and delta are tiny
+    return find_epsilon(lambda epsilon: gaussian_delta(epsilon, mu), delta)
 
 
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu for which mu-GDP implies (epsilon, delta)."""
-    # Floats, lest a float32 that equals a float answer for it from the cache.
-    return _gaussian_mu(float(epsilon), float(delta))
-
-
-@lru_cache(maxsize=256)
-def _gaussian_mu(epsilon: float, delta: float) -> float:
-    if delta == 0:
+def find_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
+    """The smallest epsilon >= 0 at which a function that falls to 0 is at most `delta`; there is one."""
+    if delta_at(0.0) <= delta:
         return 0.0
-    low, high = 1e-12, 1.0
-    while gaussian_delta(epsilon, high) < delta:
+    high = 1.0
+    while delta_at(high) > delta:
         high *= 2
-    root = float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, low, high, xtol=1e-15, rtol=1e-13))
-    return root * (1 - 1e-9)
+    root = float(brentq(lambda epsilon: delta_at(epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
+    return root * (1 + 1e-7)  # beyond what rounding can hide, also where epsilon and delta are tiny

@@ -1,84 +1,55 @@
-"""Minimising penalised sums over private rows, to a certified accuracy. Trusted: the solver sees exact sums.
+"""Minimisers of penalised sums over private rows, certified. Proof: docs/proofs/objective_perturbation.md.
 
     F(theta) = sum_i f_tau(<z_i, theta>, y_i) + (penalty / 2) |theta - centre|² ,
 
 where f_tau is the loss with its slope cut at ±tau and continued linearly: still convex, with |f_tau'| <= tau. The rows
 z_i are at most `row_bound` long, so each row's gradient is at most tau × row_bound, anywhere.
 
-What privacy needs of the solver is its certificate and nothing else: |grad| <= tolerance at the answer, a tolerance
-that is public and that is reached on every input (docs/proofs/objective_perturbation.md, theorem 2). Newton steps get
-there in a few passes; should they ever stall, accelerated gradient descent arrives after a number of steps that the
-public condition number bounds.
+Privacy needs one thing of a solver, its certificate: |grad| <= tolerance at the answer, for a public tolerance, on
+every input (theorem 2). The gradient is evaluated here. A solver that is installed (`tulle.fast.newton`) proposes a
+point; where the certificate fails there, accelerated gradient descent arrives within a public number of steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import numpy.typing as npt
 
-from tulle.events import FloatArray
-from tulle.losses import Loss
-from tulle.pieces import Pieces, bytes_of
+from tulle.trusted import hooks
+from tulle.trusted.clipped_sum import LEAST_BOUND, take_clipped_rows
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.losses import ConvexLoss
+from tulle.trusted.mechanisms import ObjectivePerturbation, ObjectiveSensitivity, Sensitivity
+from tulle.trusted.queries import Query, vouch_for_query
+from tulle.trusted.rows import Block, Pieces, Rows
 
 # Rows are summed in parts of at most this many, and the parts' sums are added up in pairs: what rounding does then
 # hardly grows with the number of rows, whatever blocks they lie in.
 PART_ROWS = 4096
 
-_NEWTON_STEPS = 60
-_CONJUGATE_STEPS = 400
-# Up to this many parameters the Hessian is formed and factorised.
-_DIRECT = 128
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some rows: their features in play (dense or CSR), already clipped, and their targets.
-
-    It remembers what was last made of it, since one step of a solver asks for the same margins many times.
-    """
+    """Some rows: their features in play (dense or CSR), already clipped, and their targets."""
 
     features: Any
     targets: FloatArray
-    _last: dict[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False)
-
-    def __sizeof__(self) -> int:
-        return bytes_of(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": {}}  # it may be changing while it is copied
-
-    def kept(self, what: str, at: FloatArray, make: Callable[[], FloatArray]) -> FloatArray:
-        """What was last made under this name at the same point, or made anew."""
-        known = self._last.get(what)
-        if known is None or not np.array_equal(known[0], at):
-            known = self._last[what] = (at.copy(), make())
-        return known[1]
-
-    def margins(self, theta: FloatArray, what: str = "margins") -> FloatArray:
-        return self.kept(what, theta, lambda: np.asarray(self.features @ theta))
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What one part adds to F's derivatives.
+class RowTerms:
+    """What the rows of a part add to F's gradient: a convex `loss`, its slopes cut at ±`slope_clip` (tau, in (0, inf]).
 
-    Parameters
-    ----------
-    loss : Loss
-        Of one output, convex.
-    slope_clip : float
-        tau, in (0, inf].
-    curvature : float
-        Upper bound of f_tau'', > 0.
+    `curvature` > 0 is an upper bound of f_tau''.
     """
 
-    loss: Loss
+    loss: ConvexLoss
     slope_clip: float
     curvature: float
 
@@ -87,53 +58,20 @@ class Terms:
         return np.clip(np.nan_to_num(slopes, nan=0.0), -self.slope_clip, self.slope_clip)
 
     def gradient(self, part: Part, theta: FloatArray) -> FloatArray:
-        return np.asarray(part.features.T @ self.slopes(part.margins(theta), part.targets))
-
-    def second(self, part: Part, theta: FloatArray) -> FloatArray:
-        """f_tau'' by a difference quotient: any loss, kinks included; it only steers Newton's direction."""
-
-        def made() -> FloatArray:
-            width, margins = 1e-5, part.margins(theta)
-            rise = self.slopes(margins + width, part.targets) - self.slopes(margins - width, part.targets)
-            return np.clip(rise / (2 * width), 0.0, self.curvature)
-
-        return part.kept("second", theta, made)
-
-    def hessian(self, part: Part, theta: FloatArray) -> FloatArray:
-        features = part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
-        return np.asarray(features.T @ (self.second(part, theta)[:, None] * features))
-
-    def hessian_times(self, part: Part, theta: FloatArray, v: FloatArray) -> FloatArray:
-        return np.asarray(part.features.T @ (self.second(part, theta) * (part.features @ v)))
-
-    def slope_along(self, part: Part, theta: FloatArray, direction: FloatArray, step: float) -> float:
-        """The derivative along a direction, a step away from theta."""
-        along = part.margins(direction, "along")
-        return float(self.slopes(part.margins(theta) + step * along, part.targets) @ along)
+        return np.asarray(part.features.T @ self.slopes(np.asarray(part.features @ theta), part.targets))
 
 
 @dataclass(frozen=True, eq=False)
 class PenalisedSum:
     """F above, and its minimiser.
 
-    Parameters
-    ----------
-    parts : Pieces of Part
-    n_rows : int
-        How many rows the parts have in all.
-    terms : Terms
-    row_bound : float
-        Upper bound of the length of a row, > 0. With inf (no privacy) Newton's answer is taken as it is.
-    penalty : float
-        > 0.
-    centre : array of shape (parameters,)
-    tolerance : float
-        The length of the gradient at which the solver stops, > 0.
+    An answer is accepted where the gradient is at most `tolerance` long, > 0; with `row_bound` inf (no privacy), as the
+    solver gives it. `n_rows` is how many rows the parts have in all.
     """
 
     parts: Pieces[Part]
     n_rows: int
-    terms: Terms
+    terms: RowTerms
     row_bound: float
     penalty: float
     centre: FloatArray
@@ -143,94 +81,51 @@ class PenalisedSum:
     def shape(self) -> tuple[int, ...]:
         return self.centre.shape
 
+    def to_dense(self) -> FloatArray:
+        """The minimiser itself, as a column."""
+        return self.minimise(np.zeros(self.shape))[:, None]
+
+    @property
+    def steepest(self) -> float:
+        """Upper bound of F's curvature."""
+        return self.n_rows * self.terms.curvature * self.row_bound**2 + self.penalty
+
     def minimise(self, linear_term: FloatArray) -> FloatArray:
         """The minimiser of F + <linear_term, theta>, up to a gradient of length `tolerance`."""
-        theta, gradient = self._newton(linear_term)
-        if np.linalg.norm(gradient) <= self.tolerance or math.isinf(self.row_bound):
+        theta = self._proposal(linear_term)
+        if math.isinf(self.row_bound):
             return theta
-        return self._accelerated(theta, linear_term)
+        length = np.linalg.norm(self._gradient(theta, linear_term))
+        if length <= self.tolerance:
+            return theta
+        nearer = length < np.linalg.norm(self._gradient(self.centre, linear_term))
+        return self._accelerated(theta if nearer else self.centre, linear_term)
+
+    def _proposal(self, linear_term: FloatArray) -> FloatArray:
+        """The solver's answer, which nothing is known of; the centre where it is no finite point of the right shape."""
+        solver, private = hooks.get("solver"), not math.isinf(self.row_bound)
+        if solver is None and not private:
+            raise RuntimeError("no solver is installed, and without bounds on rows gradient descent has no step size")
+        try:
+            # Copies: what the certificate is for cannot be changed by the solver.
+            given = replace(self, centre=self.centre.copy()), linear_term.copy()
+            theta = self.centre if solver is None else np.array(solver(*given), dtype=np.float64)
+        except Exception:
+            if not private:
+                raise
+            theta = self.centre  # an error that depends on rows must not leave
+        return theta if theta.shape == self.shape and np.isfinite(theta).all() else self.centre
 
     def _gradient(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
         # Terms and keywords, not self or a closure: what is summed may travel to where the parts are.
         start = linear_term + self.penalty * (theta - self.centre)
         return np.asarray(self.parts.sum(partial(self.terms.gradient, theta=theta), start))
 
-    # --- Newton ---
-
-    def _newton(self, linear_term: FloatArray) -> tuple[FloatArray, FloatArray]:
-        theta = self.centre.copy()
-        gradient = self._gradient(theta, linear_term)
-        for _ in range(_NEWTON_STEPS):
-            length = float(np.linalg.norm(gradient))
-            if not length > self.tolerance:
-                break
-            direction = self._direction(theta, gradient, length)
-            step = self._line_search(theta, direction, linear_term, float(gradient @ direction))
-            theta = theta + step * direction
-            gradient = self._gradient(theta, linear_term)  # margins afresh, so that rounding does not build up
-        return theta, gradient
-
-    def _direction(self, theta: FloatArray, gradient: FloatArray, length: float) -> FloatArray:
-        if len(gradient) <= _DIRECT:
-            start = self.penalty * np.eye(len(gradient))
-            hessian = self.parts.sum(partial(self.terms.hessian, theta=theta), start)
-            try:
-                return np.asarray(-scipy.linalg.cho_solve(scipy.linalg.cho_factor(hessian), gradient))
-            except (scipy.linalg.LinAlgError, ValueError):  # too ill-conditioned for floats: the slow road will do
-                return -gradient / self._steepest()
-
-        def product(v: FloatArray) -> FloatArray:
-            return np.asarray(self.parts.sum(partial(self.terms.hessian_times, theta=theta, v=v), self.penalty * v))
-
-        # A rough direction costs few products and is soon replaced by the next one.
-        return _conjugate_gradient(product, -gradient, 0.25 * length)
-
-    def _line_search(
-        self,
-        theta: FloatArray,
-        direction: FloatArray,
-        linear_term: FloatArray,
-        start: float,
-    ) -> float:
-        """A step at which the derivative along the direction has (almost) vanished; it increases with the step."""
-
-        def derivative(step: float) -> float:
-            moved = theta + step * direction
-            total = float((linear_term + self.penalty * (moved - self.centre)) @ direction)
-            along = partial(self.terms.slope_along, theta=theta, direction=direction, step=step)
-            return float(self.parts.sum(along, total))
-
-        low, high = 0.0, 1.0
-        while (slope := derivative(high)) < 0.5 * start and high < 1e6:
-            low, high = high, 2 * high
-        for _ in range(60):
-            if abs(slope) <= 0.1 * abs(start) or (high == 1.0 and slope <= 0):
-                return high
-            middle = (low + high) / 2
-            at_middle = derivative(middle)
-            if at_middle <= 0:
-                low = middle
-                if at_middle >= 0.5 * start:
-                    return middle
-            else:
-                high, slope = middle, at_middle
-        return low or high
-
-    # --- the slow road that always arrives ---
-
-    def _steepest(self) -> float:
-        """Upper bound of the objective's curvature."""
-        return self.n_rows * self.terms.curvature * self.row_bound**2 + self.penalty
-
     def _accelerated(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
         """Nesterov's method for strongly convex functions: the gradient's length falls by a constant factor a step."""
-        steepest = self._steepest()
-        root = math.sqrt(steepest / self.penalty)
+        root = math.sqrt(self.steepest / self.penalty)
         momentum = (root - 1) / (root + 1)
-        if not np.isfinite(theta).all():
-            theta = self.centre
-        best, last = theta, theta
-        shortest = math.inf
+        best, last, shortest = theta, theta, math.inf
         # |grad|² falls by (1 - 1 / root) a step; 100 decimal orders are beyond what floats can hold.
         for _ in range(math.ceil(230 * root)):
             ahead = theta + momentum * (theta - last)
@@ -240,27 +135,123 @@ class PenalisedSum:
                 best, shortest = ahead, length
             if length <= self.tolerance:
                 break
-            last, theta = theta, ahead - gradient / steepest
+            last, theta = theta, ahead - gradient / self.steepest
         return best
 
 
-def _conjugate_gradient(product: Callable[[FloatArray], FloatArray], target: FloatArray, wanted: float) -> FloatArray:
-    """An approximate solution of H p = target with a residual of length `wanted`."""
-    solution = np.zeros_like(target)
-    residual = target.copy()
-    search = residual.copy()
-    square = float(residual @ residual)
-    for _ in range(_CONJUGATE_STEPS):
-        image = product(search)
-        curve = float(search @ image)
-        if not 0 < curve < math.inf:  # out of what floats can hold
-            break
-        step = square / curve
-        solution += step * search
-        residual -= step * image
-        following = float(residual @ residual)
-        if not math.sqrt(following) > wanted:
-            break
-        search = residual + (following / square) * search
-        square = following
-    return solution
+@vouch_for_query
+@dataclass(frozen=True, eq=False)
+class Minimiser(Query):
+    """The minimiser of a penalised loss over a few public directions: what objective perturbation perturbs.
+
+    The row z_i of F holds x_i on `features` (mixed by `mixing`, if given) and the constant column's entry, and is
+    scaled down to `row_bound` if it is longer. So, for every theta and every row, |gradient| <= tau × row_bound =: G,
+    and the Hessian of one row has rank one and norm at most curvature × row_bound².
+
+    Replacing a row moves the gradient by at most 2 G, and log det of the Hessian by at most
+    log(1 + curvature × row_bound² / penalty): one row's rank one is taken from, another's added to, something that is
+    at least the penalty. Clipping cannot enforce convexity, so losses other than tulle's own are refused.
+
+    The minimiser itself, to which noise may be added too, moves by at most 2 G k / penalty, k rows per unit: F is
+    penalty-strongly convex on a fixed space, and the features are public. The solver stops where |grad| <= tolerance,
+    within tolerance / penalty of the minimiser, on both data sets; a quarter more is for a gradient computed in floats.
+
+    The features, the centre and the mixing (features × directions; None is one direction for each feature) are public
+    already. slope_clip (tau) and row_bound lie in (0, inf], inf only without privacy; the penalty in (0, inf). The
+    constant column, with entry `intercept_value`, is the last direction; 0 is no intercept. `output` is the class that
+    is told from the others, for a one-against-the-rest loss.
+    """
+
+    features: npt.NDArray[np.intp]
+    slope_clip: float
+    row_bound: float
+    penalty: float
+    centre: FloatArray
+    intercept_value: float = 0.0
+    mixing: FloatArray | None = None
+    output: int = 0
+    itself: bool = False  # whether noise is to be added to the minimiser itself: it is found to more digits
+
+    def __post_init__(self) -> None:
+        if not (0 < self.penalty < math.inf and self.slope_clip > 0 and self.row_bound >= LEAST_BOUND):
+            raise ValueError(
+                f"penalty and slope_clip must be > 0 and row_bound at least {LEAST_BOUND:g}, got {self.penalty}, "
+                f"{self.slope_clip} and {self.row_bound}"
+            )
+
+    def _loss(self, public: PublicFacts) -> ConvexLoss:
+        if public.convex_loss is None:
+            raise ValueError(f"{public.loss!r} is not a loss of tulle's own that is known to be convex in each margin")
+        return public.convex_loss
+
+    def _curvature(self, public: PublicFacts) -> float:
+        return self._loss(public).curvature_within(self.slope_clip, public.label)
+
+    def _gradient_moves(self, public: PublicFacts) -> float:
+        """How far replacing a unit can move the gradient; inf without privacy, where nothing bounds it."""
+        return 2.0 * self.slope_clip * self.row_bound * public.rows_per_unit
+
+    def _tolerance(self, public: PublicFacts) -> float:
+        """The noise that hides the remaining distance is then a tenth of what the linear term puts on a coordinate of
+        average curvature. Of the minimiser itself, a millionth of what a unit can do. Never below the rounding."""
+        if math.isinf(self._gradient_moves(public)):  # nothing is to be hidden
+            return self._rounding(public)
+        if self.itself:
+            return max(self._rounding(public), 1e-6 * self._gradient_moves(public))
+        n = public.n_rows
+        typical = self.penalty + n * self._curvature(public) * self.row_bound**2 / max(len(self.centre), 1)
+        hidden = 0.1 * self._gradient_moves(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
+        return max(self._rounding(public), hidden * self.penalty / typical)
+
+    def _rounding(self, public: PublicFacts) -> float:
+        """Eight times what rounding can make of the sum of n gradients by parts; of length 1 each, without privacy."""
+        n = public.n_rows
+        additions = PART_ROWS + math.ceil(n / PART_ROWS) + len(self.centre) + 8
+        rounding = 8 * additions * 2.0**-53 * n
+        if math.isinf(self._gradient_moves(public)):
+            return rounding
+        slope = self.slope_clip + (public.label if public.label < math.inf else 0.0)
+        # A point as long as the centre is itself rounded, and so are its margins.
+        steepest = n * self._curvature(public) * self.row_bound**2 + self.penalty
+        far = (len(self.centre) + 8) * 2.0**-50 * steepest * float(np.linalg.norm(self.centre))
+        return rounding * slope * self.row_bound + far
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        square = self._curvature(public) * self.row_bound**2
+        moves = ObjectiveSensitivity(
+            gradient=self._gradient_moves(public),
+            log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,
+            # Both answers are off by up to tolerance / penalty; a quarter more for a gradient computed in floats.
+            minimiser=2.5 * self._tolerance(public) / self.penalty,
+            penalty=self.penalty,
+            one_sided=self._loss(public).one_sided,
+            rows_per_unit=public.rows_per_unit,
+        )
+        l2, root = (moves.gradient + 2.5 * self._tolerance(public)) / self.penalty, math.sqrt(len(self.centre))
+        return Sensitivity(l1=root * l2, l2=l2) if self.itself else Sensitivity(objective=moves)  # Cauchy-Schwarz
+
+    def size(self, public: PublicFacts) -> float:
+        pull = public.n_rows * self.slope_clip * self.row_bound
+        return float(np.linalg.norm(self.centre)) + pull / self.penalty + self._tolerance(public) / self.penalty
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> PenalisedSum:
+        return PenalisedSum(
+            parts=rows.derive(partial(self._parts, public=public)),
+            n_rows=public.n_rows,
+            terms=RowTerms(self._loss(public), self.slope_clip, self._curvature(public)),
+            row_bound=self.row_bound,
+            penalty=self.penalty,
+            centre=self.centre,
+            tolerance=self._tolerance(public),
+        )
+
+    def _parts(self, block: Block, public: PublicFacts) -> list[Part]:
+        features = take_clipped_rows(block, self.features, self.intercept_value, self.row_bound, self.mixing)
+        targets = block.targets
+        if public.loss.n_outputs > 1:  # one class against the rest
+            targets = np.where(targets == self.output, 1.0, -1.0)
+        # The curvature's bound is for such targets. Elsewhere they were coded and clipped before: nothing changes.
+        bound = 1.0 if self._loss(public).one_sided else public.label
+        targets = np.clip(targets, -bound, bound)
+        cuts = range(0, block.n_rows, PART_ROWS)
+        return [Part(features[k : k + PART_ROWS], targets[k : k + PART_ROWS]) for k in cuts]

@@ -23,24 +23,15 @@ RowNumbers = npt.NDArray[np.intp]
 class Sampling:
     """How batches are drawn from n rows.
 
-    Parameters
-    ----------
-    scheme : {"poisson", "without_replacement", "shuffled"}
-        "poisson": every row by itself with chance batch / n. "without_replacement": `batch` rows, all sets equally
-        likely. "shuffled": all rows in a new random order, cut into batches that are used up one after another.
-    n_rows : int
-        n, public.
-    batch : int
-        In [1, n]: the size of a batch, expected (poisson) or exact. Sums over a batch are divided by it, whatever the
-        batch turns out to hold.
-    rows_per_unit : int, default=1
-        How many rows one unit of privacy has at most.
+    "poisson": every row by itself with chance batch / n. "without_replacement": `batch` rows, all sets equally likely.
+    "shuffled": all rows in a new random order, cut into batches that are used up one after another. Sums over a batch
+    are divided by `batch`, whatever it turns out to hold.
     """
 
     scheme: Scheme
-    n_rows: int
-    batch: int
-    rows_per_unit: int = 1
+    n_rows: int  # public
+    batch: int  # in [1, n]: the size of a batch, expected (poisson) or exact
+    rows_per_unit: int = 1  # of one unit of privacy, at most
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
@@ -63,14 +54,6 @@ class Sampling:
     def answers_per_release(self) -> int:
         """How many batches one item of the bill buys: those of a shuffled epoch hold each row once in all."""
         return math.ceil(self.n_rows / self.batch) if self.scheme == "shuffled" else 1
-
-    @property
-    def label(self) -> str:
-        return {
-            "poisson": f"Poisson batches of about {self.batch:,}",
-            "without_replacement": f"batches of {self.batch:,}",
-            "shuffled": f"shuffled epochs of {self.answers_per_release:,} batches",
-        }[self.scheme]
 
 
 class Sampler:

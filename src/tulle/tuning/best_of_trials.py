@@ -15,24 +15,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from tulle.events import Event, FloatArray, Library
-from tulle.events import NoisePerSensitivity as Noise
-from tulle.mechanisms import HardThreshold, Mechanism, Sensitivity
-from tulle.privacy import (
-    ORDERS,
-    Budget,
-    Currency,
-    Ledger,
-    Plan,
-    PlanError,
-    Promise,
-    Release,
-    gaussian_epsilon,
-    gaussian_mu,
-    is_number,
-    renyi_conversion,
-    renyi_curve,
-)
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.accounting.renyi import ORDERS, renyi_conversion, renyi_curve
+from tulle.ledgers.currencies import Currency
+from tulle.ledgers.ledger import Ledger
+from tulle.trusted.events import Event, FloatArray
+from tulle.trusted.events import NoisePerSensitivity as Noise
+from tulle.trusted.gaussian import gaussian_epsilon
+from tulle.trusted.mechanisms import PRICES, Mechanism, Sensitivity, Then
+from tulle.trusted.plan import Budget, Plan, PlanError, Promise, Release, compose, is_number
 
 # gamma is no smaller than this: the tail of the number of trials ends at a few dozen times its reciprocal.
 _LEAST_GAMMA = 1e-6
@@ -66,8 +58,8 @@ class TrialCount:
         object.__setattr__(self, "mean", float(self.mean))
         if _log_mean(-math.log(_LEAST_GAMMA), self.shape) < math.log(self.mean):
             raise ValueError(
-                f"a mean of {self.mean:g} trials with shape {self.shape:g} is out of reach: the number of trials could "
-                "run into the millions; lower the mean or raise the shape"
+                f"a mean of {self.mean:g} trials with shape {self.shape:g} is not supported: the number of trials "
+                "could reach millions; lower the mean or raise the shape"
             )
 
     @cached_property
@@ -133,10 +125,10 @@ class TrialPrice:
         return min(budget.delta, self.mu / 100)
 
     def share(self, plan: Plan) -> float:
-        """The part of the price that a plan takes; above 1 it is too dear."""
+        """The share of the price that a plan uses; above 1 it is too expensive."""
         if plan.inexact:  # the price has no room for it
             return math.inf
-        curve = renyi_curve(plan.composition(), np.array([self.order, self.other_order]))
+        curve = renyi_curve(compose(plan), np.array([self.order, self.other_order]))
         return float(np.max(curve / self.divergences))
 
 
@@ -162,16 +154,6 @@ class BestOfTrialsEvent(Event):
         total = at_order + several + math.log(self.trials.mean) / (self.price.order - 1)
         return np.where(orders <= self.price.order, total, math.inf)
 
-    def gaussian_mu(self) -> float:
-        return math.inf
-
-    def pure_epsilon(self) -> float:
-        return math.inf
-
-    def to_dp_accounting(self, library: Library) -> Any:
-        # RepeatAndSelectDpEvent wants the event of one trial; a price at two orders is less than that.
-        return None
-
 
 @dataclass(frozen=True)
 class BestOfTrials(Mechanism):
@@ -194,18 +176,18 @@ class BestOfTrials(Mechanism):
     def price(self) -> TrialPrice:
         return TrialPrice(math.inf if self.noise.value == 0 else 1 / self.noise.value, self.order, self.other_order)
 
-    @property
-    def label(self) -> str:
-        return "best of a secret number of trials"
-
-    @property
-    def events(self) -> tuple[Event, int]:
-        return BestOfTrialsEvent(self.trials, self.price), 1
-
     def release(
-        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: Then | None
     ) -> Any:
-        raise PlanError("a search is made of trials; there is no exact answer to add noise to")
+        raise PlanError("a search consists of trials; it has no exact answer to add noise to")
+
+
+PRICES[BestOfTrials] = lambda search: (BestOfTrialsEvent(search.trials, search.price), 1)
+
+
+@describe_mechanism.register
+def _(mechanism: BestOfTrials) -> str:
+    return "best of a secret number of trials"
 
 
 def cheapest_search(trials: TrialCount, mu: float, delta: float) -> BestOfTrials:
@@ -227,7 +209,7 @@ def affordable_search(trials: TrialCount, budget: Budget) -> BestOfTrials:
     allowed = budget.epsilon * (1 - 1e-8)
     low, high = 1e-9, gaussian_mu(budget.epsilon, budget.delta)
     if _spent(trials, low, budget.delta).min() > allowed:
-        raise ValueError(f"no noise makes {trials.mean:g} trials fit into {budget}; raise epsilon")
+        raise ValueError(f"no amount of noise fits {trials.mean:g} trials into {budget}; raise epsilon")
     while high / low > 1 + 1e-10:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if _spent(trials, middle, budget.delta).min() <= allowed else (low, middle)
@@ -263,7 +245,7 @@ class TrialLedger(Ledger):
     """Bills what one trial releases about one part of the rows, and refuses what passes the trial's price.
 
     What is fitted while it stands in for the open ledgers
-    (`tulle.privacy.billed_to`) is on the bill of the search already.
+    (`tulle.trusted.billing.billed_to`) is on the bill of the search already.
     """
 
     def __init__(self, price: TrialPrice, delta: float) -> None:

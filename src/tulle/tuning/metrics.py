@@ -1,8 +1,4 @@
-"""How good a public model is on private rows: noisy scores, with intervals that cover sampling and noise.
-
-A metric turns each row into a few bounded figures, by the model's prediction for that row and its label alone; the
-curator gives their noisy means or counts, and the score is computed from these answers. Proof: docs/proofs/tuning.md.
-"""
+"""Metrics: each turns a row into a few bounded figures, and noisy answers about them into a score with an interval."""
 
 from __future__ import annotations
 
@@ -18,25 +14,14 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
-from tulle import intake
-from tulle.curator import Curator, summation_slack
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.mechanisms import Laplace
-from tulle.privacy import (
-    BillLine,
-    Plan,
-    PrivacyReport,
-    Release,
-    bill_open_ledgers,
-    can_be_repeated,
-    is_number,
-    stream_of,
-)
-from tulle.public import PublicFacts
-from tulle.queries import BoundedMeans, CellCounts, Query
-from tulle.randomness import fixed_nonce_told, keyed_generator, seed_of
-from tulle.report import arithmetic_line, rounded_up
-from tulle.rows import Rows
+from tulle.files.own_types import role_of
+from tulle.methods.gradient_queries import BoundedMeans
+from tulle.trusted import intake
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Sensitivity
+from tulle.trusted.queries import Query, vouch_for_query
+from tulle.trusted.rows import Block, Rows
 
 Interval = tuple[float, float]
 
@@ -81,49 +66,18 @@ class Metric(ABC):
         return
 
 
-def row_figures(metric: Metric, model: Any, X: Any, labels: intake.Cells, label: float) -> FloatArray:
-    """A metric's figures of all rows, or an error where some row has none. The noise is made for this shape."""
-    if metric.kind == "regression":
-        y: Any = intake.finite_numbers(labels, "y")
-    else:
-        y = intake.codes(labels, model.classes_)
-    figures = metric.figures(model, X, y, label)
-    if figures.shape != (len(y), metric.columns):
-        raise ValueError(f"metric {metric.name!r} makes figures of shape {figures.shape} of {len(y)} rows")
-    return figures
-
-
-def ask_score(
-    metric: Metric,
-    plan: Plan,
-    figures: FloatArray,
-    generator: np.random.Generator,
-    rows_per_unit: int = 1,
-    active: intake.Mask | None = None,
-) -> FloatArray:
-    """The noisy answer to a metric's query under the release "score".
-
-    `active` are the rows that count, each by its own label; None: all.
-    """
-    public = PublicFacts.without_model(len(figures), figures.shape[1], rows_per_unit)
-    curator = Curator(Rows(figures, np.zeros(len(figures)), active), public, plan, generator)
-    answer: FloatArray = curator.ask("score", metric.query)
-    curator.settle()
-    return answer
-
-
 def quietly(predict: Callable[[Any], Any], X: Any) -> Any:
-    """Predictions without warnings: one about somebody's extreme row would be a release."""
+    """Predictions without warnings: a warning caused by a person's extreme row would be a release."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             return predict(X)
         except Exception as error:
-            if type(getattr(predict, "__self__", None)).__module__.startswith("tulle."):
+            if role_of(getattr(predict, "__self__", None)) == "model":
                 raise  # tulle's own messages quote no row
             raise ValueError(
-                f"the model cannot predict for these rows: {type(error).__name__}. What it says is not shown, since it "
-                "may quote a row; let it predict for rows that you made up"
+                f"the model cannot predict for these rows: {type(error).__name__}. Its message is not shown, since it "
+                "may quote a row; test its predictions on synthetic rows"
             ) from None
 
 
@@ -132,12 +86,9 @@ def _one_per_row(predicted: Any, n_rows: int) -> npt.NDArray[Any]:
     predicted = np.asarray(predicted)
     if predicted.size != n_rows:
         raise ValueError(
-            f"the model gives predictions of shape {predicted.shape} for {n_rows} rows; one each is needed"
+            f"the model returns predictions of shape {predicted.shape} for {n_rows} rows; one per row is needed"
         )
     return predicted.reshape(n_rows)
-
-
-# --- metrics ---------------------------------------------------------------------------------------------------------
 
 
 class _Mean(Metric):
@@ -160,7 +111,7 @@ class Accuracy(_Mean):
     binary = True
 
     def figures(self, model: Any, X: Any, y: Any, label: float) -> FloatArray:
-        predicted = intake.codes(_one_per_row(quietly(model.predict, X), len(y)), model.classes_)
+        predicted = intake.encode_labels(_one_per_row(quietly(model.predict, X), len(y)), model.classes_)
         return ((predicted == y) & (y >= 0)).astype(np.float64)[:, None]
 
 
@@ -214,6 +165,38 @@ class RSquared(Metric):
         return low, (1 - residual[0] / variance_high if variance_high > 0 else 1.0)
 
 
+@vouch_for_query
+@dataclass(frozen=True, eq=False)
+class CellCounts(Query):
+    """How many rows lie in each of `cells` public cells.
+
+    The rows that are asked hold the number of their cell as their only feature. A row is in one cell at most, so that
+    replacing it lowers one count by 1 and raises another.
+
+    Parameters
+    ----------
+    cells : int
+        At least 1.
+    """
+
+    cells: int
+
+    def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        rows = float(public.rows_per_unit)
+        return Sensitivity(l1=2 * rows, l2=math.sqrt(2) * rows, linf=rows)
+
+    def size(self, public: PublicFacts) -> float:
+        return float(public.n_rows)
+
+    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+        return rows.reduce(self._count)
+
+    def _count(self, block: Block) -> FloatArray:
+        cell = block.margins(np.ones((1, 1)), 0.0)[:, 0]
+        counted = block.active & (cell >= 0) & (cell < self.cells)
+        return np.bincount(cell[counted].astype(np.intp), minlength=self.cells).astype(float)[:, None]
+
+
 # Edges for decision values: geometric on either side of 0, so that no scale has to be known.
 _EDGES = np.concatenate([-(2.0 ** np.arange(5.0, -6.5, -0.5)), [0.0], 2.0 ** np.arange(-6.0, 5.5, 0.5)])
 
@@ -240,7 +223,7 @@ class AreaUnderCurve(Metric):
 
     def check(self, model: Any) -> None:
         if len(model.classes_) != 2:
-            raise ValueError(f"metric 'auc' is for two classes, and the model has {len(model.classes_)}")
+            raise ValueError(f"metric 'auc' is for two classes, but the model has {len(model.classes_)}")
         if not (hasattr(model, "decision_function") or hasattr(model, "predict_proba")):
             raise ValueError("metric 'auc' needs a model with decision_function or predict_proba")
 
@@ -250,7 +233,7 @@ class AreaUnderCurve(Metric):
         else:
             chances = np.asarray(quietly(model.predict_proba, X), dtype=np.float64)
             if chances.shape != (len(y), 2):
-                raise ValueError(f"predict_proba gives shape {chances.shape} for {len(y)} rows of two classes")
+                raise ValueError(f"predict_proba returns shape {chances.shape} for {len(y)} rows of two classes")
             with np.errstate(all="ignore"):
                 values = np.log(chances[:, 1]) - np.log1p(-chances[:, 1])
         cell = np.searchsorted(_EDGES, np.nan_to_num(values, nan=0.0), side="right")
@@ -296,6 +279,7 @@ class AreaUnderCurve(Metric):
 
 
 _METRICS: tuple[Metric, ...] = (Accuracy(), AreaUnderCurve(), RSquared(), AbsoluteError(), SquaredError())
+
 METRICS = {metric.name: metric for metric in _METRICS}
 
 
@@ -315,9 +299,6 @@ def _squared_residuals(model: Any, X: Any, y: Any, label: float) -> FloatArray:
         predicted = np.asarray(_one_per_row(quietly(model.predict, X), len(labels)), dtype=np.float64)
         residuals = np.abs(predicted - labels) / label
         return np.where(residuals < 1, residuals, 1.0) ** 2
-
-
-# --- intervals -------------------------------------------------------------------------------------------------------
 
 
 def _mean_intervals(answers: FloatArray, n_rows: int, scale: float, error: float, binary: bool) -> list[Interval]:
@@ -355,204 +336,3 @@ def _bounded_interval(mean: float, n_rows: int, error: float) -> Interval:
     least, most = 1e-300, 1 - 2.0**-53
     low = float(brentq(excess, least, mean)) if mean > least and excess(least) > 0 else 0.0
     return low, float(brentq(excess, mean, most)) if mean < most and excess(most) > 0 else 1.0
-
-
-# --- the score of a model --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PrivateScore:
-    """A score on private rows, and what it cost.
-
-    Attributes
-    ----------
-    value : float
-        The noisy score.
-    low, high : float
-        An interval for the score on the population that the rows were drawn from: sampling and noise are both in it.
-    confidence : float
-    metric : str
-    n_rows : int
-    privacy : PrivacyReport
-    """
-
-    value: float
-    low: float
-    high: float
-    confidence: float
-    metric: str
-    n_rows: int
-    privacy: PrivacyReport
-
-    def __str__(self) -> str:
-        return (
-            f"{self.metric} {self.value:.4g} ({100 * self.confidence:g} % interval {self.low:.4g} to {self.high:.4g}, "
-            f"sampling and noise) on {self.n_rows:,} private rows; ε = {rounded_up(self.privacy.epsilon)}, δ = 0"
-        )
-
-
-@np.errstate(all="ignore")  # a warning, or an error, about somebody's extreme row would be a release
-def private_score(
-    model: Any,
-    X: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    metric: Literal["accuracy", "auc", "r2", "absolute_error", "squared_error"] | None = None,
-    label: float | None = None,
-    classes: Any = None,
-    confidence: float = 0.95,
-    rows_per_person: int = 1,
-    random_state: Any = None,
-) -> PrivateScore:
-    """How good a fitted model is on private rows, purely `epsilon`-privately, billed to every open `Ledger`.
-
-    Parameters
-    ----------
-    model : fitted classifier or regressor
-        Any with scikit-learn's interface that predicts each row by itself. It must be public, or private on its own
-        account. If it was fitted to some of these rows, they pay for both, and the score is too good.
-    X : array or sparse array of shape (n, d)
-        At least one row.
-    y : array of shape (n,)
-        Labels are compared with ``model.classes_`` one by one; one that is none of them counts as wrong.
-    epsilon : float
-        In (0, inf). The noise on a mean of n figures in [0, 1] is Laplace of scale 1 / (n epsilon).
-    metric : {"accuracy", "auc", "r2", "absolute_error", "squared_error"} or None, default=None
-        None: "accuracy" for classifiers, "r2" for regressors. The two errors are given as 1 - error / label bound
-        (squared: per squared bound), so that larger is better. "auc" is for two classes; labels other than
-        ``classes_[1]`` count as the first class. Its value is that of decision values in cells: one cell below 1/64 in
-        magnitude on either side of 0, cells in ratios of sqrt 2 up to 32, and one beyond; two rows of one cell count
-        one half. Its interval is for the decision values as they are, and is wide where many share a cell.
-    label : float or None, default=None
-        Bound on the magnitude of regression targets, in (0, inf), declared without looking at them. Labels and
-        residuals beyond it are clipped. None takes ``model.bounds.label``, of a search that of its best model.
-    classes : sequence of str or of numbers, or None, default=None
-        The labels that count, at least two, declared without looking at the rows: rows with another one count as
-        nothing (as wrong for "accuracy", not at all for "auc"). None: those of the model. Classifiers only.
-    confidence : float, default=0.95
-        In (0, 1): of the interval.
-    rows_per_person : int, default=1
-        At least 1: the unit of privacy is a person with at most this many rows. The interval still takes rows as
-        independent.
-    random_state : int, RandomState, Generator or None, default=None
-        An integer makes the result reproducible, and the promise void towards whoever knows it, can guess it, or sees
-        another release with the same seed; not so inside a `FileLedger`, where no seed repeats noise. A RandomState or
-        a Generator counts as None.
-
-    Returns
-    -------
-    PrivateScore
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.dummy import DummyClassifier
-    >>> from tulle import private_score
-    >>> X, y = np.zeros((1000, 1)), np.arange(1000) % 4 == 0
-    >>> model = DummyClassifier(strategy="constant", constant=False).fit(X, y)
-    >>> print(private_score(model, X, y, epsilon=1.0, random_state=0))
-    accuracy 0.7493 (95 % interval 0.715 to 0.7816, sampling and noise) on 1,000 private rows; ε = 1, δ = 0
-    """
-    from sklearn.utils import check_consistent_length
-    from sklearn.utils.validation import check_is_fitted
-
-    if not (is_number(epsilon) and 0 < epsilon < math.inf):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
-    if not (is_number(confidence) and 0 < confidence < 1):
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
-    if not (isinstance(rows_per_person, (int, np.integer)) and rows_per_person >= 1):
-        raise ValueError(f"rows_per_person must be an integer >= 1, got {rows_per_person!r}")
-    if not hasattr(model, "predict"):
-        raise TypeError(f"private_score takes a classifier or a regressor with predict, got {model!r}")
-    if hasattr(model, "fit"):
-        check_is_fitted(model)
-    # Anything that names its classes is a classifier, whether or not it knows scikit-learn's tags.
-    kind, default = ("classification", "accuracy") if hasattr(model, "classes_") else ("regression", "r2")
-    chosen = resolve_metric(metric, kind, default)
-    chosen.check(model)
-    bounds = getattr(getattr(model, "best_estimator_", model), "bounds", None)
-    bound = label_bound(label, bounds) if kind == "regression" else 1.0
-    if classes is not None and kind == "regression":
-        raise ValueError("classes are for classifiers, and this model has none; leave classes out")
-    declared = None if classes is None else intake.declared_classes(classes)
-    labels = intake.cells(y, "y")
-    check_consistent_length(X, labels)
-    if len(labels) == 0:
-        raise ValueError("there are no rows to score on")
-    active = None if declared is None else intake.codes(labels, declared) >= 0
-    seed = seed_of(random_state)
-    public = PublicFacts.without_model(len(labels), chosen.columns, int(rows_per_person))
-    noise = 1 / float(epsilon)
-    if not 1e-100 < noise * chosen.query.sensitivity(public).l1 < 1e100:
-        raise ValueError(f"epsilon = {epsilon:g} asks for noise that float64 cannot hold; choose another epsilon")
-    scale = _noise_scale(chosen, noise, public)
-    figures = row_figures(chosen, model, X, labels, bound)
-
-    plan = Plan((Release("score", Laplace(NoisePerSensitivity(noise)), 1),))
-    entries = bill_open_ledgers("private_score", [plan], (float(epsilon), 0.0), rows_per_person)
-    generator = keyed_generator(seed, stream_of(entries))
-    answer = ask_score(chosen, plan, figures, generator, rows_per_person, active)
-    low, high = chosen.interval(answer, public.n_rows, scale, 1 - confidence)
-    return PrivateScore(
-        value=min(max(chosen.score(answer), chosen.worst), chosen.best),
-        low=low,
-        high=high,
-        confidence=float(confidence),
-        metric=chosen.name,
-        n_rows=public.n_rows,
-        privacy=_score_report(chosen, float(epsilon), public, seed if can_be_repeated(entries) else None),
-    )
-
-
-def _noise_scale(metric: Metric, noise: float, public: PublicFacts) -> float:
-    """The scale of Laplace noise of `noise` per sensitivity, as `Curator.ask` draws it, with room for its grid."""
-    sensitivity = metric.query.sensitivity(public).times(summation_slack(public.n_rows))
-    grid, scale = Laplace(NoisePerSensitivity(noise)).grid_and_scale(sensitivity, metric.answers)
-    # The answer and the noise are rounded by half a unit each. A whole unit more of noise covers both at every
-    # confidence above 1 - 1/e, and at the others by far within what intervals leave.
-    return scale + grid
-
-
-def label_bound(label: Any, bounds: Any) -> float:
-    """The declared bound on labels: given here, or in the model's bounds."""
-    label = getattr(bounds, "label", None) if label is None else label
-    if label is None:
-        raise ValueError(
-            "the score of a regression is scaled by a bound on |y|, which must not be taken from the rows; declare it "
-            "with Bounds(label=...) on the model, or pass label=... to private_score"
-        )
-    if not (is_number(label) and 0 < label < math.inf):
-        raise ValueError(f"label must be a finite number > 0, got {label!r}")
-    return float(label)
-
-
-def _score_report(metric: Metric, epsilon: float, public: PublicFacts, seed: int | None) -> PrivacyReport:
-    unit = "one row" if public.rows_per_unit == 1 else f"one person with at most {public.rows_per_unit} rows"
-    return PrivacyReport(
-        epsilon=epsilon,
-        delta=0.0,
-        asked=(epsilon, 0.0),
-        method=f"private_score: {metric.name}",
-        calibration="rigorous",
-        accountant="pure composition",
-        unit=f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
-        bill=(BillLine("score", Laplace().label, 1, 1 / epsilon, epsilon),),
-        assumptions=(
-            "The model is public or paid for elsewhere, and predicts each row by itself.",
-            "If it was fitted to some of these rows, those rows pay for both: add the two promises up.",
-            f"{arithmetic_line(0.0)} Running time is not protected.",
-            "The noise came from a seed: not private against anyone who knows or guesses the seed, or sees another "
-            "release with the same seed."
-            if seed is not None
-            else "The noise came from AES-128 in counter mode, keyed by the operating system.",
-            *fixed_nonce_told(),
-        ),
-        who_saw_what=(
-            "The process held the rows (those on a cluster were held by its workers), the predictions for them and the "
-            "exact score.",
-            "Whoever gets the result sees the noisy score, its interval and this report; the promise covers all of it.",
-        ),
-        seeded=seed is not None,
-        floating_point_slack=0.0,
-    )

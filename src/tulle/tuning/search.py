@@ -4,16 +4,13 @@ Choosing settings by their score on private rows is a release, however private e
 number of trials at random and keeps it secret; then only the best trial has to be paid for, at about twice the epsilon
 of one (Papernot and Steinke 2022). Proof: docs/proofs/tuning.md.
 
-Trusted, as `tulle.fitting` is: rows are handed to curators here.
+Vouched for on use: it holds rows, and keeps the number of trials secret.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,57 +23,45 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from tulle import intake
-from tulle.backends import find_spread
-from tulle.estimators import Seed, SparseClassifier, SparseRegressor
-from tulle.events import FloatArray
-from tulle.events import NoisePerSensitivity as Noise
-from tulle.fitting import FitRequest, possible_plans, run_fit, warn_beforehand
-from tulle.losses import Loss
-from tulle.mechanisms import Gaussian
-from tulle.pipelines import warn_of_peeks
-from tulle.privacy import (
-    BillLine,
-    Budget,
-    Plan,
-    PrivacyReport,
-    PrivacyWarning,
-    Release,
-    bill_open_ledgers,
-    billed_to,
-    can_be_repeated,
-    gaussian_epsilon,
-    is_number,
-    proof,
-    stream_of,
-)
-from tulle.public_features import check_not_private
-from tulle.randomness import keyed_generator, seed_of
-from tulle.scores import Metric, ask_score, label_bound, resolve_metric, row_figures
-from tulle.trials import BestOfTrials, TrialCount, TrialLedger, TrialPrice, affordable_search, as_plan
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.accounting.zcdp import refuse_rho
+from tulle.backends.input_kinds import find_spread
+from tulle.estimators.linear_model import Seed
+from tulle.estimators.pipeline_checks import warn_of_peeks
+from tulle.estimators.request import run_fit
+from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+from tulle.files.error_messages import PrivacyWarning
+from tulle.files.own_types import register
+from tulle.ledgers.ledger import describe_entries
+from tulle.ledgers.spending import note_release
+from tulle.reports.report import BillLine, PrivacyReport, bill_lines
+from tulle.reports.words import warn_of_large_epsilon
+from tulle.transfer.public_features import check_not_private
+from tulle.trusted import intake
+from tulle.trusted.accountants import proof
+from tulle.trusted.billing import billed_to
+from tulle.trusted.events import FloatArray
+from tulle.trusted.events import NoisePerSensitivity as Noise
+from tulle.trusted.fit import Account, Order, open_account
+from tulle.trusted.gaussian import gaussian_epsilon
+from tulle.trusted.mechanisms import Gaussian
+from tulle.trusted.plan import Budget, Plan, Release, is_number
+from tulle.trusted.randomness import seed_of
+from tulle.tuning.best_of_trials import BestOfTrials, TrialCount, TrialLedger, TrialPrice, affordable_search, as_plan
+from tulle.tuning.metrics import Metric, resolve_metric
+from tulle.tuning.offers import _Offers, _Parts
+from tulle.tuning.private_score import ask_score, label_bound, row_figures
 
 # What the search itself decides for every trial.
-_DECIDED = ("epsilon", "delta", "calibration", "random_state", "verbose")
+_DECIDED = ("epsilon", "delta", "rho", "calibration", "random_state", "verbose")
 
 # Settings that are tried out, on paper alone, before anything is billed.
 _TRIED_BEFOREHAND = 64
-
-_NO_EPSILON = "its releases keep within the price of a trial at no epsilon"
 
 
 def _best_has(name: str) -> Any:
     """Whether the model that is or will be the best one has a method."""
     return available_if(lambda search: hasattr(getattr(search, "best_estimator_", search.estimator), name))
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """The rows, as every trial sees them. Which row is in which part looks at no data."""
-
-    training: npt.NDArray[np.intp]
-    training_rows: Any
-    held_out_rows: Any
-    held_out_labels: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +73,7 @@ class _Trial:
     score: float
 
 
+@register("model")
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     """Random search over settings, private as a whole: the model, its settings and its score cost one budget.
 
@@ -120,7 +106,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         noise it tells models apart better than squares, which are tiny where the bound is generous. Regressors need a
         declared ``Bounds(label=...)``.
     random_state : int, RandomState, Generator or None, default=None
-        An integer makes the search reproducible, and the promise void towards whoever knows or guesses it; not so
+        An integer makes the search reproducible, without a guarantee against anyone who knows or guesses it; not so
         inside a `FileLedger`, where no seed repeats noise. A RandomState or a Generator counts as None.
     verbose : int, default=0
         1 says on standard error what is public: the parts of the rows and what a trial may cost; never how far it is.
@@ -209,11 +195,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         template = self._template()
         if find_spread(X, y) is not None:
             raise TypeError(
-                "PrivateSearch copies its two parts of the rows and needs them in memory; fit rows on disk or on a "
-                "cluster with fixed settings"
+                "PrivateSearch splits the rows into two copies and needs them in memory; for rows on disk or on a "
+                "cluster, fit with fixed settings"
             )
         check_not_private(getattr(template.method, "features", None), X)
-        rows, labels = template._checked_to_fit(X, y)
+        rows, labels = template._check_to_fit(X, y)
         template._targets(labels)  # an error where they are no classes, or no numbers
         metric.check(template)
         n_rows = rows.shape[0]
@@ -223,32 +209,43 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         offers = _Offers(template, search.price, delta, n_rows - n_held_out, rows, labels)
         self._try_beforehand(offers)
         plan = as_plan(search)
-        proved, accountant = proof(plan, self.budget.delta)
         if self.verbose:
             self._say(n_rows, n_held_out, search)
-        entries = bill_open_ledgers("PrivateSearch.fit", [plan], (proved, self.budget.delta), 1)
+        order = Order("PrivateSearch.fit", (plan,), self.budget.delta, 1, seed, self.budget)
+        with open_account(order) as account:
+            note_release()
+            best = self._best_trial(account, search, offers, metric, label, n_held_out)
+        report = self._report(
+            best,
+            search,
+            (account.promise.epsilon, proof(plan, self.budget.delta)[1]),
+            n_rows,
+            n_held_out,
+            account.seeded,
+        )
+        said, billed = (*report.assumptions, *preparation), describe_entries(account.entries)
+        self._keep(best, replace(report, assumptions=said, billed=billed))
+        return self
 
-        generator = keyed_generator(seed, stream_of(entries))
-        seed = seed if can_be_repeated(entries) else None
-        shuffled = generator.permutation(n_rows)
-        training, held_out = np.sort(shuffled[n_held_out:]), np.sort(shuffled[:n_held_out])
-        parts = _Parts(training, rows[training], rows[held_out], labels[held_out])
+    def _best_trial(
+        self, account: Account, search: BestOfTrials, offers: _Offers, metric: Metric, label: float, n_held_out: int
+    ) -> _Trial:
+        """The best of a secret number of trials, on the account of the whole search."""
+        generator, parts = account.generator, offers.split(account.generator, n_held_out)
         best: _Trial | None = None
         # The number of trials is a local figure of this loop, and dies with it. All settings are drawn, and
         # planned, before the first row is looked at: a plan that fails does so whatever the rows are.
         drawn = [self._draw(generator) for _ in range(search.trials.draw(generator))]
         for params, epsilon in [(params, offers.epsilon(params)) for params in drawn]:
-            model = offers.model(params).set_params(epsilon=epsilon, delta=delta)
+            model = offers.model(params).set_params(epsilon=epsilon, delta=offers.delta)
             # Child seeds where there is a seed; otherwise each fit gets a key of its own from the operating system.
-            model.set_params(random_state=None if seed is None else int(generator.integers(2**63)))
+            model.set_params(random_state=int(generator.integers(2**63)) if account.seeded else None)
             trial = _run_trial(model, params, offers, parts, metric, label, generator)
             # Ties keep the earlier trial, which is as good as tossing a coin: trials are exchangeable.
             if best is None or trial.score > best.score:
                 best = trial
         assert best is not None  # the law of the number of trials has no 0
-        report = self._report(best, search, (proved, accountant), n_rows, n_held_out, seed)
-        self._keep(best, replace(report, assumptions=(*report.assumptions, *preparation)))
-        return self
+        return best
 
     def _settings(self) -> tuple[BestOfTrials, Metric, float]:
         """The search, the metric and the label bound, or an error that says what to change."""
@@ -256,23 +253,26 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         if not isinstance(model, (SparseClassifier, SparseRegressor)):
             raise TypeError(f"estimator must be a tulle.SparseClassifier or tulle.SparseRegressor, got {model!r}")
         if model.epsilon is None:
-            raise ValueError("estimator has epsilon=None; a private search fits privately, give it any epsilon")
+            raise ValueError("estimator has epsilon=None; a private search fits privately, so set any epsilon")
         if model.calibration != "rigorous":
             raise ValueError(f"estimator must have calibration='rigorous', got {model.calibration!r}")
+        if model.rho is not None:
+            raise ValueError("estimator has a rho; the search's budget decides what each trial costs, so omit it")
         if not isinstance(self.budget, Budget):
             raise TypeError(f"budget must be a tulle.Budget, for example Budget(1.0, 1e-5); got {self.budget!r}")
+        refuse_rho(self.budget, "PrivateSearch")
         if not (is_number(self.holdout) and 0 < self.holdout < 1):
             raise ValueError(f"holdout must lie strictly between 0 and 1, got {self.holdout!r}")
         search = affordable_search(TrialCount(self.n_trials, self.shape), self.budget)
         ParameterSampler(self.param_distributions, 1)  # checks its form
         if not self._grids():
-            raise ValueError("param_distributions is an empty list; {} tries the estimator's own settings alone")
+            raise ValueError("param_distributions is an empty list; {} tries only the estimator's own settings")
         names = {name for grid in self._grids() for name in grid}
         for name in sorted(names.intersection(_DECIDED)):
-            raise ValueError(f"param_distributions must not hold {name!r}: the search decides it for every trial")
+            raise ValueError(f"param_distributions must not contain {name!r}: the search sets it for every trial")
         if "classes" in names:
             raise ValueError(
-                "param_distributions must not hold 'classes': declare them on the estimator, for all trials"
+                "param_distributions must not contain 'classes': declare them on the estimator, for all trials"
             )
         if isinstance(model, SparseClassifier):
             return search, resolve_metric(self.scoring, "classification", "accuracy"), 1.0
@@ -293,10 +293,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         return min(max(round(self.holdout * n_rows), 1), n_rows - 2)
 
     def _warn(self, n_rows: int) -> None:
+        warn_of_large_epsilon(self.budget.epsilon, 4)
         if self.budget.delta >= 1 / n_rows:
             warnings.warn(
-                f"delta = {self.budget.delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a promise "
-                "would allow publishing a row chosen at random; use a much smaller value",
+                f"delta = {self.budget.delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a "
+                "guarantee would allow publishing a row chosen at random; use a much smaller value",
                 PrivacyWarning,
                 stacklevel=3,
             )
@@ -304,7 +305,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def _try_beforehand(self, offers: _Offers) -> None:
         """Plan settings before anything is billed: all of a small grid, a sample of anything else.
 
-        What every one of them warns of is said once, in the words of the first. It looks at public quantities alone,
+        A warning that all of them raise is shown once, with the text of the first. It looks at public quantities alone,
         and is the same however many trials follow.
         """
         lists = all(not hasattr(values, "rvs") for grid in self._grids() for values in grid.values())
@@ -347,21 +348,20 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         proved: tuple[float, str],
         n_rows: int,
         n_held_out: int,
-        seed: int | None,
+        seeded: bool,
     ) -> PrivacyReport:
         epsilon, accountant = proved
         fit: PrivacyReport = best.model.privacy_
         delta = self.budget.delta
         score = next(iter(_score_plan(search.price)))
-        inside = [
-            *fit.bill,
-            BillLine("score", score.mechanism.label, 1, score.mechanism.noise.value, proof([score], delta)[0]),
-        ]
+        inside = [*fit.bill, *bill_lines([score], delta)]
         return replace(
             fit,
             epsilon=epsilon,
             delta=delta,
             asked=(self.budget.epsilon, delta),
+            rho=None,  # of one trial, not of the search
+            renyi=(),
             method=(
                 f"PrivateSearch, the best of a secret number of trials (truncated negative binomial law, mean "
                 f"{self.n_trials:g}, shape {self.shape:g}), each fitted to {n_rows - n_held_out:,} rows and scored on "
@@ -370,22 +370,22 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             accountant=f"{accountant} of the best of randomly many trials (Papernot and Steinke 2022, theorem 2)",
             unit=f"one row; replace-one adjacency: the number of rows, {n_rows:,}, is public",
             bill=(
-                BillLine("search", search.label, 1, search.noise.value, epsilon),
+                BillLine("search", describe_mechanism(search), 1, search.noise.value, epsilon),
                 *(replace(line, release=f"in the trial: {line.release}") for line in inside),
             ),
             assumptions=(
                 *fit.assumptions,
-                "The number of trials is not known to anyone, and no trial but the returned one leaves a trace. The "
-                "running time grows with that number: do not publish it.",
+                "The number of trials is secret, and only the returned trial is released. The running time grows with "
+                "that number: do not publish it.",
                 "The settings to choose from, and how likely each is, were fixed without looking at the rows.",
             ),
             who_saw_what=(
                 "The process that ran the search held the rows, all trials and their exact scores.",
                 "Each trial's method saw the answers on its own bill and public quantities.",
-                "Whoever gets the result sees the returned model, its settings, its noisy score and this report; the "
-                "promise covers all of it.",
+                "Recipients of the result see the returned model, its settings, its noisy score and this report; the "
+                "guarantee covers all of it.",
             ),
-            seeded=seed is not None,
+            seeded=seeded,
             floating_point_slack=0.0,
         )
 
@@ -440,139 +440,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         return float(self._best().score(X, y))
 
 
-class _Offers:
-    """For each setting the epsilon at which its fit takes all of the trial's price. Looks at no features of rows.
-
-    The labels are looked at as a single fit looks at them before it spends anything: which classes there are, where
-    none were declared, and whether a loss accepts them.
-
-    Parameters
-    ----------
-    template : estimator
-        That rows and labels were checked by.
-    price : TrialPrice
-    delta : float
-        At which fits are planned.
-    n_training : int
-    rows, labels : arrays
-        All of them, from the intake.
-    """
-
-    def __init__(self, template: Any, price: TrialPrice, delta: float, n_training: int, rows: Any, labels: Any) -> None:
-        self.price = price
-        self.delta = delta
-        self._template = template
-        self._shape = (n_training, rows.shape[1])
-        self._rows = rows
-        self._labels = labels
-        # All but exact where all releases are Gaussian.
-        self._guess = gaussian_epsilon(price.mu, delta) * (1 - 1e-6)
-        self._known: dict[Hashable, float] = {}
-
-    def model(self, params: dict[str, Any]) -> Any:
-        """A model with these settings. Values are cloned: models of several trials must not share objects."""
-        model = clone(self._template)
-        return model.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
-
-    def prepare(self, model: Any) -> tuple[FloatArray, Loss]:
-        """The targets of all rows as the model's loss wants them, and the loss; tells the model of its features.
-
-        The classes are the declared ones, or those of all rows, not of the training rows: the former are published.
-        """
-        check_not_private(getattr(model.method, "features", None), self._rows)
-        # The rows were checked once, for all models.
-        model.n_features_in_ = self._rows.shape[1]
-        if hasattr(self._template, "feature_names_in_"):
-            model.feature_names_in_ = self._template.feature_names_in_
-        targets, loss = model._targets(self._labels)
-        return targets, loss
-
-    def request(self, model: Any, loss: Loss) -> FitRequest:
-        """What is asked of a fit of this model to the training rows."""
-        # Many fits share one bill, which has no room for what finite precision might take of each of them.
-        return replace(model._request(loss, self._shape[0]), exact_only=True)
-
-    def check(self, params: dict[str, Any]) -> None:
-        """Raise where no fit with these settings can be planned."""
-        with _speaking_of(params):
-            model = self.model(params)
-            _, loss = self.prepare(model)
-            if math.isinf(self._share(model, loss, self._guess)):
-                raise ValueError(_NO_EPSILON)
-
-    def epsilon(self, params: dict[str, Any]) -> float:
-        """The epsilon of a fit with these settings."""
-        key = _key(params)
-        if key is not None and key in self._known:
-            return self._known[key]
-        with _speaking_of(params):
-            model = self.model(params)
-            _, loss = self.prepare(model)
-            found = _dearest(lambda epsilon: self._share(model, loss, epsilon), self._guess)
-        if key is not None:
-            self._known[key] = found
-        return found
-
-    def warnings_of(self, params: dict[str, Any]) -> list[str]:
-        """What a fit with these settings warns of before it spends anything."""
-        epsilon = self.epsilon(params)
-        with _speaking_of(params):
-            model = self.model(params).set_params(epsilon=epsilon, delta=self.delta)
-            _, loss = self.prepare(model)
-            request = self.request(model, loss)
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                warn_beforehand(request, self._shape, epsilon)
-        return [str(warning.message) for warning in caught]
-
-    def _share(self, model: Any, loss: Loss, epsilon: float) -> float:
-        request = self.request(model.set_params(epsilon=epsilon, delta=self.delta), loss)
-        if request.bounds.rows_per_person > 1:
-            raise ValueError("a person's rows could fall into both parts; PrivateSearch protects single rows only")
-        return max(self.price.share(plan) for plan in possible_plans(request, self._shape))
-
-
-@contextmanager
-def _speaking_of(params: dict[str, Any]) -> Iterator[None]:
-    """Silence warnings, which could be counted, and say in errors which settings they are about."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except Exception as error:
-        raise ValueError(f"the settings {params} of param_distributions cannot be fitted: {error}") from error
-
-
-def _dearest(share: Callable[[float], float], guess: float) -> float:
-    """The largest epsilon, to a part in a thousand, that takes no more than the price."""
-    # Room for the rounding of calibrations, which a ledger's confirmation allows for.
-    most, enough = 1 - 1e-7, 0.999
-    low, high = 0.0, math.inf
-    for _ in range(100):
-        taken = share(guess)
-        if taken <= most:
-            low = guess
-        else:
-            high = guess
-        if enough <= taken <= most or 0 < low < high < low * 1.0001:
-            return low
-        # Costs grow about as the square of epsilon.
-        guess *= math.sqrt((most + enough) / 2 / taken) if 0 < taken < math.inf else 0.5
-        if not low < guess < high:
-            guess = 2 * low if math.isinf(high) else math.sqrt(low * high) if low > 0 else high / 4
-    raise ValueError(_NO_EPSILON)
-
-
-def _key(params: dict[str, Any]) -> Hashable | None:
-    """What tells settings apart, or None where some value cannot be hashed. 1, 1.0 and True are three values."""
-    key = tuple((name, type(value), value) for name, value in sorted(params.items()))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
 def _score_plan(price: TrialPrice) -> Plan:
     """One Gaussian release that takes the whole price."""
     return Plan((Release("score", Gaussian(Noise(1 / price.mu)), 1),))
@@ -600,9 +467,10 @@ def _run_trial(
             fitted = run_fit(offers.request(model, loss), parts.training_rows, targets[parts.training])
         model._keep(fitted)
         plan = _score_plan(price)
-        TrialLedger(price, delta).bill("score", [plan], (proof(plan, delta)[0], delta))
         figures = row_figures(metric, model, parts.held_out_rows, parts.held_out_labels, label)
         declared = metric.kind == "classification" and model.classes is not None
-        active = intake.codes(parts.held_out_labels, model.classes_) >= 0 if declared else None
-        answer = ask_score(metric, plan, figures, generator, active=active)
+        active = intake.encode_labels(parts.held_out_labels, model.classes_) >= 0 if declared else None
+        order = Order("score", (plan,), delta)
+        with open_account(order, ledgers=(TrialLedger(price, delta),), generator=generator) as account:
+            answer = ask_score(account, metric, figures, active)
     return _Trial(model, params, metric.score(answer))

@@ -22,11 +22,23 @@ from typing import Any
 
 import numpy as np
 
-from tulle import intake
-from tulle.curator import Curator
-from tulle.durable import locked, write_durably
-from tulle.events import NoisePerSensitivity
-from tulle.failures import own_words, said_of
+from tulle import __version__
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.client_ledger import ClientLedger
+from tulle.federated.client_side.client_reports import client_report
+from tulle.federated.client_side.local_steps import LARGEST_WEIGHT, take_local_steps
+from tulle.federated.client_side.machine_check import check_machine
+from tulle.federated.client_side.study_plan import (
+    SNAPSHOT,
+    STEP,
+    check_range,
+    get_noise,
+    plan_rounds_left,
+    plan_study,
+)
+from tulle.federated.client_side.study_state import StudyState
+from tulle.federated.client_side.summing import Summing
+from tulle.federated.encoding import OlderVersionError, WireError, decode, encode
 from tulle.federated.messages import (
     Enrol,
     Enrolled,
@@ -37,65 +49,29 @@ from tulle.federated.messages import (
     Update,
     check_delta,
     check_name,
+    invitation,
     model_terms,
 )
-from tulle.federated.questions import CLASSES, MESSAGES
-from tulle.federated.summing import Summing
+from tulle.federated.questions import CLASSES, MESSAGES, Summed
 from tulle.federated.terms import Task, Terms
-from tulle.federated.wire import OlderVersionError, WireError, decode, encode
-from tulle.ledger_file import FileLedger
-from tulle.mechanisms import SampledGaussian
-from tulle.privacy import BudgetExceededError, Plan, PrivacyReport, Release, bill_lines, calibrate, proof
-from tulle.randomness import fixed_nonce_told, keyed_generator
-from tulle.report import arithmetic_line, rounded_up
-from tulle.sampling import Sampling
-from tulle.weights import SparseWeights
-
-STEP = "local step"
-
-# As in the curator.
-_LARGEST_SUM = 1e150
+from tulle.files import array_checks
+from tulle.files.durable_writes import locked, write_durably
+from tulle.files.error_messages import describe_error, get_own_message
+from tulle.files.number_text import rounded_up
+from tulle.ledgers.ledger import BudgetExceededError
+from tulle.ledgers.on_disk import FileLedger
+from tulle.ledgers.spending import note_release
+from tulle.reports.report import PrivacyReport, bill_lines
+from tulle.trusted import intake
+from tulle.trusted.curator import Curator
+from tulle.trusted.fit import Account, Order, open_account
+from tulle.trusted.plan import Plan
+from tulle.trusted.randomness import keyed_generator
 
 _LONGEST_LINE = 1000
-LARGEST_WEIGHT = 1e100
 
-# Steps of one round take seconds to minutes; whoever holds the lock for longer hangs.
+# Steps of one round take seconds to minutes; anyone who holds the lock for longer hangs.
 _PATIENCE = 600.0
-
-
-@dataclass(frozen=True, eq=False)
-class StudyState:
-    """What a client knows of a study after any crash.
-
-    Attributes
-    ----------
-    study : str
-        The digest of its terms.
-    n_rows : int
-        How many rows it was enrolled with.
-    rows_per_person : int
-        The unit that it promised.
-    noise : float
-        What it calibrated, per sensitivity of a step.
-    answered : tuple of int
-        The rounds whose answers were written down, rising. No other answer ever left.
-    question : str
-        The SHA-256 of the last round that was answered.
-    weights : SparseWeights or None
-        The last answer.
-    """
-
-    study: str
-    n_rows: int
-    rows_per_person: int
-    noise: float
-    answered: tuple[int, ...] = ()
-    question: str = ""
-    weights: SparseWeights | None = None
-
-    def kept(self) -> tuple[str, int, int, float]:
-        """What must not change while a study lasts."""
-        return self.study, self.n_rows, self.rows_per_person, self.noise
 
 
 @dataclass(eq=False)
@@ -106,7 +82,7 @@ class _Study:
     task: Task
     plan: Plan
     enrolled: Enrolled
-    stream: tuple[int, ...]
+    entry: int | None  # on the ledger
     answered: set[int] = field(default_factory=set)
     curator: Curator | None = None
     coins: np.random.Generator = field(default_factory=np.random.default_rng)  # for ties
@@ -128,8 +104,8 @@ class Client:
         The ledger of these rows, which every study is billed to before anything of it is answered; None only with
         `without_privacy`.
     state : path
-        A folder for what must outlive the process. Whoever deletes it makes the client bill its studies again. An old
-        copy must never be put back: rounds that were answered since would be answered again, unbilled.
+        A folder for what must outlive the process. Without it the client bills its studies again. An old copy must
+        never be put back: rounds that were answered since would be answered again, unbilled.
     groups : array of shape (n,) or None, default=None
         Person ids; a person's rows beyond `rows_per_person` are left out.
     rows_per_person : int, default=1
@@ -139,10 +115,11 @@ class Client:
     without_privacy : bool, default=False
         Take part in studies without noise, which may reveal any row.
     trusts_aggregator : bool, default=False
-        Send exact sums over rows to a server that is trusted to add the noise (`tulle.federated.aggregator`).
+        Send exact sums over rows to a server that is trusted to add the noise
+        (`tulle.federated.server_side.aggregator`).
     seed : int or None, default=None
         Batches and noise come from it and, where there is a ledger, from a nonce that is drawn when the ledger is
-        opened: then no seed repeats noise. Without a ledger, whoever knows the seed can repeat them.
+        opened: then no seed repeats noise. Without a ledger, anyone who knows the seed can repeat them.
     tell : callable or None, default=None
         Called with a line of text about everything that is answered or refused: for the client's own people.
     """
@@ -174,10 +151,10 @@ class Client:
             raise ValueError(f"max_epsilon must be a finite number > 0 or None, got {max_epsilon!r}")
         if not (type(rows_per_person) is int and rows_per_person >= 1):
             raise ValueError(f"rows_per_person must be an integer >= 1, got {rows_per_person!r}")
-        self._X = intake.entries(X, least_rows=2)
-        self._y = intake.cells(y, "y")
-        intake.check_values(self._y, "y")
-        self._groups = None if groups is None else intake.cells(groups, "groups")
+        self._X = array_checks.read_rows(X, least_rows=2)
+        self._y = intake.read_cells(y, "y")
+        array_checks.check_values(self._y, "y")
+        self._groups = None if groups is None else intake.read_cells(groups, "groups")
         check_consistent_length(self._X, self._y, self._groups)
         self.ledger = ledger
         self._state = Path(state)
@@ -186,6 +163,7 @@ class Client:
         self._seed = seed
         self._tell = tell or (lambda line: None)
         self._studies: dict[str, _Study] = {}
+        self.n_answers = 0  # rounds and sums that were answered, in this process
         self._summing = Summing(
             self._X,
             self._y,
@@ -227,7 +205,7 @@ class Client:
                 reply = self._refusal("cap", "the ledger of these rows does not allow it", told=str(error))
             except Exception as error:
                 # What an error says may be about rows: the server does not learn it.
-                reply = self._refusal("failed", "it failed", told=said_of(error))
+                reply = self._refusal("failed", "it failed", told=describe_error(error))
             return encode(reply)
 
     def _refusal(self, why: Reason, text: str, told: str = "") -> Refused:
@@ -237,11 +215,17 @@ class Client:
     def _reply(self, raw: bytes) -> Any:
         message = decode(raw, {Enrol, Round, Terms, SparseWeights, *model_terms(raw), *CLASSES})
         if isinstance(message, Enrol):
+            if message.invited and invitation(message.terms.digest, self.name) not in message.invited:
+                raise RefusedError("not invited", "the server does not list a client of this name")
             return self._enrol(message.terms)
         if isinstance(message, Round):
-            return self._round(message, hashlib.sha256(raw).hexdigest())
+            reply: Any = self._round(message, hashlib.sha256(raw).hexdigest())
+            self.n_answers += 1
+            return reply
         if isinstance(message, MESSAGES):
-            return self._summing.answer(message)
+            reply = self._summing.answer(message)
+            self.n_answers += isinstance(reply, Summed)
+            return reply
         raise WireError("no message for a client")
 
     # --- enrolling: the whole study is billed before anything of it is answered ---
@@ -250,7 +234,7 @@ class Client:
         study = self._studies.get(terms.digest)
         if study is None:
             study = self._studies[terms.digest] = self._open(terms)
-            report = client_report(terms, study.enrolled, study.plan)
+            report = self.report(terms.digest)
             write_durably(self._place(terms.digest, "privacy.json"), report.to_json().encode(), 0o600)
             self._tell(f"enrolled in {terms.study!r}: {terms.describe()}; {self._promise(study.enrolled)}")
         return study.enrolled
@@ -265,47 +249,65 @@ class Client:
         try:
             task = terms.model.task(self._X, self._y, self._groups, self._rows_per_person)
         except (ValueError, TypeError) as error:
-            self._tell(f"the rows do not go with {terms.study!r}: {own_words(error) or said_of(error)}")
+            self._tell(f"the rows do not go with {terms.study!r}: {get_own_message(error) or describe_error(error)}")
             raise RefusedError("terms", "the rows here do not go with these terms") from None
+        check_machine(terms, self._state, self._tell)
         n = self.n_rows
         if left_out := n - sum(int(block.active.sum()) for block in task.rows.blocks):
             self._tell(
                 f"{terms.study!r}: {left_out:,} of {n:,} rows count as nothing (no label of the study, or surplus)"
             )
-        batches = Sampling("poisson", n, min(terms.batch or n, n), self._rows_per_person)
-        planned = (Release(STEP, SampledGaussian(NoisePerSensitivity(1.0), batches), terms.steps),)
         budget = terms.budget
-        plan = Plan((planned[0].scaled(0.0),) if budget is None else calibrate(planned, budget))
-        enrolled = self._words(terms, task, plan, batches)
+        plan = plan_study(terms, n, self._rows_per_person)
+        if budget is not None:
+            check_range(terms, task)
         for keep in (terms.n_nonzero, terms.remembered):
             terms.model.threshold(keep)  # an error comes before the bill
-        new = StudyState(terms.digest, n, self._rows_per_person, enrolled.noise)
+        noises = get_noise(plan, STEP), get_noise(plan, SNAPSHOT)
+        new = StudyState(terms.digest, n, self._rows_per_person, noises[0], snapshot_noise=noises[1])
         with locked(self._place(terms.digest, "lock"), _PATIENCE):
             state = self._read(terms.digest)
-            if state is not None and state.kept() != new.kept():
+            if state is not None and state.agreed() != new.agreed():
                 raise RefusedError(
                     "terms", "the rows, their unit or the noise are others than when this client enrolled"
                 )
-            stream = self._billed(terms, plan, enrolled, again=state is None)
+            # A study whose state is gone is billed again: nobody knows any more which of its rounds were answered. So
+            # is one that this ledger does not know, whatever the state says.
+            ledgers = self._ledgers(terms, bill_again=state is None)
+            with open_account(self._order(terms, plan), ledgers=ledgers) as account:
+                if budget is not None:
+                    note_release()
+                enrolled = self._describe(terms, plan, account)
             if state is None:
-                self._write(new)
-        return _Study(terms, task, plan, enrolled, stream)
+                self._write(new)  # should the process end before this, the study is billed again
+        return _Study(terms, task, plan, enrolled, ledgers[0].number if ledgers else None)
 
-    def _billed(self, terms: Terms, plan: Plan, enrolled: Enrolled, *, again: bool) -> tuple[int, ...]:
-        """Bill the study, unless the ledger has it already; what tells its noise from that of all others.
+    def _order(self, terms: Terms, plan: Plan) -> Order:
+        """A study, or what is left of it, as trusted code proves and bills it."""
+        return Order(
+            what=f"federated study {terms.study!r} ({terms.method}){self._ending(terms)}",
+            plans=(plan,),
+            delta=0.0 if terms.budget is None else terms.budget.delta,
+            rows_per_unit=self._rows_per_person,
+            seed=self._seed,
+            budget=terms.budget,
+        )
 
-        A study whose state is gone is billed again: nobody knows any more which of its rounds were answered. So is one
-        that this ledger does not know, whatever the state says; and one, should the process end right after this.
+    def _ending(self, terms: Terms) -> str:
+        return f", client {self.name!r} {terms.digest}"
+
+    def _ledgers(
+        self, terms: Terms, answered: int = 0, *, bill_again: bool = False, number: int | None = None
+    ) -> tuple[ClientLedger, ...]:
+        """What is billed: nothing without a ledger, where trusted code refuses all noise.
+
+        The noise of a study is told from that of others, and of itself before a restart, by its digest and by how many
+        rounds were answered.
         """
-        if self.ledger is None or enrolled.epsilon is None or enrolled.delta is None:
+        if self.ledger is None:
             return ()
-        # At its end: what stands before it, the study's name, is the server's.
-        known = [k for k, entry in enumerate(self.ledger.refresh().entries) if entry.what.endswith(terms.digest)]
-        if again or not known:
-            what = f"federated study {terms.study!r} ({terms.method}) {terms.digest}"
-            known = [self.ledger.bill(what, [plan], (enrolled.epsilon, enrolled.delta), self._rows_per_person)]
-        words = [int(terms.digest[k : k + 8], 16) for k in range(0, 32, 8)]
-        return (*self.ledger.stream(known[-1]), *words)
+        words = (*(int(terms.digest[k : k + 8], 16) for k in range(0, 32, 8)), answered)
+        return (ClientLedger(self.ledger, self._ending(terms), words, bill_again=bill_again, number=number),)
 
     def _check(self, terms: Terms) -> None:
         """Raise unless the terms are such as this client accepts. Looks at no row but their number."""
@@ -330,23 +332,25 @@ class Client:
         except ValueError as error:
             raise RefusedError("terms", str(error)) from None
 
-    def _words(self, terms: Terms, task: Task, plan: Plan, batches: Sampling) -> Enrolled:
-        """What this client promises; raises where sums could overflow."""
+    def _describe(self, terms: Terms, plan: Plan, account: Account) -> Enrolled:
+        """What this client promises."""
         budget = terms.budget
-        promised = None
-        if budget is not None:
-            promised = proof(plan, budget.delta)[0]
-            check_range(terms, task)
+        alone: tuple[float, ...] = ()
+        if budget is not None and terms.snapshot_batch is not None:
+            alone = tuple(line.epsilon_alone for line in bill_lines(plan, budget.delta))
         return Enrolled(
             study=terms.digest,
             client=self.name,
             n_rows=self.n_rows,
-            batch=batches.batch,
-            epsilon=promised,
+            batch=min(terms.batch or self.n_rows, self.n_rows),
+            epsilon=None if budget is None else account.promise.epsilon,
             delta=None if budget is None else budget.delta,
-            noise=plan.releases[0].mechanism.noise.value,
+            noise=get_noise(plan, STEP),
             rows_per_person=self._rows_per_person,
-            seeded=self._seed is not None and (self.ledger is None or self.ledger.repeats),
+            seeded=account.seeded,
+            grouped=self._groups is not None,
+            snapshot_noise=get_noise(plan, SNAPSHOT),
+            epsilons_alone=alone,
         )
 
     # --- rounds ---
@@ -393,44 +397,23 @@ class Client:
             raise RefusedError("weights", f"at most {terms.remembered} weights may differ from zero")
 
     def _steps(self, study: _Study, weights: SparseWeights, answered: int) -> SparseWeights:
-        """K noisy steps of hard thresholding."""
-        terms = study.terms
+        """K noisy steps from the server's weights."""
         if study.curator is None:
-            left = terms.local_steps * (terms.rounds - answered)
-            # Without noise, which needs no other words, a study draws the batches of a central fit under the same seed.
-            stream = (*study.stream, answered) if study.stream or answered else ()
-            study.coins = keyed_generator(self._seed, (*stream, 1))
-            study.curator = Curator(
-                study.task.rows,
-                study.task.public,
-                Plan((replace(study.plan.releases[0], count=left),)),
-                keyed_generator(self._seed, stream),
-            )
-        for _ in range(terms.local_steps):
-            weights = self._step(study, study.curator, weights)
-        return weights
+            study.curator = self._curate(study, answered)
+        return take_local_steps(study.terms, study.task, study.curator, study.coins, weights)
 
-    def _step(self, study: _Study, curator: Curator, start: SparseWeights) -> SparseWeights:
-        """H( start - eta × (noisy gradient + penalty) ).
-
-        The noisy gradient is what is released, on its grid; the rest is post-processing. Noise is not added to `start`:
-        a server could choose weights so large that sums with them lose the noise and show exact sums by how they are
-        rounded.
-        """
+    def _curate(self, study: _Study, answered: int) -> Curator:
+        """The curator of all answers that are left when some rounds were answered."""
         terms = study.terms
-        keep = terms.model.threshold(terms.remembered)
-        at = terms.model.threshold(terms.n_nonzero).sparsely(start)
-        gradient = curator.ask(STEP, study.task.gradient(at, terms.clip))
-        moved = start.to_dense()
-        if terms.penalty:
-            moved[: keep.free_from] -= terms.step * terms.penalty * at.to_dense()[: keep.free_from]
-        moved += -terms.step * gradient
-        if terms.budget is not None:
-            # On a grid many are equal: which of them pass the threshold is for chance to say, not for their order.
-            moved *= 1.0 + 1e-9 * study.coins.random(moved.shape)
-        # What the server's weights make too large for another step is cut: post-processing, as all of this.
-        moved = np.clip(np.nan_to_num(moved, nan=0.0), -LARGEST_WEIGHT, LARGEST_WEIGHT)
-        return SparseWeights.from_dense(keep(moved))
+        plan = plan_rounds_left(study.plan, terms, answered)
+        ledgers, generator = self._ledgers(terms, answered, number=study.entry), None
+        if not ledgers:  # without noise a study draws the batches of a central fit under the same seed
+            generator = keyed_generator(self._seed, (answered,) if answered else ())
+        with open_account(self._order(terms, plan), ledgers=ledgers, generator=generator) as account:
+            for ledger in ledgers:
+                assert ledger.number is not None  # it was billed
+                study.coins = keyed_generator(self._seed, (*ledger.stream(ledger.number), 1))
+            return account.curate(study.task.rows, study.task.public, plan)
 
     # --- what outlives the process ---
 
@@ -456,7 +439,7 @@ class Client:
         return state
 
     def _write(self, state: StudyState) -> None:
-        write_durably(self._place(state.study, "study"), encode(state), 0o600)
+        write_durably(self._place(state.study, "study"), encode(replace(state, version=__version__)), 0o600)
 
     # --- for the client's own people ---
 
@@ -469,7 +452,8 @@ class Client:
             The digest of its terms.
         """
         about = self._studies[study]
-        return client_report(about.terms, about.enrolled, about.plan)
+        billed = () if self.ledger is None or about.entry is None else (self.ledger.describe_entry(about.entry),)
+        return client_report(about.terms, about.enrolled, about.plan, billed)
 
     def answered(self, study: str) -> tuple[int, ...]:
         """The rounds of a study that were answered, by the digest of its terms."""
@@ -478,62 +462,3 @@ class Client:
 
     def __repr__(self) -> str:
         return f"Client({self.name!r})"  # never the rows
-
-
-def check_range(terms: Terms, task: Task) -> None:
-    """Raise where sums over rows could overflow, whatever weights they are taken at."""
-    if not task.public.n_rows * task.level(terms.clip) < _LARGEST_SUM:
-        raise RefusedError("terms", "the clip and the bounds are so large that sums over rows could overflow")
-
-
-def client_report(terms: Terms, enrolled: Enrolled, plan: Plan) -> PrivacyReport:
-    """The promise of one client to its own people."""
-    budget = terms.budget
-    delta = 0.0 if budget is None else budget.delta
-    proved, accountant = proof(plan, delta)
-    return PrivacyReport(
-        epsilon=proved,
-        delta=delta,
-        asked=None if budget is None else (budget.epsilon, budget.delta),
-        method=terms.describe(),
-        calibration="none" if budget is None else "rigorous",
-        accountant="none" if budget is None else accountant,
-        unit=f"{enrolled.unit} of this client; replace-one adjacency: the number of its rows, {enrolled.n_rows:,}, is "
-        "public",
-        bill=bill_lines(plan, delta),
-        assumptions=assumptions(terms, enrolled.seeded),
-        who_saw_what=seen_by_curious_server(terms),
-        seeded=enrolled.seeded,
-        floating_point_slack=0.0,
-    )
-
-
-def seen_by_curious_server(terms: Terms) -> tuple[str, ...]:
-    """Who saw what, for reports."""
-    if terms.budget is None:
-        return ("Trust model: none. Clients sent models without noise, which may reveal any of their rows.",)
-    return (
-        "Trust model: curious server. Every client drew its own noise; rows and exact sums over them never left it.",
-        "The server, and whoever listens on the way to it, saw each client's noisy models after each of its rounds; "
-        "the promise covers all of them, and whatever is made of them.",
-    )
-
-
-def assumptions(terms: Terms, seeded: bool) -> tuple[str, ...]:
-    """What the promise of a client, or of all of them, rests on."""
-    if terms.budget is None:
-        return ("There is no promise: the study was run without noise.",)
-    return (
-        "A person with rows at several clients is promised what these clients promise, added up.",
-        "Every client's number of rows, the terms of the study (features, classes, bounds, settings) and who took part "
-        "when are public. What was done to rows before, and how the terms were chosen, is not covered.",
-        "Steps are on random batches, which each client drew and kept secret."
-        if terms.batch is not None
-        else "Every step is on all rows of a client.",
-        "The whole study was billed, whether or not a client took part in all of its rounds.",
-        f"{arithmetic_line(0.0)} This holds whatever weights the server sends. Running time is not protected.",
-        "The noise came from a seed: it is not private against anyone who knows or guesses the seed."
-        if seeded
-        else "The noise came from AES-128 in counter mode, keyed by each client's operating system.",
-        *fixed_nonce_told(),
-    )

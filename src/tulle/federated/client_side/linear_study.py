@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tulle import intake
-from tulle.batch_queries import BatchGradient
-from tulle.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds
-from tulle.events import FloatArray
+from tulle.accounting.row_limit import check_row_count
+from tulle.estimators.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds
+from tulle.fast.install import install
+from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.terms import ModelTerms, Task
-from tulle.losses import Loss, resolve_loss
-from tulle.mechanisms import HardThreshold
-from tulle.methods.geometry import intercept_entry
-from tulle.public import PublicFacts
-from tulle.rows import Rows
-from tulle.weights import SparseWeights
+from tulle.files import class_labels
+from tulle.methods.gradient_queries import BatchGradient
+from tulle.methods.loss_functions import Loss, resolve_loss
+from tulle.methods.noise_scales import intercept_entry
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted import intake
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.rows import Rows
+
+install()
 
 Label = str | int | float | bool
 
@@ -36,7 +41,7 @@ class LinearTerms(ModelTerms):
     classes : tuple of str or numbers, or None, default=None
         The class labels, at least two; None for a regression. Rows with another label count as nothing.
     loss : str, default="logistic"
-        The name of one of `tulle.losses`, for classification or for regression.
+        The name of one of `tulle.methods.loss_functions`, for classification or for regression.
     row_l2, row_linf, label, normalise :
         As in `tulle.Bounds`. With privacy one of the first two, or `normalise`, must be declared: nothing is estimated
         from rows. Slopes are clipped in any case.
@@ -44,6 +49,8 @@ class LinearTerms(ModelTerms):
     intercept_value : float, default=0.0
         The entry of the constant column: in [1e-50, 1e50] with an intercept, else 0. `linear_terms` chooses it.
     """
+
+    takes_snapshots: ClassVar[bool] = True
 
     n_features: int
     classes: tuple[Label, ...] | None = None
@@ -60,7 +67,7 @@ class LinearTerms(ModelTerms):
             raise ValueError(f"n_features must be an integer >= 1, got {self.n_features!r}")
         if self.classes is not None:
             alike = {type(name) if isinstance(name, str) else float for name in self.classes}
-            keys = {intake.spelled(name) for name in self.classes}
+            keys = {class_labels.get_text_key(name) for name in self.classes}
             if not 2 <= len(keys) == len(self.classes) <= _MOST_CLASSES or len(alike) > 1:
                 raise ValueError(f"classes must be at least two different words, or numbers, got {self.classes!r}")
         if not (isinstance(self.normalise, bool) and isinstance(self.fit_intercept, bool)):
@@ -97,6 +104,7 @@ class LinearTerms(ModelTerms):
 
     def public(self, n_rows: int, rows_per_person: int = 1) -> PublicFacts:
         """The public facts of a client with so many rows."""
+        check_row_count(n_rows)
         known = self.bounds.known(self.n_features)
         return PublicFacts(
             n_rows=n_rows,
@@ -119,21 +127,21 @@ class LinearTerms(ModelTerms):
 
     def targets(self, y: Any) -> tuple[FloatArray, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Targets as the loss wants them, and which rows have one."""
-        labels = intake.cells(y, "y")
+        labels = intake.read_cells(y, "y")
         if self.classes is None:
-            return intake.counted(intake.numbers(labels), None)
+            return intake.mask_unlabelled(intake.read_numbers(labels), None)
         # As files are read: at some clients all labels may have been numbers, and at others one was a word.
         code = intake.ClassCodes(
-            intake.declared_classes(self.classes, intake.spelled), self.resolved_loss.n_outputs > 1
+            class_labels.check_classes(self.classes, class_labels.get_text_key), self.resolved_loss.n_outputs > 1
         )
-        return intake.counted(code(labels, intake.spelled), None)
+        return intake.mask_unlabelled(code(labels, class_labels.get_text_key), None)
 
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> LinearTask:
         if X.shape[1] != self.n_features:
             raise ValueError(f"the study has {self.n_features:,} features, and these rows have {X.shape[1]:,}")
         targets, known = self.targets(y)
         if groups is not None:
-            known &= intake.first_rows_of_each_person(groups, rows_per_person)
+            known &= intake.select_first_rows(groups, rows_per_person)
         rows = Rows(X, targets, known)
         self.bounds.known(self.n_features).clip(rows, self.resolved_loss)
         return LinearTask(rows, self.public(X.shape[0], rows_per_person), self.intercept_value)
@@ -167,6 +175,9 @@ class LinearTask(Task):
 
     def gradient(self, at: SparseWeights, clip: float) -> BatchGradient:
         return BatchGradient(at, clip, self.intercept_value)
+
+    def gradient_change(self, at: SparseWeights, anchor: SparseWeights, clip: float, most: float) -> BatchGradient:
+        return BatchGradient(at, clip, self.intercept_value, anchor, most)
 
     def level(self, clip: float) -> float:
         return clip * self.public.row_bound(self.intercept_value)

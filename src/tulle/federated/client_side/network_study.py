@@ -14,41 +14,46 @@ gradient around: if one row's presence moved all others to new places, they coul
 
 No operation mixes rows of a chunk, so what a row adds to the sum is a function of that row, its place and public
 quantities: the same numbers to the last bit in any company. Sums of what rows add are the curator's to allow for
-(`tulle.curator.summation_slack`), and `NetworkGradient` adds a margin of its own.
+(`tulle.trusted.curator.summation_slack`), and `NetworkGradient` adds a margin of its own.
 """
 
 from __future__ import annotations
 
+from tulle.federated.client_side.network_registry import NETWORKS, Network, RowLoss, make_network
+
+# First: its message says what to install where PyTorch is missing.
+from tulle.methods.loss_functions import facts_without_model
+
+# isort: split
 import copy
 import math
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-try:
-    import torch
-except ImportError as error:  # pragma: no cover
-    raise ImportError('networks need PyTorch; install it with pip install "tulle[torch]"') from error
-
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from tulle import intake
-from tulle.events import FloatArray
+from tulle.fast.install import install
+from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.terms import ModelTerms, Task
-from tulle.mechanisms import HardThreshold, Sensitivity, ThresholdByLayer
-from tulle.public import PublicFacts
-from tulle.queries import LEAST_FACTOR, Query, mean_moves
-from tulle.rows import Block, Rows
-from tulle.weights import SparseWeights
+from tulle.methods.thresholds import HardThreshold, ThresholdByLayer
+from tulle.trusted import intake
+from tulle.trusted.clipped_sum import LEAST_FACTOR, bound_change
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Sensitivity
+from tulle.trusted.queries import Query, vouch_for_query
+from tulle.trusted.rows import Block, Rows
+
+install()
 
 # "cpu" or "cuda": where gradients are computed.
 DEVICE_VARIABLE = "TULLE_TORCH_DEVICE"
@@ -59,129 +64,6 @@ _PLACES = 2048
 # Of the clip level: what the part of any other row is allowed to change by in other company. By construction it does
 # not; in float64 it would be about 2^-50 where no kink is near, also in batches that are far larger than expected.
 _COMPANY = 2.0**-40
-
-
-# --- which networks there are ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RowLoss:
-    """The loss of one row.
-
-    Attributes
-    ----------
-    value : callable
-        value(outputs, target): a scalar tensor, from the network's outputs for the row, of shape (n_classes,), and its
-        target, a scalar.
-    of_labels : bool
-        Whether targets are classes 0 to n_classes - 1, and integers; otherwise they are numbers.
-    """
-
-    value: Callable[[Tensor, Tensor], Tensor]
-    of_labels: bool
-
-
-def _nll(outputs: Tensor, target: Tensor) -> Tensor:
-    return -outputs.gather(0, target[None])[0]
-
-
-def _squared(outputs: Tensor, target: Tensor) -> Tensor:
-    return ((outputs - target) ** 2).sum() / 2
-
-
-# Minus the log-probability of the row's class: for networks that end in a log-softmax.
-NLL = RowLoss(_nll, of_labels=True)
-# Half the squared error, for regressions.
-SQUARED_ERROR = RowLoss(_squared, of_labels=False)
-
-
-@dataclass(frozen=True)
-class Network:
-    """An architecture that terms may name.
-
-    Attributes
-    ----------
-    make : callable
-        Makes the module, with its random start.
-    loss : RowLoss
-    """
-
-    make: Callable[[], nn.Module]
-    loss: RowLoss
-
-
-def mnist_cnn() -> nn.Module:
-    """The paper's network for images of 28 × 28 pixels in rows of 784 numbers: 44,426 weights."""
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 28, 28)),
-        nn.Conv2d(1, 6, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(256, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-        nn.LogSoftmax(1),
-    )
-
-
-NETWORKS: dict[str, Network] = {"mnist_cnn": Network(mnist_cnn, NLL)}
-
-
-def register_network(name: str, make: Callable[[], nn.Module], loss: RowLoss = NLL) -> None:
-    """Give an architecture a name. Server and clients register the same code under the same name.
-
-    Parameters
-    ----------
-    name : str
-        Not taken yet.
-    make : callable
-        Makes the module. It takes rows of shape (n, d) and gives outputs of shape (n, n_classes), each from its own
-        row: modules with batch normalisation are refused. It is used as in evaluation, so that dropout does nothing,
-        and all of its parameters are weights of the model. Its constants (buffers) stay as they were made.
-    loss : RowLoss, default=NLL
-
-    Raises
-    ------
-    ValueError
-        Where the name is taken by another architecture or the module is none that a row's gradient is defined for.
-    """
-    new = Network(make, loss)
-    if NETWORKS.get(name, new) != new:
-        raise ValueError(f"{name!r} is the name of another network already")
-    _made(new, name, 0)  # checks it
-    NETWORKS[name] = new
-
-
-def _check(name: str, module: nn.Module) -> None:
-    """Raise where a row's gradient depends on other rows by construction, or there is nothing to fit."""
-    mixing = [type(part).__name__ for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
-    if mixing:
-        raise ValueError(
-            f"{name!r} has {mixing[0]}: it mixes the rows of a batch, and no row has a gradient of its own to be "
-            "clipped; use GroupNorm or LayerNorm instead"
-        )
-    if not any(True for _ in module.parameters()):
-        raise ValueError(f"{name!r} has no parameters")
-
-
-_making = threading.Lock()
-
-
-@lru_cache(maxsize=16)
-def _made(network: Network, name: str, seed: int) -> nn.Module:
-    """The module as it starts, in float64, in evaluation mode. Not to be changed: `copy.deepcopy` it."""
-    # The lock: torch has one generator for all threads, which is put back as it was.
-    with _making, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        module = network.make()
-    _check(name, module)
-    return module.to(torch.float64).eval().requires_grad_(False)
 
 
 # --- what is public --------------------------------------------------------------------------------------------------
@@ -230,7 +112,7 @@ class NetworkTerms(ModelTerms):
     @property
     def module(self) -> nn.Module:
         """The module as it starts, in float64. Not to be changed."""
-        return _made(self.network, self.architecture, self.seed)
+        return make_network(self.network, self.architecture, self.seed)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -252,7 +134,7 @@ class NetworkTerms(ModelTerms):
         return HardThreshold(min(keep, total), total)
 
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> NetworkTask:
-        X, y = np.asarray(X), intake.numbers(intake.cells(y, "y"))
+        X, y = np.asarray(X), intake.read_numbers(intake.read_cells(y, "y"))
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"a network's rows are a dense array of numbers of shape (n, d), got {X.dtype} {X.shape}")
         if y.shape != X.shape[:1]:
@@ -266,9 +148,9 @@ class NetworkTerms(ModelTerms):
         if self.network.loss.of_labels:
             known &= (y >= 0) & (y < self.n_classes) & (y == np.floor(y))
         if groups is not None:
-            known &= intake.first_rows_of_each_person(groups, rows_per_person)
+            known &= intake.select_first_rows(groups, rows_per_person)
         targets = np.where(known, y, 0).astype(np.float64)
-        public = PublicFacts.without_model(len(X), X.shape[1], rows_per_person)
+        public = facts_without_model(len(X), X.shape[1], rows_per_person)
         return NetworkTask(network_rows(X, targets, known), public, self)
 
     def _try_rows_of(self, n_features: int) -> None:
@@ -288,6 +170,8 @@ class NetworkTerms(ModelTerms):
 
     def _gradients(self, device: torch.device, weights: SparseWeights) -> Callable[[Tensor, Tensor], Tensor]:
         """A function of a chunk of rows and its targets: the gradient of each row's loss, of shape (rows, weights)."""
+        if self.network.in_layers:
+            return partial(_gradients_in_layers, network_of(self, weights).to(device), self.network.loss)
         module = copy.deepcopy(self.module).to(device)  # a copy: `functional_call` changes it, and there are threads
         at = _split(module, torch.from_numpy(weights.to_dense()[:, 0]).to(device))
         loss = self.network.loss.value
@@ -302,6 +186,40 @@ class NetworkTerms(ModelTerms):
             return torch.cat([parts[name].reshape(len(rows), -1) for name in at], dim=1)
 
         return gradients
+
+
+def _gradients_in_layers(module: nn.Module, loss: RowLoss, rows: Tensor, targets: Tensor) -> Tensor:
+    """The gradient of each row's loss in a network of layers, of shape (rows, weights): slopes of the losses in what a
+    layer gives, times what it takes. No product is of two rows.
+    """
+    taken: list[tuple[nn.Linear | nn.Conv2d, Tensor]] = []
+    given: list[Tensor] = []
+    at = rows
+    with torch.enable_grad():
+        for layer in module.children():
+            before, at = at, layer(at)
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+                taken.append((layer, before.detach()))
+                given.append(at.requires_grad_())
+        losses = vmap(loss.value)(at, targets)
+        slopes = torch.autograd.grad(losses.sum(), given)
+    gradients = rows.new_empty(len(rows), sum(parameter.numel() for parameter in module.parameters()))
+    end = 0
+    for (layer, before), slope in zip(taken, slopes):
+        weight, bias = layer.weight, layer.bias
+        start, middle, end = end, end + weight.numel(), end + weight.numel() + bias.numel()
+        if isinstance(layer, nn.Conv2d):
+            # Every patch of an image that the kernel looks at, one a line.
+            patches = before.unfold(2, weight.shape[2], layer.stride[0]).unfold(3, weight.shape[3], layer.stride[1])
+            patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(len(rows), -1, weight[0].numel())
+            slope = slope.flatten(2)
+            gradients[:, start:middle] = torch.bmm(slope, patches).flatten(1)
+            slope = slope.sum(dim=2)
+        else:
+            own = gradients[:, start:middle].unflatten(1, weight.shape)
+            torch.mul(slope[:, :, None], before[:, None, :], out=own)
+        gradients[:, middle:end] = slope
+    return gradients
 
 
 def _split(module: nn.Module, weights: Tensor) -> dict[str, Tensor]:
@@ -401,7 +319,7 @@ class NetworkGradient(Query):
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         # Replaced: rows_per_unit parts of norm <= clip become others. All other parts stay as they are (see above);
         # the factor would allow each of them to move by 2^-40 of the clip level all the same.
-        return Sensitivity(l2=mean_moves(self.clip, public) * (1.0 + _COMPANY * public.n_rows))
+        return Sensitivity(l2=bound_change(self.clip, public) * (1.0 + _COMPANY * public.n_rows))
 
     def one_unit(self, public: PublicFacts) -> float:
         return self.sensitivity(public).l2 / 2
@@ -453,6 +371,9 @@ class NetworkGradient(Query):
         return _Chunks(*(_put(values, at, shape) for values in (given, own, torch.ones_like(own, dtype=torch.bool))))
 
 
+vouch_for_query(NetworkGradient)
+
+
 def _put(values: Tensor, at: tuple[Tensor, ...], shape: tuple[int, int]) -> Tensor:
     """The values in their places, zeros elsewhere."""
     return values.new_zeros((*shape, *values.shape[1:])).index_put_(at, values)
@@ -462,9 +383,10 @@ def _chunk_length(n_rows: int, n_parameters: int, where: torch.device) -> int:
     """How many places a chunk has: a power of two, from public quantities alone.
 
     A random batch needs as many chunks as its most wanted place has rows. A processor is quick with few rows at a time,
-    so that most places can be filled; an accelerator wants fewer and longer chunks.
+    so that most places can be filled; an accelerator wants fewer and longer chunks: short ones take it as long.
     """
-    wanted, most_bytes = (n_rows / 16, 2**27) if where.type == "cpu" else (n_rows / 4, 2**31)
+    longer = max(n_rows / 4, min(n_rows, 256))
+    wanted, most_bytes = (n_rows / 16, 2**27) if where.type == "cpu" else (longer, 2**31)
     most = min(_PLACES, max(1, most_bytes // (8 * n_parameters)))
     if where.type == "cpu":
         most = min(most, 128)
@@ -473,12 +395,13 @@ def _chunk_length(n_rows: int, n_parameters: int, where: torch.device) -> int:
 
 def _clipped_sum(gradients: Tensor, filled: Tensor, clip: float) -> Tensor:
     """The sum of rows of `gradients`, each scaled down to `clip`; those that are not finite count as nothing."""
-    largest = gradients.abs().amax(dim=1)
+    largest = torch.linalg.vector_norm(gradients, math.inf, dim=1)  # NaN where an entry is
     counted = filled & torch.isfinite(largest)
     gradients = torch.where(counted[:, None], gradients, 0.0)
     # In units of the largest entry: squares must not vanish or overflow, so that what is too long never looks short.
     unit = torch.where(counted & (largest > 0), largest, 1.0)
-    norms = unit * (gradients / unit[:, None]).square().sum(dim=1).sqrt() * (1.0 + 2.0**-52 * gradients.shape[1])
+    lengths = torch.linalg.vector_norm(gradients / unit[:, None], dim=1)
+    norms = unit * lengths * (1.0 + 2.0**-52 * gradients.shape[1])
     factors = torch.where(norms <= clip, 1.0, clip / norms)
     return torch.where(factors < LEAST_FACTOR, 0.0, factors) @ gradients
 

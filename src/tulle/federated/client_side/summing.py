@@ -2,7 +2,7 @@
 
 What the trust is: the aggregator gets exact sums over this client's rows, as many of a fit as its solver takes, clipped
 as it says, and is trusted to release nothing of them but the noisy answers on the plan. A client cannot see whether it
-does, and whoever gets so many exact sums can work out any row. What a client
+does, and anyone who gets so many exact sums can work out any row. What a client
 sees to by itself: it works out the price of the plan with its own accountants, bills it to its own ledger, on disk,
 before the first sum, and refuses past its cap; it answers questions of tulle's own about fits that are open, runs no
 code but its own, and answers nothing more of a fit that was closed.
@@ -24,14 +24,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tulle import intake
-from tulle.durable import locked, write_durably
+from tulle.fast.install import install
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.client_ledger import ClientLedger
+from tulle.federated.encoding import encode
 from tulle.federated.messages import RefusedError, check_delta
+from tulle.federated.question_data import DERIVED, OF_PARTS, OF_ROWS, find_function
 from tulle.federated.questions import (
     COMBINED,
-    DERIVED,
-    OF_PARTS,
-    OF_ROWS,
     AskLabels,
     AskParts,
     AskPrice,
@@ -52,32 +52,36 @@ from tulle.federated.questions import (
     Shape,
     Sign,
     Summed,
-    asked_by,
     check_plan,
 )
-from tulle.federated.wire import encode
-from tulle.ledger_file import FileLedger
-from tulle.pieces import HeldPieces, summed
-from tulle.privacy import Plan, PlanError, Promise, proof
-from tulle.report import rounded_up
-from tulle.rows import Rows
-from tulle.weights import SparseWeights
+from tulle.files import class_labels
+from tulle.files.class_labels import get_text_key
+from tulle.files.durable_writes import locked, write_durably
+from tulle.files.number_text import rounded_up
+from tulle.ledgers.on_disk import FileLedger
+from tulle.ledgers.spending import note_release
+from tulle.trusted import intake
+from tulle.trusted.fit import Account, Order, Proved, open_account
+from tulle.trusted.plan import PlanError, Promise
+from tulle.trusted.rows import Pieces, Rows, sum_in_pairs
+
+install()
 
 # More labels than that are no classes, and their set would be the targets of so many rows.
 _MOST_CLASSES = 1000
 # A solver works on one set of parts at a time; who lost an older one is told so, and makes it anew.
 _HELD_PARTS = 2
-# Billing takes milliseconds; whoever holds the lock for longer hangs.
+# Billing takes milliseconds; anyone who holds the lock for longer hangs.
 _PATIENCE = 30.0
 
 
 @dataclass(eq=False)
 class _Fit:
-    """A fit that is billed and open. `entry` is its number in the ledger; None without privacy."""
+    """A fit that is billed and open. `account`: None where there is no ledger, and nothing is promised."""
 
     opening: Opening
-    entry: int | None
-    parts: dict[int, HeldPieces[Any]] = field(default_factory=dict)
+    account: Account | None
+    parts: dict[int, Pieces[Any]] = field(default_factory=dict)
 
 
 class Summing:
@@ -122,14 +126,13 @@ class Summing:
         max_epsilon: float | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._X, self._y = X, intake.cells(y, "y")
-        self._active = None if groups is None else intake.first_rows_of_each_person(groups, rows_per_person)
+        self._X, self._y = X, intake.read_cells(y, "y")
+        self._active = None if groups is None else intake.select_first_rows(groups, rows_per_person)
         self._rows_per_person = rows_per_person
         self._ledger, self._state, self._name = ledger, Path(state), name
         self._trusts_aggregator, self._max_epsilon = trusts_aggregator, max_epsilon
         self._tell = tell or (lambda line: None)
         self._fits: dict[str, _Fit] = {}
-        self._proved: tuple[str, float] | None = None
         # The rows as the last question wanted them: what was asked for, and what was made.
         self._prepared: tuple[bytes, tuple[Clip, ...], Rows] | None = None
 
@@ -154,7 +157,7 @@ class Summing:
 
     def _labels(self, asked: AskLabels) -> Labels:
         try:
-            found = intake.found_classes(self._y)
+            found = class_labels.find_classes(self._y)
         except ValueError:
             found = np.empty(0)
         if not 0 < len(found) <= _MOST_CLASSES or found.dtype.kind not in "biufU":
@@ -163,7 +166,7 @@ class Summing:
 
     def _sign(self, asked: AskSign) -> Sign:
         """One bit, where other back ends tell the smallest target: it is all that anybody asks."""
-        numbers = intake.numbers(self._y)
+        numbers = intake.read_numbers(self._y)
         return Sign(self._name, None if np.isnan(numbers).any() else bool(numbers.min() < 0))
 
     # --- the bill ---
@@ -184,49 +187,43 @@ class Summing:
                 f"the fit protects units of {opening.rows_per_unit} row(s), and people here have up to "
                 f"{self._rows_per_person}; raise Bounds(rows_per_person=...)",
             )
-        promise = self._promise(opening)
+        promise = (Proved.of(opening.plans, opening.delta).epsilon, opening.delta)
         private = 0 <= promise[0] < math.inf
         if self._ledger is None:
             if private:
                 raise RefusedError("terms", "this client has no ledger to bill; it answers fits without privacy only")
             return promise
         if not private:
-            raise RefusedError("terms", "nothing is proved for this fit; this client answers private ones only")
+            raise RefusedError("terms", "no epsilon is proved for this fit; this client answers private ones only")
         check_delta(opening.delta, self._X.shape[0], self._ledger)
         if self._max_epsilon is not None and promise[0] > self._max_epsilon * (1 + 1e-9):
             raise RefusedError("terms", f"epsilon = {promise[0]:.4g}; this client allows {self._max_epsilon:g} a fit")
-        if self._entry_of(opening) is None:
-            try:
-                self._ledger.quote(opening.what, opening.plans, promise, opening.rows_per_unit)
-            except ValueError as error:  # units of another size were billed before
-                raise RefusedError("terms", str(error)) from None
+        try:
+            _ledger_for(opening, self._ledger).quote(opening.what, opening.plans, promise, opening.rows_per_unit)
+        except ValueError as error:  # units of another size were billed before
+            raise RefusedError("terms", str(error)) from None
         return promise
-
-    def _promise(self, opening: Opening) -> Promise:
-        """Worked out once for the question and the bill: accountants of batches take their time."""
-        if self._proved is None or self._proved[0] != opening.fit:
-            self._proved = (opening.fit, max(proof(plan, opening.delta)[0] for plan in opening.plans))
-        return self._proved[1], opening.delta
 
     def _open(self, asked: OpenFit) -> Done:
         opening = asked.opening
         promise = self._check(opening)
         if opening.fit not in self._fits:
-            with locked(self._state / "sums.lock", _PATIENCE):
-                entry = self._entry_of(opening)
-                if entry is None and self._ledger is not None:
-                    words = _in_ledger(opening)
-                    entry = self._ledger.bill(words, opening.plans, promise, opening.rows_per_unit)
-                    self._tell(f"billed epsilon = {rounded_up(promise[0])}, delta = {rounded_up(promise[1])}: {words}")
-            self._fits[opening.fit] = _Fit(opening, entry)
+            self._fits[opening.fit] = _Fit(opening, self._bill(opening, promise, self._ledger))
         return Done(self._name, opening.fit)
 
-    def _entry_of(self, opening: Opening) -> int | None:
-        """The number of a fit's entry in the ledger, whoever wrote it, before a crash or after; None for none."""
-        if self._ledger is None:
+    def _bill(self, opening: Opening, promise: Promise, ledger: FileLedger | None) -> Account | None:
+        """The account of a fit, billed unless the ledger has the fit already, from before a crash."""
+        if ledger is None:
             return None
-        words = _in_ledger(opening)
-        return next((k for k, entry in enumerate(self._ledger.refresh().entries) if entry.what == words), None)
+        what = f"{opening.what}{_ending(opening.fit)}"
+        order = Order(what, opening.plans, opening.delta, opening.rows_per_unit)
+        with locked(self._state / "sums.lock", _PATIENCE):
+            new = _ledger_for(opening, ledger).find_entry() is None
+            with open_account(order, ledgers=(_ledger_for(opening, ledger),)) as account:
+                note_release()
+                if new:
+                    self._tell(f"billed epsilon = {rounded_up(promise[0])}, delta = {rounded_up(promise[1])}: {what}")
+                return account
 
     def _settle(self, asked: SettleFit) -> Done | NotOpen:
         fit = self._fits.get(asked.fit)
@@ -234,10 +231,8 @@ class Summing:
             return NotOpen(self._name, asked.fit)
         try:
             check_plan(asked.plan, fit.opening.rows_per_unit)
-            plan: Plan = asked.plan
-            if self._ledger is not None and fit.entry is not None:
-                promise = (proof(plan, fit.opening.delta)[0], fit.opening.delta)
-                self._ledger.confirm(plan, promise, fit.entry)
+            if fit.account is not None:
+                fit.account.confirm(asked.plan)
         except (PlanError, ValueError):
             del self._fits[asked.fit]
             raise RefusedError("cap", "the plan that the fit settled on costs more than was billed for it") from None
@@ -246,7 +241,7 @@ class Summing:
     def _close(self, asked: CloseFit) -> Done:
         known = self._fits.pop(asked.fit, None) is not None
         if not known and self._ledger is not None:  # billed before this process was started
-            known = any(entry.what.endswith(_mark(asked.fit)) for entry in self._ledger.refresh().entries)
+            known = ClientLedger(self._ledger, _ending(asked.fit)).find_entry() is not None
         if known and not self._closed(asked.fit).exists():
             write_durably(self._closed(asked.fit), b"", 0o600)
             self._tell(f"fit {asked.fit} is over")
@@ -271,7 +266,7 @@ class Summing:
         if fit is None:
             return NotOpen(self._name, asked.fit)
         made = self._rows(asked.rows, fit).derive(_known(asked, DERIVED))
-        assert isinstance(made, HeldPieces)
+        assert isinstance(made, Pieces)
         fit.parts[asked.number] = made
         for old in list(fit.parts)[:-_HELD_PARTS]:
             del fit.parts[old]
@@ -285,7 +280,7 @@ class Summing:
         held = fit.parts.get(asked.parts)
         if held is None:
             return Forgotten(self._name, asked.fit, asked.parts)
-        return Summed(self._name, asked.fit, asked.number, _plain(summed(map(function, held.items))))
+        return Summed(self._name, asked.fit, asked.number, _plain(sum_in_pairs(map(function, held.items))))
 
     def _rows(self, wanted: Clipped, fit: _Fit) -> Rows:
         """The rows with targets by the code, clipped, and of these the batch."""
@@ -293,8 +288,8 @@ class Summing:
         known = self._prepared
         if known is None or known[0] != key or known[1] != wanted.clips[: len(known[1])]:
             # By what cells of a file spell, as in `LinearTerms`.
-            targets = wanted.code(self._y, intake.spelled)
-            known = (key, (), Rows(self._X, *intake.counted(targets, self._active)))
+            targets = wanted.code(self._y, get_text_key)
+            known = (key, (), Rows(self._X, *intake.mask_unlabelled(targets, self._active)))
         rows = known[2]
         self._prepared = None  # until all of it is done
         for clip in wanted.clips[len(known[1]) :]:
@@ -328,18 +323,18 @@ class Summing:
         return f"Summing({self._name!r})"  # never the rows
 
 
-def _in_ledger(opening: Opening) -> str:
-    """What a ledger says of a fit. The digest is of all of it: no other plan can pass for one that was billed."""
-    return f"{opening.what}{_mark(opening.fit)}"
-
-
-def _mark(fit: str) -> str:
+def _ending(fit: str) -> str:
+    """How a ledger's text about a fit ends. The name is a digest of all of the fit: no other plan has it."""
     return f" by a trusted aggregator (fit {fit})"
+
+
+def _ledger_for(opening: Opening, ledger: FileLedger) -> ClientLedger:
+    return ClientLedger(ledger, _ending(opening.fit))
 
 
 def _known(asked: AskRows | MakeParts | AskParts, allowed: Any) -> Callable[[Any], Any]:
     try:
-        return asked_by(asked.question, allowed)
+        return find_function(asked.question, allowed)
     except Exception:  # whatever is wrong with what was sent
         raise RefusedError("malformed", "no such question is answered") from None
 

@@ -21,8 +21,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from tulle.federated.encoding import MOST_BYTES
 from tulle.federated.link import Answer, Link
-from tulle.federated.wire import MOST_BYTES
 
 try:
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # read when flwr is imported
@@ -77,7 +77,7 @@ class FlowerLink(Link):
         0 to 65535; 0 takes a free one. `address` says which.
     certificates : tuple of path, optional
         Files in PEM format: of the certification authority, the server's certificate and its private key. Without
-        them whoever is on the way can read and change what is said.
+        them anyone who is on the way can read and change what is said.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class FlowerLink(Link):
     @property
     def address(self) -> str:
         """HOST:PORT, for `connect`."""
-        return _joined(self.host, self._port)
+        return _join(self.host, self._port)
 
     def __enter__(self) -> FlowerLink:
         read = None
@@ -166,7 +166,7 @@ class FlowerLink(Link):
     def _in_threads(self, do: Callable[[str], Any], whom: Sequence[str], seconds: float) -> Iterator[tuple[str, Any]]:
         """What comes of doing something with connections, all at once; without those that are busy, fail or are late.
 
-        Flower's own time limit would end the connection of whoever is late. Here a connection stays busy, and is asked
+        Flower's own time limit would end the connection of a late client. Here a connection stays busy, and is asked
         nothing, until its client has said something to the question that it still has; that goes into a queue that
         nobody reads any more.
         """
@@ -348,5 +348,5 @@ def _split(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _joined(host: str, port: int) -> str:
+def _join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

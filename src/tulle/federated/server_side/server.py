@@ -10,22 +10,27 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from tulle.durable import write_durably
-from tulle.federated.client import LARGEST_WEIGHT, assumptions, seen_by_curious_server
-from tulle.federated.linear import LinearTerms
+from tulle import __version__
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.linear_study import LinearTerms
+from tulle.federated.client_side.local_steps import LARGEST_WEIGHT
+from tulle.federated.client_weights import check_all_weighted, check_weights
+from tulle.federated.encoding import ADDED_LATER, WireError, decode, encode
 from tulle.federated.link import Link
-from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update, check_name
+from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update, check_name, invitation
+from tulle.federated.server_side.study_report import study_report
 from tulle.federated.terms import Terms
-from tulle.federated.wire import WireError, decode, encode
-from tulle.report import BillLine, PrivacyReport
-from tulle.weights import SparseWeights
+from tulle.files.durable_writes import write_durably
+from tulle.methods.public_start import START_ASSUMPTION, read_start
+from tulle.reports.report import PrivacyReport
+from tulle.reports.words import warn_of_large_epsilon
 
 Weighting = Literal["rows", "equal"]
 
@@ -71,6 +76,7 @@ class Journal:
     averaged: SparseWeights
     n_averaged: int
     clients: tuple[Enrolled, ...] = ()
+    version: str = field(default="", metadata=ADDED_LATER)  # of tulle
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +111,11 @@ class FederatedFit:
         """
         linear = self.terms.model
         if not isinstance(linear, LinearTerms):
-            raise TypeError("the study fitted a network; tulle.federated.network.network_of makes a module of it")
-        from tulle.estimators import SparseClassifier, SparseRegressor
-        from tulle.fitting import Fitted
+            raise TypeError(
+                "the study fitted a network; tulle.federated.client_side.network_study.network_of makes a module of it"
+            )
+        from tulle.estimators.request import Fitted
+        from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 
         settings: dict[str, Any] = {
             "epsilon": self.terms.epsilon,
@@ -130,7 +138,14 @@ class FederatedFit:
 
     def _passes(self) -> float:
         """About how often each row was read, of the client that read its rows most often."""
-        return self.terms.steps * max((client.batch / client.n_rows for client in self.clients), default=0.0)
+        terms = self.terms
+        return max(
+            (
+                (terms.steps * client.batch + terms.rounds * terms.count_snapshot_rows(client.n_rows)) / client.n_rows
+                for client in self.clients
+            ),
+            default=0.0,
+        )
 
 
 class Server:
@@ -140,7 +155,7 @@ class Server:
     ----------
     terms : Terms
     clients : sequence of str or None, default=None
-        The names of those who may take part; None: whoever enrols.
+        The names of those who may take part; None: anyone who enrols.
     journal : path or None, default=None
         A file that is replaced after each round. If it exists, the study goes on where it stopped.
     min_clients : int, default=1
@@ -149,12 +164,18 @@ class Server:
         How long a round waits for answers, > 0.
     patience : float, default=600.0
         How long to wait until `min_clients` answer before `StudyStoppedError`, > 0.
-    weighting : {"rows", "equal"}, default="rows"
-        Whether a client counts by its number of rows.
+    weighting : {"rows", "equal"} or mapping of str to float, default="rows"
+        Whether a client counts by its number of rows, or alike; or public weights p_i by clients' names, > 0, with sum
+        1. A round's mean is over those who answered. What clients send is private already: no weight costs anything.
     average : float, default=0.0
         In [0, 1]: the result is the mean of the models of the last so many rounds (thresholded once more); 0: the last.
     progress : callable or None, default=None
         Called with each `RoundRecord`, and the model after it.
+    start : None, array or tuple, default=None
+        Public weights that the first round of a linear model starts from, at most `memory` (or `n_nonzero`) of them for
+        each output other than 0: of shape (features,) or (features, outputs), or a tuple (coef, intercept) as a fitted
+        model has them. They must not come from the same clients' rows unless that fit is billed too. None: 0, and for a
+        network its own start.
     """
 
     def __init__(
@@ -166,9 +187,10 @@ class Server:
         min_clients: int = 1,
         seconds: float = 60.0,
         patience: float = 600.0,
-        weighting: Weighting = "rows",
+        weighting: Weighting | Mapping[str, float] = "rows",
         average: float = 0.0,
         progress: Callable[[RoundRecord, SparseWeights], None] | None = None,
+        start: Any = None,
     ) -> None:
         if not isinstance(terms, Terms):
             raise TypeError(f"a server needs the terms of a study, got {terms!r}")
@@ -176,21 +198,35 @@ class Server:
             raise ValueError(f"min_clients must be an integer >= 1, got {min_clients!r}")
         if not (seconds > 0 and patience > 0):
             raise ValueError(f"seconds and patience must be > 0, got {seconds!r} and {patience!r}")
-        if weighting not in ("rows", "equal"):
-            raise ValueError(f"weighting must be 'rows' or 'equal', got {weighting!r}")
+        if isinstance(weighting, str) and weighting not in ("rows", "equal"):
+            raise ValueError(f"weighting must be 'rows', 'equal' or weights by client, got {weighting!r}")
+        if not isinstance(weighting, str):
+            weighting = check_weights(weighting)
+            check_all_weighted(weighting, weighting if clients is None else clients)
+            clients = tuple(weighting)  # nobody else takes part
         if not 0 <= average <= 1:
             raise ValueError(f"average must lie in [0, 1], got {average!r}")
+        if terms.budget is not None:
+            warn_of_large_epsilon(terms.budget.epsilon)
         self.terms = terms
         self._allowed = None if clients is None else frozenset(check_name(name) for name in clients)
         self._journal = None if journal is None else Path(journal)
         self._min_clients, self._seconds, self._patience = min_clients, seconds, patience
         self._weighting, self._average = weighting, average
         self._progress = progress
+        self._start = None if start is None else _first_weights(terms, start)
         self._asked: set[str] = set()  # connections that have said whether they take part
+        self._may_have_billed: set[str] = set()  # connections that were asked to enrol, and did not refuse
         self._enrolled: dict[str, Enrolled] = {}  # by connection
         self._known: dict[str, Enrolled] = {}  # by name, of all who ever took part
         self._rejected: Counter[str] = Counter()
         self._read()  # a journal of another study is told before anybody is waited for
+
+    @property
+    def may_be_billed(self) -> bool:
+        """Whether a client may have billed the study: one that was asked to enrol and did not refuse, now or in an
+        earlier run of the same journal."""
+        return self.terms.budget is not None and bool(self._may_have_billed or self._known)
 
     def run(self, link: Link) -> FederatedFit:
         """Run the study, or what is left of it.
@@ -213,7 +249,8 @@ class Server:
         if journal is not None:
             self._known = {client.client: client for client in journal.clients}
         else:
-            start, nothing = model.start(terms.n_nonzero), SparseWeights.zeros(*model.shape)
+            start = model.start(terms.n_nonzero) if self._start is None else self._start
+            nothing = SparseWeights.zeros(*model.shape)
             journal = Journal(terms.digest, 0, start, nothing, 0)
         records: list[RoundRecord] = []
         first_averaged = terms.rounds - math.ceil(self._average * terms.rounds)
@@ -229,7 +266,10 @@ class Server:
                 self._progress(record, weights)
         final = journal.averaged.scaled(1 / journal.n_averaged) if journal.n_averaged else journal.weights
         final = model.threshold(terms.n_nonzero).sparsely(final)
-        return FederatedFit(terms, final, tuple(records), journal.clients, study_report(terms, journal.clients))
+        report = study_report(terms, journal.clients)
+        if self._start is not None:
+            report = replace(report, assumptions=(*report.assumptions, START_ASSUMPTION))
+        return FederatedFit(terms, final, tuple(records), journal.clients, report)
 
     def _round(self, link: Link, number: int, weights: SparseWeights) -> tuple[SparseWeights, RoundRecord]:
         """Ask until enough have answered."""
@@ -273,11 +313,16 @@ class Server:
 
     def _averaged(self, updates: Sequence[Update]) -> SparseWeights:
         """The mean of the clients' models by their weights, thresholded."""
-        shares = [self._known[update.client].n_rows if self._weighting == "rows" else 1 for update in updates]
+        shares = [self._share(update.client) for update in updates]
         total = SparseWeights.zeros(*self.terms.model.shape)
         for update, share in zip(updates, shares):
             total = total.plus(update.weights, share / sum(shares))
         return self.terms.model.threshold(self.terms.remembered).sparsely(total)
+
+    def _share(self, client: str) -> float:
+        if isinstance(self._weighting, str):
+            return self._known[client].n_rows if self._weighting == "rows" else 1
+        return self._weighting[client]
 
     # --- who takes part, and what counts ---
 
@@ -286,10 +331,13 @@ class Server:
         new = [at for at in link.connected() if at not in self._asked]
         if not new:
             return
-        for at, raw in link.ask(encode(Enrol(self.terms)), new, self._seconds):
-            self._asked.add(at)  # whoever refuses is not asked again; whoever is late is
+        self._may_have_billed.update(new)  # before it is sent: an answer may be lost
+        for at, raw in link.ask(encode(Enrol(self.terms, self._invited())), new, self._seconds):
+            self._asked.add(at)  # anyone who refuses is not asked again; anyone who is late is
             about = self._message(raw, Enrolled)
             if about is None:
+                if _is_refusal(raw):
+                    self._may_have_billed.discard(at)
                 continue
             if about.study != self.terms.digest or not self._keeps_terms(about):
                 self._rejected["other terms"] += 1
@@ -300,6 +348,9 @@ class Server:
                 self._enrolled = {other: told for other, told in self._enrolled.items() if told.client != about.client}
                 self._enrolled[at] = about
                 self._known[about.client] = _worse(self._known.get(about.client, about), about)
+
+    def _invited(self) -> tuple[str, ...]:
+        return tuple(sorted(invitation(self.terms.digest, name) for name in self._allowed or ()))
 
     def _keeps_terms(self, about: Enrolled) -> bool:
         """Whether a client promises its people what the study says."""
@@ -366,44 +417,31 @@ class Server:
 
     def _write(self, journal: Journal) -> None:
         if self._journal is not None:
-            write_durably(self._journal, encode(journal))
+            write_durably(self._journal, encode(replace(journal, version=__version__)))
 
 
-def study_report(terms: Terms, clients: Sequence[Enrolled]) -> PrivacyReport:
-    """The promise of a study to everybody in it.
-
-    A row lies at one client, and what the others send does not depend on it but through what was already released: the
-    promise is that of its own client, and the largest of them holds for all (docs/proofs/federated.md).
-    """
-    budget = terms.budget
-    seeded = any(client.seeded for client in clients)
-    proved = max((client.epsilon or math.inf for client in clients), default=math.inf)
-    total = sum(client.n_rows for client in clients)
-    units = sorted({client.unit for client in clients})
-    bill = tuple(
-        BillLine(
-            f"{client.client}: local step", _mechanism(client), terms.steps, client.noise, client.epsilon or math.inf
+def _first_weights(terms: Terms, start: Any) -> SparseWeights:
+    """Given weights as a study's first model; raise where no client would start from them."""
+    linear = terms.model
+    if not isinstance(linear, LinearTerms):
+        raise ValueError("Server(start=...) is for linear models; a network's terms have their own start")
+    given = read_start("Server", start, linear.n_features, linear.shape[1], linear.fit_intercept)
+    assert given is not None
+    if np.count_nonzero(given[0], axis=0).max(initial=0) > terms.remembered:
+        raise ValueError(
+            f"Server(start=...) must have at most {terms.remembered} weights other than 0 for each output, as many as "
+            "clients take; use a larger memory, or keep the largest"
         )
-        for client in clients
-    )
-    return PrivacyReport(
-        epsilon=proved,
-        delta=0.0 if budget is None else budget.delta,
-        asked=None if budget is None else (budget.epsilon, budget.delta),
-        method=f"{terms.describe()}; {len(clients)} clients with {total:,} rows in all",
-        calibration="none" if budget is None else "rigorous",
-        accountant="none" if budget is None else "each client's own, of its own steps; the largest of them",
-        unit=f"{' or '.join(units) or 'one row'} at one client; replace-one adjacency: the number of rows of every "
-        "client is public",
-        bill=bill,
-        assumptions=(
-            *assumptions(terms, seeded),
-            *(("Each client proved its own promise; the server has its word for it.",) if budget is not None else ()),
-        ),
-        who_saw_what=seen_by_curious_server(terms),
-        seeded=seeded,
-        floating_point_slack=0.0,
-    )
+    constant = given[1][None] / linear.intercept_value if linear.fit_intercept else given[1][None][:0]
+    return SparseWeights.from_dense(np.vstack([given[0], constant]))
+
+
+def _is_refusal(raw: bytes) -> bool:
+    try:
+        decode(raw, (Refused,))
+    except WireError:
+        return False
+    return True
 
 
 def _worse(before: Enrolled, now: Enrolled) -> Enrolled:
@@ -412,11 +450,8 @@ def _worse(before: Enrolled, now: Enrolled) -> Enrolled:
         now,
         epsilon=None if before.epsilon is None or now.epsilon is None else max(before.epsilon, now.epsilon),
         noise=min(before.noise, now.noise),
+        snapshot_noise=min(before.snapshot_noise, now.snapshot_noise),
+        epsilons_alone=tuple(map(max, before.epsilons_alone, now.epsilons_alone)),
         seeded=before.seeded or now.seeded,
+        grouped=before.grouped and now.grouped,
     )
-
-
-def _mechanism(client: Enrolled) -> str:
-    if client.batch == client.n_rows:
-        return "Gaussian, all rows"
-    return f"Gaussian, Poisson batches of about {client.batch:,} of {client.n_rows:,}"

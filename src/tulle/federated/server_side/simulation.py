@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tulle.federated.client import Client
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.client import Client
 from tulle.federated.link import DirectLink
-from tulle.federated.server import FederatedFit, RoundRecord, Server, Weighting
+from tulle.federated.server_side.server import FederatedFit, RoundRecord, Server, Weighting
 from tulle.federated.terms import Terms
-from tulle.ledger_file import FileLedger
-from tulle.privacy import Budget
-from tulle.weights import SparseWeights
+from tulle.ledgers.on_disk import FileLedger
+from tulle.trusted.plan import Budget
 
 
 def simulate(
@@ -25,9 +25,10 @@ def simulate(
     *,
     folder: str | os.PathLike[str] | None = None,
     seed: int | None = None,
-    weighting: Weighting = "rows",
+    weighting: Weighting | Mapping[str, float] = "rows",
     average: float = 0.0,
     progress: Callable[[RoundRecord, SparseWeights], None] | None = None,
+    start: Any = None,
 ) -> FederatedFit:
     """Run a study with clients in this process.
 
@@ -42,7 +43,7 @@ def simulate(
     seed : int or None, default=None
         Reproducible batches and noise, other ones at every client. Where the ledgers are kept in `folder`, no seed
         repeats noise.
-    weighting, average, progress :
+    weighting, average, progress, start :
         As in `Server`.
 
     Returns
@@ -57,7 +58,7 @@ def simulate(
             name: _client(name, X, y, terms, place, own, kind) for (name, (X, y)), own in zip(parts.items(), seeds)
         }
         link = DirectLink({name: client.answer for name, client in clients.items()})
-        server = Server(terms, weighting=weighting, average=average, progress=progress, patience=1.0)
+        server = Server(terms, weighting=weighting, average=average, progress=progress, patience=1.0, start=start)
         return server.run(link)
 
 
@@ -79,7 +80,7 @@ class _SeededLedger(FileLedger):
 
 
 def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None, kind: type[FileLedger]) -> Client:
-    ledger = None if terms.budget is None else _ledger(kind, place / f"{name}.json", name, terms.budget)
+    ledger = None if terms.budget is None else _ledger(kind, place / f"{name}.ledger", name, terms.budget)
     return Client(name, X, y, ledger=ledger, state=place / name, without_privacy=ledger is None, seed=seed)
 
 

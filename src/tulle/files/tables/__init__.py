@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tulle.tables.files import FORMATS, Progress, Source, TableError, open_source
+from tulle.files.tables.input_files import FORMATS, Progress, Source, TableError, open_source
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tulle.tables.columns import Parts, Wanted
+    from tulle.files.tables.columns import Parts, Wanted
 
 __all__ = ["FORMATS", "Table", "TableError", "read_table"]
 
@@ -103,7 +103,7 @@ def read_table(
         otherwise, and not from 1, as LIBSVM does. Never guessed from the indices, since one row could decide it.
     labels : bool, default=False
         CSV: whether the target is words whatever its cells spell, so that words may stand among numbers: for classes
-        that are declared beforehand (`tulle.intake.spelled_cells`).
+        that are declared beforehand (`tulle.files.class_labels.read_text_cells`).
     features : sequence of str or None, default=None
         Features by name, in this order; other columns are left out. None: all columns that have no other role. Where a
         file has no names (svmlight, npz without ``feature_names``) only their number counts.
@@ -129,8 +129,8 @@ def read_table(
 
     A cell without a value is refused, because filling it by what other rows hold is a release that no bill would show.
     """
-    from tulle.tables.collecting import collected
-    from tulle.tables.columns import Wanted
+    from tulle.files.tables.collecting import collected
+    from tulle.files.tables.columns import Wanted
 
     wanted = Wanted(
         target,
@@ -166,10 +166,10 @@ def open_batches(
     name = os.fsdecode(path)
     with open_source(name) as source:
         if wanted.n_features is not None and wanted.n_features < 1:
-            raise source.refusal(f"--n-features is at least 1, not {wanted.n_features}")
+            raise source.refusal(f"--n-features must be at least 1, not {wanted.n_features}")
         named = None if wanted.features is None else len(wanted.features)
         if None not in (named, wanted.n_features) and named != wanted.n_features:
-            raise source.refusal(f"{named} features are named and --n-features says {wanted.n_features}")
+            raise source.refusal(f"{named} features are named but --n-features is {wanted.n_features}")
         chosen = source.format(format)
         source.width_from_rows = chosen == "svmlight" and wanted.n_features is None and wanted.features is None
         read = _reader(chosen)
@@ -183,17 +183,17 @@ def open_batches(
 def _reader(format: str) -> Callable[[Source, Wanted, Progress], Iterator[Parts]]:
     """The reader of a format, imported when it is needed."""
     if format == "csv":
-        from tulle.tables.delimited import read_csv
+        from tulle.files.tables.delimited import read_csv
 
         return read_csv
     if format == "parquet":
-        from tulle.tables.parquet import read_parquet
+        from tulle.files.tables.parquet import read_parquet
 
         return read_parquet
     if format == "svmlight":
-        from tulle.tables.svmlight import read_svmlight
+        from tulle.files.tables.svmlight import read_svmlight
 
         return read_svmlight
-    from tulle.tables.npz import read_npz
+    from tulle.files.tables.npz import read_npz
 
     return read_npz

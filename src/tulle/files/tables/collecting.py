@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tulle.tables.columns import Parts
-from tulle.tables.files import Source
-from tulle.tables.memory import DENSE_ADVICE, SPARSE_ADVICE, Growing
+from tulle.files.tables.columns import Parts
+from tulle.files.tables.free_memory import DENSE_ADVICE, SPARSE_ADVICE, Growing
+from tulle.files.tables.input_files import Source
 
 # Rows that are read for one block at a time need no such room.
-_OR_CONVERT = ", or put the rows into blocks on disk with tulle convert"
+_OR_CONVERT = ", or convert the rows to blocks on disk with tulle convert"
 
 
 def collected(source: Source, batches: Iterator[Parts]) -> Parts:
@@ -23,7 +23,7 @@ def collected(source: Source, batches: Iterator[Parts]) -> Parts:
     ----------
     source : Source
     batches : iterator of Parts
-        At least one; see `tulle.tables.columns.Parts`.
+        At least one; see `tulle.files.tables.columns.Parts`.
     """
     first, second = next(batches), next(batches, None)
     if second is None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tulle.tables.files import Source, TableError, shown
+from tulle.files.tables.input_files import Source, TableError, shown
 
 # Words that programs write where there is no value. "none" is not among them: it can be a class.
 _MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null"})
@@ -23,7 +23,7 @@ _MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null"})
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asked for; the parameters of `tulle.tables.read_table`."""
+    """What the user asked for; the parameters of `tulle.files.tables.read_table`."""
 
     target: str | None = None
     groups: str | None = None
@@ -49,7 +49,7 @@ class Parts(NamedTuple):
     groups: npt.NDArray[Any] | None
 
 
-DOUBTFUL = "the first line holds a number where names belong; if it is a row, pass --no-header"
+DOUBTFUL = "the first line has a number in place of a column name; if it is a row, pass --no-header"
 
 
 @dataclass(frozen=True)
@@ -76,56 +76,56 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtf
     names = [name or f"column {place}" for place, name in enumerate(given, 1)]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        which = DOUBTFUL if doubtful else f"more than one column is called {some(repeated)}"
-        raise source.refusal(f"{which}; give each its own name")
+        which = DOUBTFUL if doubtful else f"more than one column is named {some(repeated)}"
+        raise source.refusal(f"{which}; give each a unique name")
     places = {name: place for place, name in enumerate(names)}
 
     def place_of(name: str, option: str) -> int:
         if name not in places:
             instead = DOUBTFUL if doubtful else _instead(name, names)
-            raise source.refusal(f"{option}: no column is called {shown(name)}; {instead}")
+            raise source.refusal(f"{option}: no column is named {shown(name)}; {instead}")
         return places[name]
 
     ignored = {place_of(name, "--ignore") for name in wanted.ignore}
     target = None if wanted.target is None else place_of(wanted.target, "--target")
     groups = None if wanted.groups is None else place_of(wanted.groups, "--groups")
     if target is not None and target == groups:
-        raise source.refusal("cannot be both --target and --groups; name two columns", column=names[target])
+        raise source.refusal("cannot be both --target and --groups; choose two columns", column=names[target])
     for place, option in ((target, "--target"), (groups, "--groups")):
         if place is not None and place in ignored:
-            raise source.refusal(f"named by {option} and by --ignore; take it out of one", column=names[place])
+            raise source.refusal(f"given to both {option} and --ignore; remove it from one", column=names[place])
     if wanted.features is None:
         features = tuple(place for place in range(len(names)) if place not in {*ignored, target, groups})
     else:
-        features = _chosen(source, wanted.features, places, doubtful=doubtful)
+        features = _choose(source, wanted.features, places, doubtful=doubtful)
         for place, option in ((target, "--target"), (groups, "--groups")):
             if place in features:
-                raise source.refusal(f"a feature of the model cannot be {option} too", column=names[place or 0])
+                raise source.refusal(f"a feature of the model cannot also be {option}", column=names[place or 0])
     nameless = [names[place] for place in features if not given[place]]
     if nameless:
         raise source.refusal(
-            f"the header has no name for {some(nameless)} (row numbers are often written so); write a name there, or "
-            f"leave it out with --ignore {shown(nameless[0])}"
+            f"the header has no name for {some(nameless)} (often a column of row numbers); add a name, or omit the "
+            f"column with --ignore {shown(nameless[0])}"
         )
     check_n_features(source, len(features), wanted.n_features)
     return Roles(features, target, groups)
 
 
-def _chosen(source: Source, wanted: Sequence[str], places: dict[str, int], *, doubtful: bool) -> tuple[int, ...]:
+def _choose(source: Source, wanted: Sequence[str], places: dict[str, int], *, doubtful: bool) -> tuple[int, ...]:
     absent = [name for name in wanted if name not in places]
     if absent:
         instead = DOUBTFUL if doubtful else _instead(absent[0], list(places))
-        raise source.refusal(f"{len(absent)} of {len(wanted)} features are not there: {some(absent)}; {instead}")
+        raise source.refusal(f"{len(absent)} of {len(wanted)} features are missing: {some(absent)}; {instead}")
     return tuple(places[name] for name in wanted)
 
 
 def check_n_features(source: Source, found: int, wanted: int | None) -> None:
     """Refuse a table without features, or with another number of them than was asked for."""
     if not found:
-        raise source.refusal("no column is left for features; name fewer in --target, --groups and --ignore")
+        raise source.refusal("no column is left for features; list fewer in --target, --groups and --ignore")
     if wanted is not None and found != wanted:
         raise source.refusal(
-            f"{found:,} features, where {wanted:,} are wanted (--n-features); add or --ignore columns until they agree"
+            f"{found:,} features, expected {wanted:,} (--n-features); add or --ignore columns to match"
         )
 
 
@@ -157,14 +157,16 @@ NO_NUMBER = Fault("a cell is not a number", "encode the column as numbers", True
 DECIMAL_COMMA = Fault("a cell has a decimal comma", "write a point (2.5, not 2,5)")
 MISSING_VALUE = Fault(
     "a cell has no value",
-    "filling it by what other rows hold (a mean, a median) would be a release, so fill it with a constant that you "
-    "choose without looking",
+    "filling it with a statistic of other rows (a mean, a median) would be a release, so fill it with a constant "
+    "chosen without looking at the data",
     True,
 )
-INFINITE_VALUE = Fault("a cell is not a finite number", "replace it by a bound that you choose without looking", True)
-MISSING_TARGET = Fault("a target is missing", "fill it in, or leave the row out")
-INFINITE_TARGET = Fault("a target is not a finite number", "replace it by a bound that you choose without looking")
-MISSING_PERSON = Fault("a person's id is missing", "every row needs one, so fill it in or leave the row out")
+INFINITE_VALUE = Fault(
+    "a cell is not a finite number", "replace it by a bound chosen without looking at the data", True
+)
+MISSING_TARGET = Fault("a target is missing", "fill it in, or drop the row")
+INFINITE_TARGET = Fault("a target is not a finite number", "replace it by a bound chosen without looking at the data")
+MISSING_PERSON = Fault("a person's id is missing", "every row needs one, so fill it in or drop the row")
 
 
 def is_missing(text: str) -> bool:
@@ -230,15 +232,17 @@ class Faults:
         """Raise where a column has a fault."""
         if len(self._found) == 1:
             ((column, (fault, place)),) = self._found.items()
-            advice = self._advice(fault, f"leave the column out with --ignore {shown(column)}")
+            advice = self._advice(fault, f"omit the column with --ignore {shown(column)}")
             raise self._source.refusal(f"{fault.what}; {advice}", column=column, **place)
         if self._found:
-            raise TableError(f"{self._source.name}: {self._told(True)}", f"{self._source.name}: {self._told(False)}")
+            raise TableError(
+                f"{self._source.name}: {self._describe(True)}", f"{self._source.name}: {self._describe(False)}"
+            )
 
     def _advice(self, fault: Fault, otherwise: str) -> str:
         return f"{fault.advice}, or {otherwise}" if fault.or_ignore and self._named else fault.advice
 
-    def _told(self, places: bool) -> str:
+    def _describe(self, places: bool) -> str:
         left = _MOST_NAMED
         sentences = [f"{len(self._found):,} columns cannot be read"]
         for fault in dict.fromkeys(fault for fault, _ in self._found.values()):
@@ -249,7 +253,7 @@ class Faults:
             ]
             more = len(columns) - len(named)
             named += [f"{more:,} more"] if more else []
-            advice = self._advice(fault, "leave such columns out with --ignore")
+            advice = self._advice(fault, "omit such columns with --ignore")
             sentences.append(f"{fault.what[0].upper()}{fault.what[1:]} in {', '.join(named)}; {advice}")
             left -= min(left, len(columns))
         return ". ".join(sentences)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tulle.tables.columns import (
+from tulle.files.tables.columns import (
     DOUBTFUL,
     INFINITE_TARGET,
     MISSING_PERSON,
@@ -33,26 +33,27 @@ from tulle.tables.columns import (
     is_missing,
     is_number,
 )
-from tulle.tables.files import Progress, Source, shown, whole_lines
+from tulle.files.tables.input_files import Progress, Source, shown, whole_lines
 
 _DELIMITERS = (",", ";", "\t")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_QUOTES = "a cell here cannot be told from the next; check its quotation marks and --delimiter"
-_ONE_KIND = "a target is all numbers or all words, so correct the cell or write every class as a word"
-_WORD = Fault("a target is a word, and the first row's is a number", _ONE_KIND)
-_NUMBER = Fault("a target is a number, and the first row's is a word", _ONE_KIND)
+_QUOTES = "cells cannot be separated here; check quotation marks and --delimiter"
+_ONE_KIND = "targets must be all numbers or all text, so correct the cell or write every class as text"
+_WORD = Fault("a target is text, but the first row's is a number", _ONE_KIND)
+_NUMBER = Fault("a target is a number, but the first row's is text", _ONE_KIND)
 
 
 def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.tables.read_table`."""
+    """The rows in batches; see `tulle.files.tables.read_table`."""
     if wanted.delimiter is not None and (len(wanted.delimiter) != 1 or wanted.delimiter in '"\r\n'):
-        raise source.refusal(f"--delimiter is one character, not {shown(wanted.delimiter)}")
+        raise source.refusal(f"--delimiter must be one character, not {shown(wanted.delimiter)}")
     delimiter = _Delimiter(wanted.delimiter)
     rows: _Rows | None = None
     for line, text in whole_lines(source, _decoded(source, wanted.encoding), "\n", delimiter.closes):
         if "\0" in text:
             raise source.refusal(
-                "a NUL character: no text, or text in another encoding; try --encoding utf-16, or the right --format",
+                "a NUL character: not text, or text in another encoding; try --encoding utf-16, or pass the right "
+                "--format",
                 line=line + text[: text.index("\0")].count("\n"),
             )
         if not text.endswith("\n"):  # the last line may lack its end
@@ -69,10 +70,10 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         if parts is not None:
             yield parts
     if rows is None:
-        raise source.refusal("nothing but blank lines; write the table again")
+        raise source.refusal("only blank lines; write the table again")
     rows.faults.check()
     if not rows.begun:
-        raise source.refusal("a header and no rows; write the table again")
+        raise source.refusal("a header but no rows; write the table again")
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
@@ -105,9 +106,7 @@ def _wrong_encoding(source: Source, error: UnicodeError, line: int, encoding: st
     elif begin in _UTF16:
         advice = "the file begins like UTF-16, so pass --encoding utf-16"
     else:
-        advice = (
-            "if it was written on Windows, pass --encoding cp1252; if it is no text at all, pass the right --format"
-        )
+        advice = "if it was written on Windows, pass --encoding cp1252; if it is not text, pass the right --format"
     if not isinstance(error, UnicodeDecodeError):  # UTF-16 without its mark, for one
         return source.refusal(f"not {encoding}; {advice}", line=line)
     good = error.object[: error.start].decode(encoding, "ignore")
@@ -157,8 +156,8 @@ def _begin(source: Source, wanted: Wanted, delimiter: str, line: int, text: str)
         return _Rows(source, wanted, [str(place) for place in range(len(first))], delimiter), 0
     if all(is_number(cell) for cell in first):
         raise source.refusal(
-            "the first line holds numbers alone; if it is a row, pass --no-header, and if it is the header, give a "
-            "column a name that is no number",
+            "the first line has only numbers; if it is a row, pass --no-header, and if it is the header, give a "
+            "column a name that is not a number",
             line=line,
         )
     return _Rows(source, wanted, first, delimiter), reader.line_num
@@ -315,8 +314,8 @@ class _Rows:
     def _note_row(self, line: int, row: list[str]) -> None:
         if len(row) != len(self._names):
             raise self._source.refusal(
-                f"{len(row)} cells, where the first line has {len(self._names)}; the file may be cut short here, or a "
-                f"cell that holds {self._delimiter!r} lacks quotation marks{self._doubt}",
+                f"{len(row)} cells, but the first line has {len(self._names)}; the file may be truncated here, or a "
+                f"cell that contains {self._delimiter!r} lacks quotation marks{self._doubt}",
                 line=line,
             )
         for place in self._used:

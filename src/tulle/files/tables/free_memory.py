@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tulle.tables.files import Source
+from tulle.files.tables.input_files import Source
 
 DENSE_ADVICE = (
-    "leave columns out with --ignore, read fewer rows, or store the table sparsely "
+    "omit columns with --ignore, read fewer rows, or store the table in sparse format "
     "(svmlight, or scipy.sparse.save_npz with X.tocsr())"
 )
 SPARSE_ADVICE = "read fewer rows, or use a machine with more memory"
@@ -30,6 +30,13 @@ def free_memory() -> int | None:
         # Files that the system keeps in memory because it is free count as used, and are given up on demand.
         kept = _figures("/sys/fs/cgroup/memory.stat")["file"]
         limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - used + kept)
+    with contextlib.suppress(ImportError, OSError, ValueError, IndexError):  # ulimit -v, as batch systems set it
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY:
+            taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            limits.append(max(0, most - taken))
     if not limits and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(limits, default=None)
@@ -50,7 +57,7 @@ def check_fits(source: Source, n_bytes: int, advice: str) -> None:
     """Refuse what would not fit in the memory that is free, before it is allocated."""
     if not fits(n_bytes):
         free = free_memory() or 0
-        raise source.refusal(f"needs about {shown_size(n_bytes)} of memory and {shown_size(free)} are free; {advice}")
+        raise source.refusal(f"needs about {shown_size(n_bytes)} of memory but {shown_size(free)} are free; {advice}")
 
 
 def shown_size(n_bytes: int) -> str:

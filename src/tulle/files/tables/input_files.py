@@ -35,8 +35,8 @@ _BEGINNINGS = {
     ),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "save it as CSV"),
     b"PAR1": ("a Parquet file", "pass --format parquet"),
-    b"\x1f\x8b": ("compressed by gzip", "let its name end in .gz, or unpack it"),
-    b"BZh": ("compressed by bzip2", "let its name end in .bz2, or unpack it"),
+    b"\x1f\x8b": ("compressed by gzip", "give its name the suffix .gz, or unpack it"),
+    b"BZh": ("compressed by bzip2", "give its name the suffix .bz2, or unpack it"),
     b"\xfd7zXZ": ("compressed by xz", "unpack it"),
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it"),
     b"\x93NUMPY": ("a single numpy array", "write it with np.savez(path, X=X, y=y)"),
@@ -111,11 +111,12 @@ class Source:
         if asked is None:
             ends = ", ".join(suffix for suffixes in FORMATS.values() for suffix in suffixes)
             raise self.refusal(
-                f"the suffix {self.suffix!r} does not say the format; pass --format ({', '.join(FORMATS)}), or rename "
+                f"the suffix {self.suffix!r} does not determine the format; pass --format ({', '.join(FORMATS)}), or "
+                "rename "
                 f"the file ({ends}; text also with .gz or .bz2 after it)"
             )
         if asked not in FORMATS:
-            raise self.refusal(f"--format is one of {', '.join(FORMATS)}, not {asked!r}")
+            raise self.refusal(f"--format must be one of {', '.join(FORMATS)}, not {asked!r}")
         if asked in _BINARY and self.packing:
             raise self.refusal(f"{asked} files are not read through {self.packing}; unpack the file")
         if found != _BINARY.get(asked, _PACKED.get(self.packing, b"")):
@@ -127,9 +128,11 @@ class Source:
             what, advice = _BEGINNINGS[found]
             raise self.refusal(f"this is not {asked} but {what}; {advice}")
         if self.packing:
-            raise self.refusal(f"not packed as {self.packing}, or damaged; drop {self.packing} or copy the file again")
+            raise self.refusal(
+                f"not compressed as {self.packing}, or damaged; remove the suffix {self.packing} or copy the file again"
+            )
         raise self.refusal(
-            f"not {asked}, or damaged; copy it again, or pass the format that it has (--format: {', '.join(FORMATS)})"
+            f"not {asked}, or damaged; copy it again, or pass its actual format (--format: {', '.join(FORMATS)})"
         )
 
     @property
@@ -158,7 +161,7 @@ class Source:
                 yield block
         except (EOFError, zlib.error, OSError):
             raise self.refusal(
-                f"cut short or damaged at about byte {self._raw.tell():,} of {self.size:,}; copy it again"
+                f"truncated or damaged at about byte {self._raw.tell():,} of {self.size:,}; copy it again"
             ) from None
 
     def fingerprint(self) -> str:
@@ -174,27 +177,29 @@ def open_source(name: str) -> Iterator[Source]:
         with open(name, "rb") as raw:
             before = os.fstat(raw.fileno())
             if not stat.S_ISREG(before.st_mode):
-                raise TableError(f"{name}: not a regular file; give the path of one")
+                raise TableError(f"{name}: not a regular file; pass the path of a file")
             if not before.st_size:
                 raise TableError(f"{name}: the file is empty; write the table again")
             yield Source(name, raw, before.st_size)
             after = os.fstat(raw.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise TableError(f"{name}: changed while it was read; wait until it is written and read it again")
+                raise TableError(
+                    f"{name}: changed while it was being read; wait until it is complete and read it again"
+                )
     except IsADirectoryError:
-        raise TableError(f"{name}: this is a folder, and not of blocks; give the path of one file in it") from None
+        raise TableError(f"{name}: this is a folder, but not of blocks; pass the path of a file in it") from None
     except FileNotFoundError:
-        raise TableError(f"{name}: there is no such file; check the path") from None
+        raise TableError(f"{name}: no such file; check the path") from None
     except MemoryError:
-        raise TableError(f"{name}: reading it takes more memory than is free; leave columns or rows out") from None
+        raise TableError(f"{name}: reading it needs more memory than is free; omit columns or rows") from None
     except OSError as error:
         raise TableError(
-            f"{name}: cannot be read ({error.strerror or type(error).__name__}); check the path and its rights"
+            f"{name}: cannot be read ({error.strerror or type(error).__name__}); check the path and its permissions"
         ) from None
     except ValueError as error:
         if isinstance(error, TableError) or "\0" not in name:
             raise
-        raise TableError(f"{name!r}: not a path; it holds a NUL character") from None
+        raise TableError(f"{name!r}: not a path; it contains a NUL character") from None
 
 
 def _suffixes(name: str) -> tuple[str, str]:
@@ -229,8 +234,8 @@ def whole_lines(
             rest = rest[cut:]
         elif len(rest) > LONGEST_LINE:
             raise source.refusal(
-                f"no row ends within {LONGEST_LINE >> 20} MiB; check that this is the right --format, that lines end "
-                "and that quotation marks close",
+                f"no row ends within {LONGEST_LINE >> 20} MiB; check --format, line endings and unclosed quotation "
+                "marks",
                 line=line,
             )
     if rest:
@@ -238,7 +243,7 @@ def whole_lines(
 
 
 @contextmanager
-def damage_told(source: Source, what: str) -> Iterator[None]:
+def report_damage(source: Source, what: str) -> Iterator[None]:
     """Whatever a library raises on a damaged file, say that `what` is damaged. Libraries raise many kinds of errors,
     and what they say can quote a cell: their kind alone is told."""
     try:
@@ -247,7 +252,7 @@ def damage_told(source: Source, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise source.refusal(
-            f"{what} is cut short or damaged ({type(error).__name__}); copy the file again or write it anew"
+            f"{what} is truncated or damaged ({type(error).__name__}); copy or write the file again"
         ) from None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from tulle.tables.columns import (
+from tulle.files.tables.columns import (
     INFINITE_VALUE,
     MISSING_VALUE,
     Faults,
@@ -25,14 +25,14 @@ from tulle.tables.columns import (
     check_target,
     some,
 )
-from tulle.tables.files import Progress, Source, damage_told, shown
-from tulle.tables.memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
+from tulle.files.tables.free_memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
+from tulle.files.tables.input_files import Progress, Source, report_damage, shown
 
 _CSR = ("data", "indices", "indptr", "shape")
 
 
 def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """All rows as one batch, since an archive cannot be read in parts; see `tulle.tables.read_table`."""
+    """All rows as one batch, since an archive cannot be read in parts; see `tulle.files.tables.read_table`."""
     archive = _Archive(source)
     names = archive.feature_names()
     left_out = {name for name in wanted.ignore if name in archive.members and name in ("y", "groups")}
@@ -51,7 +51,7 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         check_n_features(source, X.shape[1], wanted.n_features if named is None else named)
     else:
         if len(names) != X.shape[1]:
-            raise source.refusal(f"feature_names has {len(names):,} names, and X has {X.shape[1]:,} columns")
+            raise source.refusal(f"feature_names has {len(names):,} names, but X has {X.shape[1]:,} columns")
         chosen = assign_roles(source, names, replace(wanted, target=None, groups=None, ignore=tuple(columns))).features
         if chosen != tuple(range(len(names))):
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
@@ -74,7 +74,7 @@ class _Archive:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        with damage_told(source, "the archive"):
+        with report_damage(source, "the archive"):
             self._zip = zipfile.ZipFile(source.raw)
         self.members = {info.filename.removesuffix(".npy"): info for info in self._zip.infolist()}
         if "X" not in self.members and not set(_CSR) <= set(self.members):
@@ -88,17 +88,17 @@ class _Archive:
         if name is None:
             return default if default in self.members and default not in left_out else None
         if name in left_out:
-            raise self._source.refusal(f"{shown(name)} is named by {option} and by --ignore; take it out of one")
+            raise self._source.refusal(f"{shown(name)} is given to both {option} and --ignore; remove it from one")
         if name not in self.members:
             raise self._source.refusal(
-                f"{option}: no member is called {shown(name)}; the members are {some(sorted(self.members))}"
+                f"{option}: no member is named {shown(name)}; the members are {some(sorted(self.members))}"
             )
         return name
 
     def array(self, name: str, advice: str = SPARSE_ADVICE) -> npt.NDArray[Any]:
         """One member, after its header was held against its length and the memory that is free."""
         info = self.members[name]
-        with damage_told(self._source, f"the member {name}"):
+        with report_damage(self._source, f"the member {name}"):
             with self._zip.open(info) as file:
                 version = np.lib.format.read_magic(file)
                 header = (
@@ -108,12 +108,12 @@ class _Archive:
                 held = info.file_size - file.tell()
             if dtype.hasobject:
                 raise self._source.refusal(
-                    f"the member {name} holds pickled Python objects, which are never loaded (they can run code); save "
-                    "an array of numbers, or of words made with astype(str)"
+                    f"the member {name} contains pickled Python objects, which are never loaded (they can run code); "
+                    "save an array of numbers, or of text with astype(str)"
                 )
             if math.prod(shape) * dtype.itemsize != held:
                 raise self._source.refusal(
-                    f"the member {name} claims the shape {shape} of {_kind(dtype)} and holds {held:,} bytes; it is "
+                    f"the member {name} claims the shape {shape} of {_kind(dtype)} but has {held:,} bytes; it is "
                     "damaged, so write the file again"
                 )
             # Features of another type are copied once more, into 64-bit numbers.
@@ -125,7 +125,9 @@ class _Archive:
     def _numbers(self, name: str, advice: str = SPARSE_ADVICE) -> npt.NDArray[np.float64]:
         array = self.array(name, advice)
         if array.dtype.kind not in "biuf":
-            raise self._source.refusal(f"the member {name} holds {_kind(array.dtype)}; save numbers, such as float64")
+            raise self._source.refusal(
+                f"the member {name} contains {_kind(array.dtype)}; save numbers, such as float64"
+            )
         return array.astype(np.float64, copy=False)
 
     def dense(self, name: str) -> npt.NDArray[np.float64]:
@@ -155,8 +157,8 @@ class _Archive:
         ):
             raise self._damaged("indptr does not divide the entries into rows")
         if len(indices) and not 0 <= indices.min() <= indices.max() < d:
-            raise self._damaged(f"an index lies outside of the {d:,} columns")
-        with damage_told(self._source, "the CSR matrix"):
+            raise self._damaged(f"an index is outside the {d:,} columns")
+        with report_damage(self._source, "the CSR matrix"):
             X = sp.csr_array((data, indices, indptr), shape=(n, d))
             X.sum_duplicates()  # an entry stored in two parts would pass as two small ones where rows are clipped
         return X
@@ -171,24 +173,24 @@ class _Archive:
         array = self._words("feature_names")
         if array.dtype.kind != "U" or array.ndim != 1:
             raise self._source.refusal(
-                f"the member feature_names holds {_kind(array.dtype)}; save one word a column, as astype(str)"
+                f"the member feature_names contains {_kind(array.dtype)}; save one string per column, with astype(str)"
             )
         return tuple(array.tolist())
 
     def _words(self, name: str) -> npt.NDArray[Any]:
         """A member whose bytes, if it holds bytes, are read as words."""
         array = self.array(name)
-        with damage_told(self._source, f"the member {name}"):
+        with report_damage(self._source, f"the member {name}"):
             return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
     def one_per_row(self, name: str, n: int) -> npt.NDArray[Any]:
         """A member with a number or a word for each row."""
         array = self._words(name)
         if array.dtype.kind not in "biufU":
-            raise self._source.refusal(f"the member {name} holds {array.dtype}; save numbers or words (astype(str))")
+            raise self._source.refusal(f"the member {name} contains {array.dtype}; save numbers or text (astype(str))")
         if array.shape not in ((n,), (n, 1)):
             raise self._source.refusal(
-                f"the member {name} has shape {array.shape}, and X has {n:,} rows; save one a row"
+                f"the member {name} has shape {array.shape}, but X has {n:,} rows; save one value per row"
             )
         return array.ravel()
 

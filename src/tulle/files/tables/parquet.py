@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tulle.tables.columns import (
+from tulle.files.tables.columns import (
     MISSING_PERSON,
     MISSING_TARGET,
     MISSING_VALUE,
@@ -21,7 +21,7 @@ from tulle.tables.columns import (
     check_people,
     check_target,
 )
-from tulle.tables.files import BLOCK_BYTES, Progress, Source, damage_told
+from tulle.files.tables.input_files import BLOCK_BYTES, Progress, Source, report_damage
 
 # Fewer rows at a time would spend more on each column than on its values.
 _FEWEST_ROWS = 256
@@ -30,12 +30,12 @@ _BUFFER_BYTES = 1 << 20
 
 
 def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.tables.read_table`."""
+    """The rows in batches; see `tulle.files.tables.read_table`."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
         raise source.refusal("reading Parquet needs pyarrow: pip install tulle[parquet]") from None
-    with damage_told(source, "the file"):
+    with report_damage(source, "the file"):
         # Unless told otherwise pyarrow holds all of the file that it has read, and reads a row group as a whole.
         file = pq.ParquetFile(source.raw, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES)
         schema, n = file.schema_arrow, file.metadata.num_rows
@@ -73,7 +73,7 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
             yield Parts(X, y, names, people)
     faults.check()
     if row != n:
-        raise source.refusal(f"its rows are not the {n:,} that it states; it is damaged, so write it again")
+        raise source.refusal(f"it does not have the {n:,} rows that it states; it is damaged, so write it again")
 
 
 def _check_types(source: Source, schema: Any, features: tuple[str, ...], others: list[str]) -> None:
@@ -81,18 +81,18 @@ def _check_types(source: Source, schema: Any, features: tuple[str, ...], others:
     for name in features:
         kind = schema.field(name).type
         if not _is_number(kind):
-            faults.add(name, Fault(f"the column holds {kind}, not numbers", "encode it as numbers", True))
+            faults.add(name, Fault(f"the column contains {kind}, not numbers", "encode it as numbers", True))
     for name in others:
         kind = schema.field(name).type
         if not (_is_number(kind) or _is_text(kind)):
-            faults.add(name, Fault(f"the column holds {kind}", "store numbers or words"))
+            faults.add(name, Fault(f"the column contains {kind}", "store numbers or text"))
     faults.check()
 
 
 def _batches(source: Source, file: Any, columns: list[str], width: int) -> Iterator[Any]:
     batches = file.iter_batches(max(_FEWEST_ROWS, BLOCK_BYTES // (8 * width)), columns=columns)
     while True:
-        with damage_told(source, "the file"):
+        with report_damage(source, "the file"):
             batch = next(batches, None)
         if batch is None:
             return
@@ -130,7 +130,7 @@ def _cast(
     import pyarrow.compute as pc
 
     column = batch.column(name)
-    with damage_told(source, f"the column {name}"):
+    with report_damage(source, f"the column {name}"):
         nulls = column.is_null().to_numpy(zero_copy_only=False)
         if nulls.any():
             faults.add(name, missing, row=first_row + int(nulls.argmax()) + 1)

@@ -1,7 +1,7 @@
 """svmlight (LIBSVM) files: scikit-learn's parser on blocks of whole lines, each a CSR array.
 
-As in `tulle.tables.delimited`, a block that cannot be read is gone through again line by line to name the places, and
-no index and no value is quoted but the feature that a bad value belongs to.
+As in `tulle.files.tables.delimited`, a block that cannot be read is gone through again line by line to name the
+places, and no index and no value is quoted but the feature that a bad value belongs to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from tulle.tables.columns import (
+from tulle.files.tables.columns import (
     INFINITE_TARGET,
     INFINITE_VALUE,
     MISSING_TARGET,
@@ -27,8 +27,8 @@ from tulle.tables.columns import (
     Wanted,
     is_number,
 )
-from tulle.tables.files import Progress, Source, shown, whole_lines
-from tulle.tables.memory import fits
+from tulle.files.tables.free_memory import fits
+from tulle.files.tables.input_files import Progress, Source, shown, whole_lines
 
 # Columns are kept in 32 bits: half the memory, and liblinear takes no others.
 _LARGEST_INDEX = 2**31 - 1
@@ -44,18 +44,18 @@ class _Block(NamedTuple):
 
 
 def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.tables.read_table`."""
+    """The rows in batches; see `tulle.files.tables.read_table`."""
     for given, option, why in (
-        (wanted.target, "--target", "the target stands first in every line"),
+        (wanted.target, "--target", "the target is the first value of every line"),
         (wanted.ignore, "--ignore", "columns have no names"),
         (
             None if wanted.groups == "qid" else wanted.groups,
             "--groups",
-            "people are read from qid: alone (--groups qid)",
+            "people are read only from qid: (--groups qid)",
         ),
     ):
         if given:
-            raise source.refusal(f"leave {option} {shown(given)} out: in svmlight files {why}")
+            raise source.refusal(f"omit {option} {shown(given)}: in svmlight files {why}")
     n_features = wanted.n_features
     if n_features is None and wanted.features is not None:
         n_features = len(wanted.features)
@@ -85,7 +85,9 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterato
     if not n_rows:
         raise source.refusal("no rows, only blank lines and comments; write the file again")
     if not (n_features or used):
-        raise source.refusal("no row has a feature (index:value), so their number is unknown; pass --n-features")
+        raise source.refusal(
+            "no row has a feature (index:value), so the number of features is unknown; pass --n-features"
+        )
 
 
 def _check_weights_fit(source: Source, d: int) -> None:
@@ -118,11 +120,11 @@ def _parsed(text: bytes, *, people: bool) -> _Block | None:
 
 
 _TARGET = "target"
-_TARGET_WORD = Fault("a target is not a number", "write classes as numbers, or use CSV for words")
+_TARGET_WORD = Fault("a target is not a number", "write classes as numbers, or use CSV for text")
 _NO_VALUE = Fault(
     "an entry has no value",
-    "filling it by what other rows hold would be a release, so leave the entry out (it is then 0) or write a constant "
-    "that you choose without looking",
+    "filling it with a statistic of other rows would be a release, so omit the entry (it is then 0) or write a "
+    "constant chosen without looking at the data",
 )
 
 
@@ -144,7 +146,7 @@ def _note_faults(
             raise source.refusal(reason, line=line)
     if not faults:
         raise source.refusal(
-            "a row here cannot be read; its form is: target index:value index:value …", line=first_line
+            "a row here cannot be read; the format is: target index:value index:value …", line=first_line
         )
 
 
@@ -160,7 +162,7 @@ def _note_row(
         if not _is_integer(entries.pop(0).partition(":")[2]):
             return "no qid can be read; write qid: and a whole number"
     elif people:
-        return "no qid: after the target, where --groups qid asks for one; write the person's number there"
+        return "no qid: after the target, but --groups qid needs one; write the person's number there"
     before = first - 1
     for entry in entries:
         index, colon, value = entry.partition(":")
@@ -172,7 +174,7 @@ def _note_row(
             limit = f"--n-features is {n_features:,}" if n_features else f"the largest allowed is {largest:,}"
             return f"an index is too large: {limit}; correct the index, or pass the right --n-features"
         if int(index) <= before:
-            return "an index does not follow a smaller one; sort the indices of a row and write each once"
+            return "indices are not increasing; sort the indices of a row and write each once"
         before = int(index)
         fault = _fault_of_number(value, NO_NUMBER, _NO_VALUE, INFINITE_VALUE)
         if fault is not None:

@@ -13,16 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from tulle.events import Event, ExposedEvent, FloatArray, GaussianEvent, NoisePerSensitivity, PureEvent
-from tulle.intake import LABELS_PUBLISHED
-from tulle.local.channel import Channel, Unrandomised
-from tulle.local.labels import GaussianLabel
-from tulle.local.protocols import LabelCollection, LdpIht, Protocol
-from tulle.local.uniforms import open_interval
-from tulle.mechanisms import Exact, HardThreshold, Mechanism, Sensitivity
-from tulle.privacy import Entry, Plan, PrivacyReport, Release, arithmetic_delta, bill_lines, bill_open_ledgers, proof
-from tulle.randomness import fixed_nonce_told
-from tulle.report import arithmetic_line, rounded_up
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.files.number_text import rounded_up
+from tulle.ledgers.spending import note_release
+from tulle.local.server_side.protocols import LabelCollection, LdpIht, Protocol
+from tulle.local.user_side.channel import Channel, Unrandomised
+from tulle.local.user_side.label_randomisers import GaussianLabel
+from tulle.local.user_side.uniforms import open_interval
+from tulle.methods.public_start import START_ASSUMPTION
+from tulle.reports.report import PrivacyReport, arithmetic_line, bill_lines, describe_fixed_nonce
+from tulle.reports.words import LABELS_PUBLISHED
+from tulle.trusted.accountants import proof, prove
+from tulle.trusted.billing import Entry, bill_open_ledgers
+from tulle.trusted.events import Event, ExposedEvent, FloatArray, GaussianEvent, NoisePerSensitivity, PureEvent
+from tulle.trusted.mechanisms import PRICES, Exact, Mechanism, Sensitivity, Then
+from tulle.trusted.plan import Plan, Release
 
 
 @dataclass(frozen=True)
@@ -42,27 +47,31 @@ class LocalAnswer(Mechanism):
         return cls(NoisePerSensitivity(math.sqrt(channel.worst_variance) / (2 * channel.bound)), channel)
 
     @property
-    def label(self) -> str:
-        return f"{self.channel.name.replace('_', ' ')}, one answer"
-
-    @property
     def inexact(self) -> float:
         return self.channel.rounding
 
-    @property
-    def events(self) -> tuple[Event, int]:
-        if isinstance(self.channel, GaussianLabel):
-            return GaussianEvent(NoisePerSensitivity(self.channel.scale / 2)), 1
-        if isinstance(self.channel, Unrandomised):
-            return ExposedEvent(), 1
-        return PureEvent(self.channel.epsilon), 1
-
     def release(
-        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: HardThreshold | None
+        self, exact: FloatArray, sensitivity: Sensitivity, generator: np.random.Generator, then: Then | None
     ) -> Any:
         """The channel's answers times its unit, one line a user; class numbers where it answers with classes."""
         words = generator.integers(0, 2**64, (len(exact), self.channel.n_uniforms), dtype=np.uint64)
         return self.channel.unit * self.channel.answer(exact, open_interval(words))
+
+
+def _price(answer: LocalAnswer) -> tuple[Event, int]:
+    if isinstance(answer.channel, GaussianLabel):
+        return GaussianEvent(NoisePerSensitivity(answer.channel.scale / 2)), 1
+    if isinstance(answer.channel, Unrandomised):
+        return ExposedEvent(), 1
+    return PureEvent(answer.channel.epsilon), 1
+
+
+PRICES[LocalAnswer] = _price
+
+
+@describe_mechanism.register
+def _(mechanism: LocalAnswer) -> str:
+    return f"{mechanism.channel.name.replace('_', ' ')}, one answer"
 
 
 def releases(protocol: Protocol) -> tuple[Release, ...]:
@@ -89,14 +98,17 @@ def bill(what: str, protocol: Protocol) -> tuple[Entry, ...]:
     plan, proved = Plan((dearest,)), promise(protocol)
     if isinstance(protocol, LabelCollection) or protocol.budget is None:
         plan, proved = Plan((dearest, Release("rows", Exact(), 1))), math.inf
-    return bill_open_ledgers(what, [plan], (proved, protocol.delta), 1)
+    entries = bill_open_ledgers(what, [plan], (proved, protocol.delta), 1)
+    if protocol.budget is not None:
+        note_release()
+    return entries
 
 
 def arithmetic(protocol: Protocol) -> float:
     """The part of the protocol's delta that is there for finite precision."""
     if protocol.budget is None:
         return 0.0
-    return max(arithmetic_delta(Plan((release,)), protocol.delta) for release in releases(protocol))
+    return max(prove(Plan((release,)), protocol.delta)[1] for release in releases(protocol))
 
 
 def report(
@@ -141,16 +153,18 @@ def report(
         asked=None if budget is None else (budget.epsilon, delta),
         method=method,
         calibration="none" if budget is None else "rigorous",
-        accountant="none" if budget is None else "the dearest of the answers, one for each user (groups are disjoint)",
+        accountant="none"
+        if budget is None
+        else "the most expensive of the answers, one for each user (groups are disjoint)",
         unit=f"one user's {private}, replaced by any other; {n_users:,} users were asked, {accepted:,} answered",
         bill=bill_lines(lines, delta),
         assumptions=(*_assumptions(protocol, seeded, simulated, labels_published), *preparation),
         who_saw_what=(
             f"The server saw {'features and ' if labels_only else ''}{'exact' if budget is None else 'randomised'} "
-            f"{'labels' if labels_only else 'answers'}, one a user.",
+            f"{'labels' if labels_only else 'answers'}, one per user.",
             _who_saw_rows(private, simulated, budget is None),
-            "Whoever gets the fitted model sees coef_, intercept_ and this report"
-            + ("." if budget is None else "; the promise covers all of it."),
+            "Recipients of the fitted model see coef_, intercept_ and this report"
+            + ("." if budget is None else "; the guarantee covers all of it."),
         ),
         seeded=seeded,
         floating_point_slack=arithmetic(protocol),
@@ -160,15 +174,15 @@ def report(
 def _precision(protocol: Protocol) -> str:
     taken = arithmetic(protocol)
     if taken and taken == protocol.delta:
-        return f"All of δ = {rounded_up(taken)} is for finite precision: in exact arithmetic there would be none."
+        return f"All of δ = {rounded_up(taken)} is for finite precision: in exact arithmetic δ would be 0."
     return arithmetic_line(taken)
 
 
 def _who_saw_rows(private: str, simulated: bool, exact: bool) -> str:
     if not simulated:
-        return f"Nobody but the user saw the user's {private}."
+        return f"Only the user saw the user's {private}."
     held = "This was a simulation: the process that ran fit held all rows."
-    return held if exact else f"{held} In a real study nobody but the user sees the user's {private}."
+    return held if exact else f"{held} In a real study only the user sees the user's {private}."
 
 
 def _assumptions(protocol: Protocol, seeded: bool, simulated: bool, labels_published: bool) -> list[str]:
@@ -177,29 +191,31 @@ def _assumptions(protocol: Protocol, seeded: bool, simulated: bool, labels_publi
         if protocol.budget is not None:
             lines.append("Only labels are protected. The server knows users' features, and the model may reveal them.")
         if protocol.n_classes is not None:
-            lines.append(LABELS_PUBLISHED if labels_published else "The set of class labels is taken as public.")
+            lines.append(LABELS_PUBLISHED if labels_published else "The set of class labels is assumed to be public.")
+    if isinstance(protocol, LdpIht) and protocol.start is not None:
+        lines.append(START_ASSUMPTION)
     if protocol.found:
         bounds = ", ".join(f"{name} {value:.4g}" for name, value in protocol.found.items())
-        lines.append(f"Bounds were searched for among users who answered nothing else: {bounds}.")
+        lines.append(f"Bounds were estimated from users who answered nothing else: {bounds}.")
     if protocol.budget is None:
         return lines
-    towards_the_server = "holds towards the server too, whatever all other users do or reveal."
+    towards_the_server = "holds against the server too, whatever all other users do or reveal."
     if simulated:
-        first = "Local privacy, simulated: each answer was randomised by itself, as a user's device would do it. In a "
-        first += f"real study the promise {towards_the_server}"
+        first = "Local privacy, simulated: each answer was randomised separately, as a user's device would do it. In a "
+        first += f"real study the guarantee {towards_the_server}"
         randomness = "Users' randomness came from the operating system's cryptographic source."
     else:
-        first = f"Local privacy: each user randomised its own answer, so that the promise {towards_the_server}"
+        first = f"Local privacy: each user randomised their own answer, so the guarantee {towards_the_server}"
         randomness = "Users run tulle.local.User, which draws from the operating system's cryptographic source unless "
-        randomness += "told otherwise; a server cannot check that."
+        randomness += "configured otherwise; a server cannot check that."
     if seeded:
         randomness = "Users' randomness came from a seed: not private against anyone who knows or guesses it."
     return [
         first,
-        "Each user answered at most one question. Groups were fixed by names, before anybody answered.",
+        "Each user answered at most one question. Groups were fixed by the users' names, before any answer.",
         *lines,
-        f"{_precision(protocol)} Answers are whole numbers of a unit that was fixed beforehand. Who answers, and when, "
+        f"{_precision(protocol)} Answers are integer multiples of a unit fixed beforehand. Who answers, and when, "
         "is not protected.",
         randomness,
-        *fixed_nonce_told(),
+        *describe_fixed_nonce(),
     ]

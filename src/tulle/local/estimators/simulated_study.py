@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.events import FloatArray
-from tulle.local.protocols import Protocol
-from tulle.local.responses import Response
-from tulle.local.server import Server
-from tulle.local.uniforms import SeededUniforms, SystemUniforms
-from tulle.local.user import check_question, respond
-from tulle.local.wire import LabelAsk
+from tulle.local.server_side.protocols import Protocol
+from tulle.local.server_side.study_server import Server
+from tulle.local.user_side.answer_format import LabelAsk
+from tulle.local.user_side.responses import Response
+from tulle.local.user_side.uniforms import SeededUniforms, SystemUniforms
+from tulle.local.user_side.user import check_question, respond
+from tulle.trusted.events import FloatArray
 
 # Numbers of an answer that are drawn at a time.
 _AT_ONCE = 4_000_000

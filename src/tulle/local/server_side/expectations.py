@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tulle.local.protocols import LdpIht, Protocol
-from tulle.local.responses import IDENTITY
+from tulle.local.server_side.protocols import LdpIht, Protocol
+from tulle.local.user_side.responses import IDENTITY
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Expectation:
     def __str__(self) -> str:
         text = (
             f"{self.n_users:,} users, {self.n_weights:,} weights, epsilon = {self.epsilon:g}: each weight is expected "
-            f"to carry noise of {self.noise:.3g} times the weight of a feature that explains labels all alone, and to "
-            f"see that one among the others takes about {self.users_needed:,} users"
+            f"to have noise of {self.noise:.3g} times the weight of a feature that alone explains the labels, and "
+            f"detecting that feature among the others takes about {self.users_needed:,} users"
         )
         if self.floor > 0:
             text += (
@@ -91,13 +91,14 @@ def _noise_of_gradients(protocol: LdpIht, variance: float) -> float:
     """Round by round: each adds its own noise, and pulls back what there was, as far as clipping lets it."""
     rounds, d = protocol.n_gradients, protocol.dimension
     first, radius = _first_step_and_radius(protocol)
+    pulls = _first_pull(protocol)
     square = 0.0
     for number in range(rounds):
-        step, share = 2 / (number + 2), protocol.radius_share(number)
+        step, share = protocol.step_share(number), protocol.radius_share(number)
         # E[m clip(m)] / E[m²] of a Gaussian margin m; weights are kept within the largest one's norm.
         margin = math.sqrt(2 * d * min(square, 1 / d))
         pull = 1.0 if margin == 0 else math.erf(radius * share / margin)
-        square = (1 - step * pull) ** 2 * min(square, 1 / d) + (step * first * share) ** 2 * variance
+        square = (1 - step * pulls * pull) ** 2 * min(square, 1 / d) + (step * first * share) ** 2 * variance
     return math.sqrt(square)
 
 
@@ -108,6 +109,14 @@ def _first_step_and_radius(protocol: LdpIht) -> tuple[float, float]:
         return protocol.clipping * (1.0 if protocol.response == IDENTITY else 0.5), protocol.clipping
     size = protocol.step_size(0) * protocol.first_radius / (math.sqrt(protocol.dimension) * protocol.largest_weight)
     return size, protocol.first_radius / (protocol.row_bound * protocol.label_bound * protocol.response.steepness)
+
+
+def _first_pull(protocol: LdpIht) -> float:
+    """Which part of an error the first step takes back where nothing is clipped. Steps of the default length, and
+    decaying ones, start by taking back all of it."""
+    if protocol.step is None or not protocol.constant_step or protocol.n_searching:
+        return 1.0
+    return min(protocol.step * protocol.curvature, 1.0)
 
 
 # Rounds that are tried, and how long the noise on all weights together may be for the more of them.

@@ -4,7 +4,7 @@
     POST /answer/<user>      an answer; the reply says whether it counts
 
 Put it behind a proxy that speaks TLS and keeps no log of addresses: users' names, which are in them, are what keeps
-others from answering for them. `tulle.local.client` is the user's end.
+others from answering for them. `tulle.local.user_side.http_client` is the user's end.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from tulle.local.client import IDLE_SECONDS, WAIT_SECONDS
-from tulle.local.server import Receipt, Server
-from tulle.local.wire import Reason
+from tulle.local.server_side.study_server import Receipt, Server
+from tulle.local.user_side.answer_format import Reason
+from tulle.local.user_side.http_client import IDLE_SECONDS, WAIT_SECONDS
 
 _STATUS: dict[Reason, int] = {"oversized": 413, "late": 409, "duplicate": 409, "not asked": 409, "unknown user": 404}
 

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
-from tulle.events import FloatArray
-from tulle.local.responses import RESPONSES, Response
-from tulle.mechanisms import HardThreshold
+from tulle.local.user_side.responses import RESPONSES, Response
+from tulle.methods.thresholds import HardThreshold, project_on_ball
+from tulle.trusted.events import FloatArray
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,19 @@ class NoisyLabels:
 
 
 def hard_thresholding(
-    data: NoisyLabels, n_nonzero: int, *, n_iter: int = 20, step: float | None = None, refit: bool = True
+    data: NoisyLabels,
+    n_nonzero: int,
+    *,
+    n_iter: int = 20,
+    step: float | None = None,
+    refit: bool = True,
+    ball: float | None = None,
+    start: FloatArray | None = None,
 ) -> FloatArray:
-    """Iterative hard thresholding (Wang and Xu, algorithm 2, with its sign put right).
+    """Iterative hard thresholding on randomised labels.
+
+    With `step`, `refit=False` and `ball=1.0` it is algorithm 2 of Wang and Xu (ICML 2019), with the sign of its
+    gradient put right; their experiments start from standard normal weights.
 
     Parameters
     ----------
@@ -137,9 +147,13 @@ def hard_thresholding(
         None: the step that is best along the gradient's largest entries (normalised IHT).
     refit : bool, default=True
         Whether the weights that are kept are fitted anew after each step, with a small ridge that is chosen by
-        generalised cross-validation. False is the paper's algorithm.
+        generalised cross-validation.
+    ball : float or None, default=None
+        The radius of the ball that weights, the intercept's included, are projected onto at the end of each step.
+    start : array of the shape of weights, or None, default=None
+        None: 0.
     """
-    weights = np.zeros(data.shape)
+    weights = np.zeros(data.shape) if start is None else start
     keep = HardThreshold(n_nonzero, data.shape[0] - 1)
     support = None
     for _ in range(n_iter):
@@ -152,11 +166,11 @@ def hard_thresholding(
                 break
             support = chosen
             moved = _refitted(data, moved, chosen)
-        weights = moved
+        weights = moved if ball is None else project_on_ball(moved, ball)
     return weights
 
 
-def best_sparsity(data: NoisyLabels, most: int, seed: int = 0) -> int:
+def best_sparsity(data: NoisyLabels, most: int, seed: int = 0, ball: float | None = None) -> int:
     """How many weights predict a held-out third of the randomised labels best: 1, 2, 4, … up to `most`."""
     order = np.random.default_rng(seed).permutation(data.X.shape[0])
     third = len(order) // 3
@@ -165,7 +179,7 @@ def best_sparsity(data: NoisyLabels, most: int, seed: int = 0) -> int:
         return 1
     # All of them: on noisy labels losses go up and down, and the first rise means little.
     sizes = [2**k for k in range(most.bit_length())]
-    losses = [test.loss(hard_thresholding(train, size, n_iter=5)) for size in sizes]
+    losses = [test.loss(hard_thresholding(train, size, n_iter=5, ball=ball)) for size in sizes]
     return sizes[int(np.argmin(losses))]
 
 

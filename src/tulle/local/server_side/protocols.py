@@ -18,15 +18,18 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tulle.bounds import GRID, Bounds
-from tulle.events import FloatArray
-from tulle.local.ball import PrivUnit
-from tulle.local.channel import MOST_EPSILON, Channel, IntArray, Unrandomised, check_count, check_epsilon
-from tulle.local.labels import GaussianLabel, LabelChannel, RandomisedResponse, best_label_channel
-from tulle.local.responses import IDENTITY, Response
-from tulle.local.wire import CHANNELS, Ask, ExceedsAsk, GradientAsk, LabelAsk, Quantity
-from tulle.mechanisms import HardThreshold
-from tulle.privacy import MOST_ARITHMETIC, Budget
+from tulle.accounting.zcdp import refuse_rho
+from tulle.estimators.bounds import GRID, Bounds
+from tulle.local.user_side.answer_format import CHANNELS, Ask, ExceedsAsk, GradientAsk, LabelAsk, Quantity
+from tulle.local.user_side.ball import PrivUnit
+from tulle.local.user_side.channel import MOST_EPSILON, Channel, IntArray, Unrandomised, check_count, check_epsilon
+from tulle.local.user_side.label_randomisers import GaussianLabel, LabelChannel, RandomisedResponse, best_label_channel
+from tulle.local.user_side.responses import IDENTITY, Response
+from tulle.methods.public_start import read_start
+from tulle.methods.thresholds import HardThreshold, project_on_ball
+from tulle.trusted.accountants import MOST_ARITHMETIC
+from tulle.trusted.events import FloatArray
+from tulle.trusted.plan import Budget
 
 BallChoice = Literal["priv_unit", "hemisphere"]
 
@@ -106,9 +109,10 @@ class Protocol(ABC):
         if not isinstance(self.bounds, Bounds):
             raise TypeError(f"bounds must be a Bounds or None, got {self.bounds!r}")
         if self.bounds.rows_per_person != 1:
-            raise ValueError("a user has one row and one answer here: Bounds(rows_per_person=1)")
+            raise ValueError("each user has one row and one answer: use Bounds(rows_per_person=1)")
         if self.bounds.normalise:
-            raise ValueError("users do not normalise rows: normalise them before, and use Bounds(row_l2=1.0)")
+            raise ValueError("users do not normalise rows: normalise them beforehand, and use Bounds(row_l2=1.0)")
+        refuse_rho(self.budget, "a local study")
         if self.budget is not None:
             check_epsilon("the epsilon of a local study", self.budget.epsilon)
         self._searches = [_BoundSearch(quantity) for quantity in self._missing()]
@@ -141,11 +145,11 @@ class Protocol(ABC):
         needed = self.make_channel(1.0).arithmetic_delta
         if self.budget.delta > 0 and needed > MOST_ARITHMETIC * self.budget.delta:
             raise ValueError(
-                f"finite precision would take {needed:.2g} of delta = {self.budget.delta:g}, and a tenth of it is "
-                "allowed; use a smaller epsilon, fewer features or a larger delta"
+                f"finite precision would use {needed:.2g} of delta = {self.budget.delta:g}, and at most a tenth of "
+                "delta is allowed; use a smaller epsilon, fewer features or a larger delta"
             )
         if needed >= 1:
-            raise ValueError("finite precision leaves nothing of the promise; use a smaller epsilon or fewer features")
+            raise ValueError("finite precision leaves no privacy guarantee; use a smaller epsilon or fewer features")
 
     @property
     def yes_or_no(self) -> RandomisedResponse:
@@ -234,15 +238,26 @@ class LdpIht(Protocol):
         How gradients are randomised.
     response : Response
     step : float or None
-        The first step; None is what suits features of equal variance that fill the row bound. Step t (from 0) is
-        2/(t + 2) of it, so that later gradients are averaged with earlier ones.
+        The first step; None is what suits features of equal variance that fill the row bound.
     radius : float or None
-        What the first gradients are clipped to; None: row bound × label bound × steepness of the response, and half
-        of that if there are several rounds. Later ones are clipped to 0.7^t of it, at least 0.3, as errors shrink.
+        What the first gradients are clipped to. None: with `constant_radius` the longest gradient that the bounds
+        allow; else row bound × label bound × steepness of the response, and half of that if there are several rounds.
     working : int
         How many times `n_nonzero` weights are kept between rounds (the paper: 8).
     weight_bound : float or None
-        Weights are scaled down to this norm; None: what would explain labels at their bound.
+        Weights are scaled down to this norm (the paper: 1); None: what would explain labels at their bound.
+    constant_step : bool
+        Whether all steps are as long as the first (the paper). False: step t (from 0) is 2/(t + 2) of it, so that
+        later gradients are averaged with earlier ones.
+    constant_radius : bool
+        Whether all gradients are clipped to the first radius (the paper). False: to 0.7^t of it, at least 0.3, as
+        errors shrink.
+    cut_at_end : bool
+        Whether the last round keeps `n_nonzero` weights. False: `working` times as many, as after every other round
+        (the paper).
+    start : array of shape (dimension,) or None
+        Public weights that the first gradients are taken at, the intercept last; None: 0 (the paper). Whatever they
+        are, every user clips its own gradient to the radius.
     """
 
     n_nonzero: int = 1
@@ -253,6 +268,10 @@ class LdpIht(Protocol):
     radius: float | None = None
     working: int = 8
     weight_bound: float | None = None
+    constant_step: bool = False
+    constant_radius: bool = False
+    cut_at_end: bool = True
+    start: FloatArray | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,6 +281,11 @@ class LdpIht(Protocol):
             raise ValueError(f"ball={self.ball!r} is unknown; choose one of {get_args(BallChoice)}")
         self._check_arithmetic()
         self.weights: FloatArray = np.zeros(self.dimension)
+        if self.start is not None:
+            weights, intercept = self.start[: self.n_features], self.start[self.n_features :]
+            given = weights if not len(intercept) else (weights, intercept)
+            read_start(type(self).__name__, given, self.n_features, 1, self.fit_intercept)
+            self.weights[: len(self.start)] = self.start
 
     def _missing(self) -> tuple[Quantity, ...]:
         # With all three given no bound is used.
@@ -304,7 +328,18 @@ class LdpIht(Protocol):
     def first_radius(self) -> float:
         if self.radius is not None:
             return self.radius
+        if self.constant_radius:
+            return self.longest_gradient
         return self.clipping * self.row_bound * self.label_bound * self.response.steepness
+
+    @property
+    def longest_gradient(self) -> float:
+        """No gradient is longer where rows, labels and weights keep their bounds and no slope passes the one at 0."""
+        entry = math.inf if "row" in self.found else self.bounds.known(self.n_features).row_linf
+        in_support = entry * math.sqrt(min(self.working * self.n_nonzero, self.n_features))
+        margin = self.largest_weight * min(self.row_bound, math.hypot(in_support, 1.0 if self.fit_intercept else 0.0))
+        fitted = float(np.max(np.abs(self.response.value(np.array([-margin, margin])))))
+        return self.row_bound * (fitted + self.label_bound) * self.response.steepness
 
     def make_channel(self, bound: float) -> Channel:
         if self.budget is None:
@@ -316,14 +351,23 @@ class LdpIht(Protocol):
         """The randomiser of gradient round `number`, from 0."""
         return self.make_channel(self.first_radius * self.radius_share(number))
 
-    @staticmethod
-    def radius_share(number: int) -> float:
+    def radius_share(self, number: int) -> float:
         """The radius of gradient round `number` over the first: errors shrink, and so do gradients."""
-        return max(0.7**number, 0.3)
+        return 1.0 if self.constant_radius else max(0.7**number, 0.3)
+
+    def step_share(self, number: int) -> float:
+        """The step of gradient round `number` over the first."""
+        return 1.0 if self.constant_step else 2 / (number + 2)
 
     def step_size(self, number: int) -> float:
         first = 1 / self.curvature if self.step is None else self.step
-        return first * 2 / (number + 2)
+        # Not first * step_share: fits repeat to the last bit.
+        return first if self.constant_step else first * 2 / (number + 2)
+
+    def kept(self, number: int) -> int:
+        """How many weights gradient round `number` leaves, the intercept not counted."""
+        last = number == self.n_gradients - 1
+        return self.n_nonzero * (1 if last and self.cut_at_end else self.working)
 
     def _ask(self) -> tuple[Ask, Channel]:
         ask = GradientAsk(self.weights, self.response.name, self.fit_intercept)
@@ -332,12 +376,10 @@ class LdpIht(Protocol):
     def _absorb(self, tally: Tally) -> None:
         number = self.round - 1 - self.n_searching
         gradient = self.channel(number).unit * tally.total / max(tally.count, 1)
-        kept = self.n_nonzero * (1 if number == self.n_gradients - 1 else self.working)
         # Steps may be any size: what overflows is as good as the largest number.
         moved = np.clip(self.weights - self.step_size(number) * gradient, -1e150, 1e150)[:, None]
-        weights = HardThreshold(kept, self.n_features)(moved)[:, 0]
-        length = float(np.linalg.norm(weights))
-        self.weights = weights * min(1.0, self.largest_weight / length) if length > 0 else weights
+        weights = HardThreshold(self.kept(number), self.n_features)(moved)[:, 0]
+        self.weights = project_on_ball(weights, self.largest_weight)
 
 
 @dataclass

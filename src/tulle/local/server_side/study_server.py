@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tulle.local.channel import IntArray
-from tulle.local.protocols import Protocol, Tally
-from tulle.local.wire import (
+from tulle import __version__
+from tulle.files.durable_writes import name_file
+from tulle.local.server_side.protocols import Protocol, Tally
+from tulle.local.user_side.answer_format import (
     Answer,
     Question,
     Reason,
@@ -29,6 +30,7 @@ from tulle.local.wire import (
     encode_question,
     place,
 )
+from tulle.local.user_side.channel import IntArray
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Server:
         self, protocol: Protocol, users: Sequence[str], study: str, journal: str | os.PathLike[str] | None = None
     ) -> None:
         if len(set(users)) < len(users):
-            raise ValueError("two users share a name; give each a name of its own")
+            raise ValueError("two users have the same name; give each a unique name")
         for name in (study, *users):
             check_name(name)
         self.protocol = protocol
@@ -86,7 +88,9 @@ class Server:
         if journal is not None:
             with self._lock:
                 self._replay(Path(journal))
-            self._journal = Path(journal).open("ab")  # noqa: SIM115
+            self._journal = Path(journal).open("ab", buffering=0)  # noqa: SIM115
+            if not self._journal.tell():
+                self._append(_version_line(__version__))
 
     def _open_round(self) -> None:
         self._heard: set[str] = set()
@@ -146,12 +150,10 @@ class Server:
         """
         with self._lock:
             try:
-                answer = self._checked(raw, sender)
+                answer = self._check(raw, sender)
             except WireError as error:
                 return self.reject(error.reason, str(error), sender)
-            if self._journal is not None:
-                self._journal.write(encode_answer(answer) + b"\n")  # one line, however the message was laid out
-                self._journal.flush()
+            self._append(encode_answer(answer))  # one line, however the message was laid out
             self._count(answer)
             return Receipt()
 
@@ -167,7 +169,7 @@ class Server:
         if not len(users) == len(set(users)) == len(values):
             raise ValueError("one answer for each user, and each user once")
         if not self.asked.issuperset(users) or not self._answered.isdisjoint(users):
-            raise ValueError("these users are not asked now, or have answered before")
+            raise ValueError("these users are not asked in this round, or have answered before")
         with self._lock:
             for user, answer in zip(users, values):
                 self._count(Answer(self.study, self.round, user, answer))
@@ -181,14 +183,14 @@ class Server:
                 self.changed.notify_all()
             return Receipt(reason, text)
 
-    def _checked(self, raw: bytes, sender: str | None) -> Answer:
+    def _check(self, raw: bytes, sender: str | None) -> Answer:
         if self._question is None:
             raise WireError("late", "the study is over")
         answer = decode_answer(raw, self._question.channel.width)
         if answer.study != self.study:
             raise WireError("other study", f"this is {self.study!r}")
         if answer.user not in self._places or sender not in (None, answer.user):
-            raise WireError("unknown user", "nobody of that name may answer")
+            raise WireError("unknown user", "no user of that name may answer")
         if answer.user in self._answered:
             raise WireError("duplicate", "this user has answered before")
         if answer.round < self.round:
@@ -196,7 +198,7 @@ class Server:
         if answer.round > self.round or answer.user not in self.asked:
             raise WireError("not asked", f"round {self.round} does not ask this user")
         if not self._question.channel.possible(answer.values):
-            raise WireError("impossible", "the channel gives no such answer")
+            raise WireError("impossible", "the channel cannot produce this answer")
         return answer
 
     def _count(self, answer: Answer) -> None:
@@ -207,13 +209,12 @@ class Server:
         self.changed.notify_all()
 
     def close_round(self) -> None:
-        """Learn from the answers of this round, whoever is missing, and open the next."""
+        """Learn from the answers of this round, even if some are missing, and open the next."""
         with self._lock:
             if self.finished:
                 raise RuntimeError("the study is over")
+            self._append(json.dumps({"closed": self.round}).encode())
             if self._journal is not None:
-                self._journal.write(json.dumps({"closed": self.round}).encode() + b"\n")
-                self._journal.flush()
                 os.fsync(self._journal.fileno())
             self._close()
 
@@ -228,6 +229,21 @@ class Server:
         self._open_round()
         self.changed.notify_all()
 
+    def _append(self, line: bytes) -> None:
+        """Add a line to the journal, if there is one. Where that fails nothing of the line stays: the next one would
+        continue it, and nobody could read the journal again."""
+        if self._journal is None:
+            return
+        start, left = self._journal.tell(), line + b"\n"
+        with name_file(self._journal.name):
+            try:
+                while left:
+                    left = left[self._journal.write(left) :]
+            except BaseException:
+                self._journal.truncate(start)
+                self._journal.seek(start)
+                raise
+
     def _replay(self, path: Path) -> None:
         """Take in what a journal holds; a last line that was cut off in the middle of being written is dropped."""
         if not path.exists():
@@ -235,12 +251,23 @@ class Server:
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), 1):
+            if number == 1 and _is_version_line(line):
+                continue
             if line == json.dumps({"closed": self.round}).encode():
                 self._close()
                 continue
             try:
-                self._count(self._checked(line, None))
+                self._count(self._check(line, None))
             except WireError as error:
                 raise ValueError(f"{path}, line {number}, does not belong to this study: {error}") from None
         if len(whole) < len(data):
             os.truncate(path, len(whole))
+
+
+def _version_line(version: str) -> bytes:
+    """The first line of a journal: which tulle began it. Journals of before do not have it."""
+    return json.dumps({"written by": f"tulle {version}"}).encode()
+
+
+def _is_version_line(line: bytes) -> bool:
+    return line.startswith(b'{"written by": "tulle ')

@@ -22,10 +22,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tulle.local.ball import PrivUnit
-from tulle.local.channel import Channel, IntArray
-from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, RandomisedResponse, TwoPoint
-from tulle.local.uniforms import FloatArray
+from tulle.local.user_side.ball import PrivUnit
+from tulle.local.user_side.channel import Channel, IntArray
+from tulle.local.user_side.label_randomisers import (
+    GaussianLabel,
+    Hybrid,
+    LaplaceLabel,
+    Piecewise,
+    RandomisedResponse,
+    TwoPoint,
+)
+from tulle.local.user_side.uniforms import FloatArray
 
 VERSION = 1
 
@@ -65,7 +72,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class GradientAsk:
-    """The gradient of the user's own squared error at `weights`; the last of them is the intercept, if there is one."""
+    """The gradient of the user's own loss at `weights`; the last of them is the intercept, if there is one."""
 
     weights: FloatArray
     response: str
@@ -134,12 +141,12 @@ def answer_bytes(numbers: int) -> int:
 def encode_question(question: Question) -> bytes:
     """The question as it travels."""
     if question.channel.name not in CHANNELS:
-        raise ValueError("a study without a budget can only be simulated: no user answers without noise")
+        raise ValueError("a study without a budget can only be simulated: users never answer without noise")
     ask = question.ask
     kind = next(name for name, cls in _KINDS.items() if type(ask) is cls)
     said = {field.name: getattr(ask, field.name) for field in fields(ask)}
     if isinstance(ask, GradientAsk):
-        said["weights"] = _packed(ask.weights, "<f8")
+        said["weights"] = _pack(ask.weights, "<f8")
     channel = {field.name: getattr(question.channel, field.name) for field in fields(question.channel)}
     return _dump(
         {
@@ -164,7 +171,7 @@ def encode_answer(answer: Answer) -> bytes:
             "study": answer.study,
             "round": answer.round,
             "user": answer.user,
-            "values": _packed(answer.values, "<i4"),
+            "values": _pack(answer.values, "<i4"),
         }
     )
 
@@ -173,7 +180,7 @@ def _dump(message: dict[str, Any]) -> bytes:
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _packed(numbers: Any, kind: str) -> str:
+def _pack(numbers: Any, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(numbers, dtype=kind).tobytes()).decode()
 
 
@@ -186,7 +193,7 @@ def decode_question(raw: bytes) -> Question:
     _check_fields(message, {"tulle", "message", "study", "round", "from", "to", "ask", "channel"})
     start, end = (_number(message[name]) for name in ("from", "to"))
     if not 0 <= start <= end <= 1:
-        raise WireError("malformed", f"a group lies within [0, 1), not from {start} to {end}")
+        raise WireError("malformed", f"a group must lie within [0, 1), not from {start} to {end}")
     return Question(
         check_name(message["study"]),
         _round(message["round"]),
@@ -201,13 +208,13 @@ def decode_answer(raw: bytes, numbers: int) -> Answer:
     """The answer that was sent, if it holds `numbers` numbers, or a `WireError`."""
     message = _load(raw, answer_bytes(numbers), "answer")
     _check_fields(message, {"tulle", "message", "study", "round", "user", "values"})
-    values = _unpacked(message["values"], "<i4", numbers).astype(np.int64)
+    values = _unpack(message["values"], "<i4", numbers).astype(np.int64)
     return Answer(check_name(message["study"]), _round(message["round"]), check_name(message["user"]), values)
 
 
 def _load(raw: bytes, limit: int, kind: str) -> dict[str, Any]:
     if len(raw) > limit:
-        raise WireError("oversized", f"{len(raw):,} bytes, where a {kind} has at most {limit:,}")
+        raise WireError("oversized", f"{len(raw):,} bytes, but a {kind} has at most {limit:,}")
     try:
         message = json.loads(raw.decode("utf-8"), object_pairs_hook=_distinct, parse_constant=_not_finite)
     except WireError:
@@ -217,7 +224,7 @@ def _load(raw: bytes, limit: int, kind: str) -> dict[str, Any]:
     if not isinstance(message, dict) or message.get("message") != kind:
         raise WireError("malformed", f"not a {kind}")
     if message.get("tulle") != VERSION or isinstance(message["tulle"], bool):
-        raise WireError("other version", f"version {message.get('tulle')!r}, where {VERSION} is spoken")
+        raise WireError("other version", f"version {message.get('tulle')!r}, expected {VERSION}")
     return message
 
 
@@ -228,31 +235,31 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _not_finite(word: str) -> float:
-    raise WireError("not finite", f"{word} is no number here")
+    raise WireError("not finite", f"{word} is not a number here")
 
 
 def _check_fields(message: Any, expected: set[str]) -> None:
     if not isinstance(message, dict) or set(message) != expected:
         found = sorted(message) if isinstance(message, dict) else message
-        raise WireError("malformed", f"fields {found!r:.200}, where {sorted(expected)} are expected")
+        raise WireError("malformed", f"fields {found!r:.200}, expected {sorted(expected)}")
 
 
 def check_name(value: Any) -> str:
     """The name, or a `WireError` where it cannot travel."""
     if not (isinstance(value, str) and 0 < len(value) <= _MOST_NAME):
-        raise WireError("malformed", f"a name must be a text of 1 to {_MOST_NAME} characters, got {value!r:.60}")
+        raise WireError("malformed", f"a name must be a string of 1 to {_MOST_NAME} characters, got {value!r:.60}")
     return value
 
 
 def _round(value: Any) -> int:
     if not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31):
-        raise WireError("malformed", f"a round is a whole number from 1, not {value!r:.50}")
+        raise WireError("malformed", f"a round must be an integer >= 1, not {value!r:.50}")
     return value
 
 
 def _number(value: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise WireError("malformed", f"{value!r:.50} is no number")
+        raise WireError("malformed", f"{value!r:.50} is not a number")
     try:
         number = float(value)
     except OverflowError:
@@ -268,9 +275,9 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _unpacked(text: Any, kind: str, numbers: int | None = None) -> Any:
+def _unpack(text: Any, kind: str, numbers: int | None = None) -> Any:
     if not isinstance(text, str):
-        raise WireError("malformed", "numbers travel as base64 text")
+        raise WireError("malformed", "numbers must be base64 text")
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except ValueError:
@@ -291,7 +298,7 @@ def _ask(message: Any) -> Ask:
     cls = _KINDS[kind]
     _check_fields(message, {"kind", *(field.name for field in fields(cls))})
     if cls is GradientAsk:
-        weights = _unpacked(message["weights"], "<f8").astype(np.float64)
+        weights = _unpack(message["weights"], "<f8").astype(np.float64)
         return GradientAsk(weights, check_name(message["response"]), _flag(message["intercept"]))
     if cls is ExceedsAsk:
         if message["quantity"] not in get_args(Quantity):
@@ -314,4 +321,4 @@ def _channel(message: Any) -> Channel:
             raise ValueError("too many numbers")
         return cls(**values)
     except (TypeError, ValueError) as error:
-        raise WireError("malformed", f"no such channel: {error}") from None
+        raise WireError("malformed", f"invalid channel: {error}") from None

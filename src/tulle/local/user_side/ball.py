@@ -20,8 +20,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import betaincc, betainccinv, betaincinv, betaln, expit, ndtri
 
-from tulle.local.channel import Channel, IntArray, check_count, on_lattice
-from tulle.local.uniforms import FloatArray
+from tulle.local.user_side.channel import Channel, IntArray, check_count, on_lattice
+from tulle.local.user_side.uniforms import FloatArray
 
 # An entry of a direction is about 1/sqrt(dimension); answers are whole multiples of at most 2^-10 of that. The more
 # entries, the likelier that a rounding error carries one of them over a border of the grid: many have a coarser one.
@@ -62,7 +62,7 @@ class PrivUnit(Channel):
             raise ValueError("in one dimension there is no cap: use PrivUnit(cap=0.0)")
         if self.share < _LEAST_SHARE:
             raise ValueError(
-                f"a cap of height {self.cap} is all but empty in {self.dimension} dimensions; use PrivUnit.best"
+                f"a cap of height {self.cap} has almost no mass in {self.dimension} dimensions; use PrivUnit.best"
             )
 
     @classmethod

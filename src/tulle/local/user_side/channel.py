@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tulle.local.uniforms import FloatArray
+from tulle.local.user_side.uniforms import FloatArray
 
 IntArray = npt.NDArray[np.int64]
 

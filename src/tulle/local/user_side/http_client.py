@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
-from tulle.local.user import RefusedError, User
-from tulle.local.wire import decode_question
+from tulle.local.user_side.answer_format import decode_question
+from tulle.local.user_side.user import RefusedError, User
 
 # How long a question that is not open yet is waited for before the user asks again, and a silent line is kept.
 WAIT_SECONDS = 5.0

@@ -10,7 +10,7 @@
 | `RandomisedResponse` | Warner 1965 | classes |
 
 What is computed keeps the promise itself, with no delta but the Gaussian one's: chances of answers are off by parts of
-themselves, for which epsilon leaves room, and noise is rounded to whole numbers exactly (`tulle.exact_noise`).
+themselves, for which epsilon leaves room, and noise is rounded to whole numbers exactly (`tulle.trusted.exact_noise`).
 Proof: docs/proofs/label_randomisers.md.
 """
 
@@ -23,10 +23,10 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from tulle.exact_noise import LAPLACE, NORMAL, Draws, SymmetricLaw, round_noise
-from tulle.gaussian_tradeoff import gaussian_mu
-from tulle.local.channel import Channel, IntArray, check_count, on_lattice
-from tulle.local.uniforms import FloatArray
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.local.user_side.channel import Channel, IntArray, check_count, on_lattice
+from tulle.local.user_side.uniforms import FloatArray
+from tulle.trusted.exact_noise import LAPLACE, NORMAL, Draws, SymmetricLaw, round_noise
 
 # Continuous answers are whole multiples of 2^-12 of their scale.
 _GRID = 2.0**-12

@@ -51,7 +51,7 @@ class SeededUniforms:
         for place in range(users):
             number = next(self._numbers, None)
             if number is None:
-                raise ValueError(f"there are numbers for {place} of {users} users: every user needs one, once")
+                raise ValueError(f"there are numbers for {place} of {users} users: every user needs exactly one")
             # The second of four words that count: every user has 2^64 draws to itself.
             counter = np.array([0, number, 0, 0], dtype=np.uint64)
             words[place] = np.random.Philox(key=self._key, counter=counter).random_raw(each)

@@ -16,13 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tulle.durable import sync_folder
-from tulle.intake import cells, numbers
-from tulle.local.channel import IntArray, check_positive
-from tulle.local.labels import RandomisedResponse
-from tulle.local.responses import RESPONSES, Response
-from tulle.local.uniforms import FloatArray, SystemUniforms, Uniforms
-from tulle.local.wire import (
+from tulle import __version__
+from tulle.files.durable_writes import name_file, sync_folder
+from tulle.local.user_side.answer_format import (
     Answer,
     ExceedsAsk,
     GradientAsk,
@@ -32,6 +28,11 @@ from tulle.local.wire import (
     decode_question,
     encode_answer,
 )
+from tulle.local.user_side.channel import IntArray, check_positive
+from tulle.local.user_side.label_randomisers import RandomisedResponse
+from tulle.local.user_side.responses import KNOWN_TO_USERS, Response
+from tulle.local.user_side.uniforms import FloatArray, SystemUniforms, Uniforms
+from tulle.trusted.intake import read_cells, read_numbers
 
 
 class RefusedError(RuntimeError):
@@ -66,7 +67,7 @@ class FileRecord:
     Parameters
     ----------
     path : path
-        A file that does not exist yet. Whoever deletes it lets the user answer again, at a further epsilon.
+        A file that does not exist yet. Anyone who deletes it lets the user answer again, at a further epsilon.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,18 +78,20 @@ class FileRecord:
             # One of several processes makes the file, however close they are.
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            raise AlreadyAnsweredError(f"{os.fspath(self.path)} says that this user has answered before") from None
+            raise AlreadyAnsweredError(f"{os.fspath(self.path)} records that this user has answered before") from None
         said = {
             "study": question.study,
             "round": question.round,
             "epsilon": question.channel.epsilon,
             "delta": question.channel.delta,
+            "tulle": __version__,
         }
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(said) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(os.path.dirname(os.path.abspath(self.path)))
+        with name_file(self.path):
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps(said) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(os.path.dirname(os.path.abspath(self.path)))
 
 
 class User:
@@ -101,7 +104,7 @@ class User:
     x : array of shape (d,)
         Finite features.
     y : float
-        A finite label, or the number of a class.
+        A finite label, or the number of a class; -1 or 1 where the loss is logistic.
     max_epsilon : float
         The most that an answer may cost, in (0, inf). A question that asks for more is refused.
     max_delta : float, default=1e-6
@@ -117,16 +120,16 @@ class User:
 
     Examples
     --------
-    >>> from tulle.local.labels import TwoPoint
-    >>> from tulle.local.user import User
-    >>> from tulle.local.wire import LabelAsk, Question, encode_question
+    >>> from tulle.local.user_side.label_randomisers import TwoPoint
+    >>> from tulle.local.user_side.user import User
+    >>> from tulle.local.user_side.answer_format import LabelAsk, Question, encode_question
     >>> user = User("anna", [0.2, 0.4], 1.5, max_epsilon=1.0)
     >>> question = encode_question(Question("a study", 1, 0.0, 1.0, LabelAsk(), TwoPoint(1.0, 2.0)))
     >>> answer = user.answer(question)
     >>> user.answer(question)
     Traceback (most recent call last):
         ...
-    tulle.local.user.AlreadyAnsweredError: this user has answered before
+    tulle.local.user_side.user.AlreadyAnsweredError: this user has answered before
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class User:
         max_delta: float = 1e-6,
         record: Record | None = None,
         uniforms: Uniforms | None = None,
-        responses: Mapping[str, Response] = RESPONSES,
+        responses: Mapping[str, Response] = KNOWN_TO_USERS,
     ) -> None:
         check_positive("max_epsilon", max_epsilon)
         if not (isinstance(max_delta, (int, float)) and 0 <= max_delta < 1):
@@ -147,8 +150,8 @@ class User:
         self.name = check_name(name)
         if np.ndim(x) != 1:
             raise ValueError(f"a user has one row of features, not an array of {np.ndim(x)} dimensions")
-        self._row = numbers(cells(x, "x")).reshape(1, -1)
-        self._label = numbers(cells([y], "y"))
+        self._row = read_numbers(read_cells(x, "x")).reshape(1, -1)
+        self._label = read_numbers(read_cells([y], "y"))
         if not (np.all(np.isfinite(self._row)) and np.all(np.isfinite(self._label))):
             raise ValueError("a user's row and label must be finite numbers")
         self._max_epsilon, self._max_delta = float(max_epsilon), float(max_delta)
@@ -204,15 +207,15 @@ def check_question(
         expected = n_features + ask.intercept
         if len(ask.weights) != expected or channel.width != expected:
             raise RefusedError(
-                f"the question has {len(ask.weights)} weights and answers of {channel.width} numbers, where this "
-                f"user's row has {expected}"
+                f"the question has {len(ask.weights)} weights and answers of {channel.width} numbers, but this user's "
+                f"row has {expected}"
             )
         if ask.response not in responses:
             raise RefusedError(f"this user does not know the response {ask.response!r}")
     elif channel.width != 1:
-        raise RefusedError(f"one number was asked for, through a channel for {channel.width}")
+        raise RefusedError(f"one number was requested, through a channel for {channel.width}")
     if isinstance(ask, ExceedsAsk) and not (isinstance(channel, RandomisedResponse) and channel.n_classes == 2):
-        raise RefusedError("a question for yes or no needs a randomised response of two classes")
+        raise RefusedError("a yes-or-no question needs a randomised response with two classes")
 
 
 def respond(

@@ -2,18 +2,21 @@
 
 A page is one file. It asks the network for nothing and runs no script; phones, paper and dark screens can show it.
 
->>> from tulle.estimators import SparseRegressor
->>> from tulle.pages import fit_page
->>> from tulle.report import About
+>>> from tulle.estimators.sparse import SparseRegressor
+>>> from tulle.reports.pages import fit_page
+>>> from tulle.reports.report import About
 >>> model = SparseRegressor(epsilon=None).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
->>> "Nothing is promised" in fit_page(model, About(title="A test"))
+>>> "No privacy guarantee" in fit_page(model, About(title="A test"))
 True
 """
 
-from tulle.pages.comparison_page import comparison_page
-from tulle.pages.fit_page import fit_page
-from tulle.pages.panels import figure_svg
-from tulle.pages.results_page import results_page
-from tulle.pages.weights import fingerprint
+from tulle.reports.pages.comparison_page import comparison_page
+from tulle.reports.pages.fit_page import fit_page
+from tulle.reports.pages.ledger_page import ledger_page
+from tulle.reports.pages.panels import figure_svg
+from tulle.reports.pages.results_page import results_page
+from tulle.reports.pages.weight_tables import fingerprint
 
-__all__ = ["comparison_page", "figure_svg", "fingerprint", "fit_page", "results_page"]
+_RESULTS_DEPEND_ON = "nothing"
+
+__all__ = ["comparison_page", "figure_svg", "fingerprint", "fit_page", "ledger_page", "results_page"]

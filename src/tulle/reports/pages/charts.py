@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from tulle.events import FloatArray
-from tulle.pages.figures import number, promise, setting
-from tulle.pages.markup import Markup, element, joined
-from tulle.pages.page import SERIES
+from tulle.reports.number_format import format_rounded_up, number, setting
+from tulle.reports.pages.markup import Markup, element, join_markup
+from tulle.reports.pages.page import SERIES
+from tulle.trusted.events import FloatArray
 
 WIDE, NARROW = 700, 340
 Place = tuple[float, float]
@@ -88,9 +88,9 @@ def path(points: Iterable[Place], class_: str, closed: bool = False, **attribute
 
 def epsilon_scale(proved: float, asked: float | None) -> Markup:
     """Where the proved and the asked epsilon stand between 0.01 and 100."""
-    words = f"The proved ε is {promise(proved)}" if math.isfinite(proved) else "No ε is proved"
+    words = f"The proved ε is {format_rounded_up(proved)}" if math.isfinite(proved) else "No ε is proved"
     if asked is not None:
-        words += f"; asked for was {promise(asked)}"
+        words += f"; requested was {format_rounded_up(asked)}"
 
     def draw(width: int) -> tuple[Markup, float]:
         scale = Scale(0.01, 100.0, 26.0, width - 34.0, logarithmic=True)
@@ -103,15 +103,15 @@ def epsilon_scale(proved: float, asked: float | None) -> Markup:
             # At 100 the factor has 44 digits, and no room.
             factor = "over 10⁴³" if tick == 100 else number(math.exp(tick), 3)
             parts.append(written(x, axis + 41, f"×{factor}" if tick < 100 else factor, "middle", "soft"))
-        parts.append(written(2, axis + 66, "← can say less about one unit", "start", "soft"))
-        parts.append(written(width - 2, axis + 66, "can say more →", "end", "soft"))
+        parts.append(written(2, axis + 66, "← reveals less about one unit", "start", "soft"))
+        parts.append(written(width - 2, axis + 66, "reveals more →", "end", "soft"))
         if asked is not None:
-            parts.append(_placed(scale, asked, axis, 16.0, f"asked {promise(asked)}", "asked", width))
-        label = f"proved {promise(proved)}" if math.isfinite(proved) else "nothing is proved"
+            parts.append(_placed(scale, asked, axis, 16.0, f"asked {format_rounded_up(asked)}", "asked", width))
+        label = f"proved {format_rounded_up(proved)}" if math.isfinite(proved) else "nothing is proved"
         parts.append(_placed(scale, proved, axis, 40.0, label, "proved", width))
-        return joined(parts), axis + 76
+        return join_markup(parts), axis + 76
 
-    caption = f"{words}. The scale is logarithmic; under each ε stands the factor by which odds change at most."
+    caption = f"{words}. The scale is logarithmic; below each ε is the largest factor by which odds can change."
     return figure("epsilon-scale", "The scale of ε", caption, draw)
 
 
@@ -127,7 +127,7 @@ def _placed(scale: Scale, value: float, axis: float, row: float, label: str, cla
         marker = element("circle", cx=f"{x:.1f}", cy=f"{axis:.1f}", r="11", class_=class_)
     anchor = "start" if x < 60 else "end" if x > width - 75 else "middle"
     lead = segment(x, row + 5, x, axis - 12, "leader")
-    return joined([lead, marker, written(x, row, label, anchor, "strong halo" if class_ == "proved" else "halo")])
+    return join_markup([lead, marker, written(x, row, label, anchor, "strong halo" if class_ == "proved" else "halo")])
 
 
 # --- an attack --------------------------------------------------------------------------------------------------------
@@ -188,21 +188,44 @@ def attack_chart(attack: Attack, title: str, description: str) -> Markup:
             parts.append(path(edge, "curve claim dashed"))
         parts.append(path(points(attack.false_rates, attack.hit_rates), "curve attack"))
         parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
-        parts.append(written((x.start + x.stop) / 2, y.start + 38, "false-hit rate (the other world)", "middle"))
+        parts.append(written((x.start + x.stop) / 2, y.start + 38, "false-hit rate (the other data set)", "middle"))
         middle = (y.start + y.stop) / 2
         parts.append(
             element("text", "hit rate", text_anchor="middle", transform=f"translate(14 {middle:.0f}) rotate(-90)")
         )
         lines = [("curve attack", "attack, with a 95 % band"), ("reference dotted", "guessing")]
         if len(attack.grid):
-            lines.insert(1, ("curve claim dashed", f"most that {attack.claim} allows"))
+            lines.insert(1, ("curve claim dashed", f"limit for {attack.claim}"))
         across, down = (x.stop + 24, 40.0) if width == WIDE else (x.start, y.start + 62)
         for k, (class_, label) in enumerate(lines):
             parts.append(segment(across, down + 22 * k, across + 28, down + 22 * k, class_))
             parts.append(written(across + 36, down + 22 * k + 4, label))
-        return joined(parts), y.start + (48 if width == WIDE else 56 + 22 * len(lines))
+        return join_markup(parts), y.start + (48 if width == WIDE else 56 + 22 * len(lines))
 
     return figure("attack", title, description, draw)
+
+
+# --- a Rényi curve ----------------------------------------------------------------------------------------------------
+
+
+def renyi_chart(curve: Sequence[tuple[float, float]], description: str) -> Markup:
+    """The Rényi divergence against its order, both logarithmic; `curve` has orders > 1 and divergences > 0."""
+    orders, values = [order for order, _ in curve], [value for _, value in curve]
+
+    def draw(width: int) -> tuple[Markup, float]:
+        wide = width == WIDE
+        bottom = 190.0 if wide else 170.0
+        x = Scale(orders[0], orders[-1], 66.0, width - (120.0 if wide else 20.0), logarithmic=True)
+        low, high, ticks = _logarithmic_ticks(values)
+        y = Scale(low, high, bottom, 30.0, logarithmic=True)
+        parts = _axes(x, y, orders, ticks, "order α (logarithmic)")
+        parts.append(written(2, 14, "ε(α) (logarithmic; smaller reveals less)"))
+        places = [(x.place(order), y.place(value)) for order, value in curve]
+        parts.append(path(places, "curve series s0"))
+        parts += [_marker(*place, 0) for place in places]
+        return join_markup(parts), bottom + 50
+
+    return figure("renyi", "The Rényi curve", description, draw)
 
 
 # --- error against epsilon --------------------------------------------------------------------------------------------
@@ -272,23 +295,7 @@ def error_chart(
         x = Scale(min(epsilons) / 1.25, max(epsilons) * 1.25, 62.0 if wide else 52.0, right, logarithmic=True)
         low, high, ticks = _logarithmic_ticks(means) if logarithmic else _linear_ticks(max(values))
         y = Scale(low, high, bottom, 30.0, logarithmic)
-        parts = []
-        for tick in ticks:
-            parts.append(segment(x.start, y.place(tick), x.stop, y.place(tick), "grid"))
-            parts.append(written(x.start - 8, y.place(tick) + 4, setting(tick), "end", "soft"))
-        for epsilon in apart(epsilons, x, 36.0):
-            parts.append(segment(x.place(epsilon), y.start, x.place(epsilon), y.start + 5, "frame"))
-            parts.append(
-                written(
-                    x.place(epsilon),
-                    y.start + 20,
-                    setting(epsilon),
-                    "middle",
-                    "soft",
-                )
-            )
-        parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
-        parts.append(written((x.start + x.stop) / 2, y.start + 42, "ε (logarithmic)", "middle"))
+        parts = _axes(x, y, epsilons, ticks, "ε (logarithmic)")
         parts.append(written(2, 14, f"{metric} (smaller is better)"))
         keys: list[tuple[str, str, float, int]] = []  # class, words, height, number of the line
         for k, (label, value) in enumerate(references):
@@ -313,19 +320,33 @@ def error_chart(
             for (class_, label, target, k), height in zip(keys, heights):
                 parts.append(path([(right + 3, target), (right + 14, height), (right + 20, height)], "leader"))
                 parts.append(_key(right + 24, height, class_, label, k, 20))
-            return joined(parts), max(bottom + 54, heights[-1] + 12)
+            return join_markup(parts), max(bottom + 54, heights[-1] + 12)
         for row, (class_, label, _, k) in enumerate(keys):
             parts.append(_key(x.start, bottom + 66 + 22 * row, class_, label, k, 30))
-        return joined(parts), bottom + 66 + 22 * len(keys)
+        return join_markup(parts), bottom + 66 + 22 * len(keys)
 
     return figure("errors", title, description, draw)
+
+
+def _axes(x: Scale, y: Scale, across: Sequence[float], up: Sequence[float], label: str) -> list[Markup]:
+    """Both axes: a line across for each value up, and as many values across as have room."""
+    parts = []
+    for tick in up:
+        parts.append(segment(x.start, y.place(tick), x.stop, y.place(tick), "grid"))
+        parts.append(written(x.start - 8, y.place(tick) + 4, setting(tick), "end", "soft"))
+    for value in apart(across, x, 36.0):
+        parts.append(segment(x.place(value), y.start, x.place(value), y.start + 5, "frame"))
+        parts.append(written(x.place(value), y.start + 20, setting(value), "middle", "soft"))
+    parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
+    parts.append(written((x.start + x.stop) / 2, y.start + 42, label, "middle"))
+    return parts
 
 
 def _key(x: float, y: float, class_: str, label: str, k: int, most: int) -> Markup:
     """A line's sample with its words beside it."""
     short = label if len(label) <= most else f"{label[: most - 1]}…"
     marker = _marker(x + 11, y, k) if k >= 0 else Markup("")
-    return joined([segment(x, y, x + 22, y, class_), marker, written(x + 29, y + 4, short)])
+    return join_markup([segment(x, y, x + 22, y, class_), marker, written(x + 29, y + 4, short)])
 
 
 def _linear_ticks(highest: float) -> tuple[float, float, list[float]]:

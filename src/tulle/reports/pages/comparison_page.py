@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tulle.pages.figures import delta_is, epsilon_is, number, promise, readable, setting
-from tulle.pages.markup import Markup, breakable, element, joined
-from tulle.pages.page import listing, notice, page, section, table
-from tulle.pages.svg import MOST_LINES, Measured, error_chart
-from tulle.report import About
+from tulle.reports.comparison_format import FORMAT
+from tulle.reports.number_format import delta_is, epsilon_is, format_rounded_up, number, readable, setting
+from tulle.reports.pages.charts import MOST_LINES, Measured, error_chart
+from tulle.reports.pages.markup import Markup, breakable, element, join_markup
+from tulle.reports.pages.page import listing, notice, page, section, table
+from tulle.reports.report import About
 
-INTERNAL = "INTERNAL: NOT FOR RELEASE. This page holds figures that no promise covers."
+INTERNAL = "INTERNAL: NOT FOR RELEASE. This page contains values that no privacy guarantee covers."
 
 
 def comparison_page(comparison: Mapping[str, Any], about: About) -> str:
@@ -33,23 +34,23 @@ def comparison_page(comparison: Mapping[str, Any], about: About) -> str:
     """
     rows = checked_rows(comparison)
     facts = [
-        ("Rows", f"{comparison['n_train']:,} to fit, {comparison['n_test']:,} to judge"),
+        ("Rows", f"{comparison['n_train']:,} for training, {comparison['n_test']:,} for testing"),
         ("Features", f"{comparison['n_features']:,}"),
         ("Trials", f"{comparison['trials']:,} of each setting, from seed {comparison['seed']}"),
     ]
     if about.ledger:
         facts.append(("Ledger", about.ledger))
-    body = joined(
+    body = join_markup(
         [
             section("results", "Results", *comparison_parts(comparison)),
-            section("details", "What was proved, and how sparse the models are", _details(rows, comparison)),
+            section("details", "Proved ε and sparsity of the models", _details(rows, comparison)),
             section("reading", "How to read this", _reading(comparison)),
         ]
     )
     return page(
         about=replace(about, data=about.data or str(comparison["data"])),
         kind="Comparison of methods · internal",
-        title="Which method, at which ε",
+        title="Methods compared at several ε",
         facts=facts,
         body=body,
         banner=INTERNAL,
@@ -58,16 +59,14 @@ def comparison_page(comparison: Mapping[str, Any], about: About) -> str:
 
 def checked_rows(comparison: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The cells of a comparison; an error where the mapping is none."""
-    from tulle.experiments.comparison import FORMAT
-
     if comparison.get("format") != FORMAT:
         raise ValueError(
-            f"this is not a comparison of tulle: its format is {comparison.get('format')!r}, not {FORMAT!r}; pass what "
-            "`tulle compare` wrote into comparison.json"
+            f"this is not a comparison of tulle: its format is {comparison.get('format')!r}, not {FORMAT!r}; pass the "
+            "contents of a comparison.json written by `tulle compare`"
         )
     rows: Sequence[Mapping[str, Any]] = comparison["rows"]
     if not rows:
-        raise ValueError("the comparison has no cells: run `tulle compare` with at least one method and one epsilon")
+        raise ValueError("the comparison is empty: run `tulle compare` with at least one method and one epsilon")
     return rows
 
 
@@ -84,7 +83,7 @@ def comparison_parts(comparison: Mapping[str, Any]) -> list[Markup]:
         )
     if len(lines) > MOST_LINES:
         hidden = ", ".join(line.label for line in lines[MOST_LINES:])
-        parts.append(element("p", f"The chart has room for {MOST_LINES} methods; in the table alone: {hidden}."))
+        parts.append(element("p", f"The chart shows at most {MOST_LINES} methods; only in the table: {hidden}."))
     parts.append(_table(rows, comparison))
     return parts
 
@@ -119,7 +118,7 @@ def _references(comparison: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _described(lines: Sequence[Measured], references: Sequence[tuple[str, float]], metric: str) -> str:
-    """The chart in a sentence, for whoever does not see it."""
+    """The chart in one sentence, for screen readers."""
     best = min(lines, key=lambda line: line.means[-1])
     words = f"At the largest ε, {setting(best.epsilons[-1])}, {best.label} has the smallest {metric}, "
     words += number(best.means[-1], 3)
@@ -145,11 +144,11 @@ def _table(rows: Sequence[Mapping[str, Any]], comparison: Mapping[str, Any]) -> 
         body.append(line)
     private = comparison.get("no_privacy")
     if private:
-        label = joined(["no privacy", element("span", str(private.get("method", "")), class_="under")])
+        label = join_markup(["no privacy", element("span", str(private.get("method", "")), class_="under")])
         body.append([label, *[_cell(private, best=False)] * len(epsilons)])
     null = comparison.get("null_model")
     if null:
-        body.append(["null model (knows no feature)", *[_cell(null, best=False)] * len(epsilons)])
+        body.append(["null model (uses no features)", *[_cell(null, best=False)] * len(epsilons)])
     caption = f"{comparison['metric']}: mean ± standard error over {comparison['trials']:,} trials; smaller is better"
     if several:
         caption += ". ★ smallest mean in the column"
@@ -163,8 +162,8 @@ def _cell(row: Mapping[str, Any] | None, best: bool) -> Markup:
     error = _value(row, "standard_error")
     words = number(_value(row, "mean"), 3)
     spread = f"±\u00a0{number(error, 2)}" if math.isfinite(error) and error > 0 else ""
-    mark = joined([element("span", "★ ", aria_hidden="true"), element("span", "best: ", class_="hidden")])
-    return joined(
+    mark = join_markup([element("span", "★ ", aria_hidden="true"), element("span", "best: ", class_="hidden")])
+    return join_markup(
         [
             element("span", mark if best else "", words, class_="best" if best else None),
             element("span", spread, class_="under") if spread else "",
@@ -186,13 +185,13 @@ def _details(rows: Sequence[Mapping[str, Any]], comparison: Mapping[str, Any]) -
     private = comparison.get("no_privacy")
     if private:
         body.append((Markup("no privacy"), "none", Markup("none"), _counted(private, "nonzero"), "—"))
-    caption = f"At {delta_is(promise(float(comparison['delta'])))}. A proved ε is rounded up."
+    caption = f"At {delta_is(format_rounded_up(float(comparison['delta'])))}. A proved ε is rounded up."
     head = ("Method", "ε\u00a0asked", "ε\u00a0proved", "Non-zero weights", "Trials")
     parts = [table(caption, head, body, numeric={1, 2, 3, 4}, form="fixed")]
     for title, told in (("Warnings", _warnings(comparison)), ("Fits that failed", _failures(comparison))):
         if told:
             parts += [element("h3", title), listing(told)]
-    return joined(parts)
+    return join_markup(parts)
 
 
 def _warnings(comparison: Mapping[str, Any]) -> list[str]:
@@ -212,7 +211,7 @@ def _times(count: int) -> str:
 def _proved(row: Mapping[str, Any]) -> Markup:
     proved, asked = _value(row, "proved"), _value(row, "epsilon")
     more = element("span", "more than asked", class_="under") if proved > asked * (1 + 1e-9) else ""
-    return joined(["—" if math.isnan(proved) else promise(proved), more])
+    return join_markup(["—" if math.isnan(proved) else format_rounded_up(proved), more])
 
 
 def _counted(row: Mapping[str, Any], name: str) -> str:
@@ -223,22 +222,22 @@ def _counted(row: Mapping[str, Any], name: str) -> str:
 def _reading(comparison: Mapping[str, Any]) -> Markup:
     metric = str(comparison["metric"])
     meaning = (
-        "Test error is the share of rows of the second part that are predicted wrongly."
+        "Test error is the share of test rows that are predicted wrongly."
         if comparison.get("task") == "classification"
-        else f"{metric} is the squared error on the second part as a share of what always predicting the mean makes."
+        else f"{metric} is the squared error on the test rows divided by that of always predicting their mean."
     )
     items = [
         meaning,
-        "The null model knows no feature; a method that does not beat it has learnt nothing that helps.",
-        "A standard error measures how much the mean moves with noise and splits. Two means whose difference is below "
-        "two or three standard errors may have swapped places by chance.",
+        "The null model uses no features; a method that does not beat it has learnt nothing useful.",
+        "A standard error measures how much the mean varies with noise and splits. Two means whose difference is below "
+        "two or three standard errors may be in this order by chance.",
     ]
     told = notice(
         "Why this page is internal",
-        "Each model here was fitted with the noise of its ε, drawn from a seed that is known; their errors were "
-        "measured on private rows without noise, and choosing a method by them is a look at those rows too. Show them "
-        "to people who may see the rows. To choose settings within a budget, use tulle's PrivateSearch; to release a "
-        "score, private_score.",
+        "Each model was fitted with the noise of its ε, drawn from a known seed; the errors were measured on private "
+        "rows without noise, and choosing a method by them uses those rows again. Show this page only to people who "
+        "may see the rows. To choose settings within a budget, use tulle's PrivateSearch; to release a score, "
+        "private_score.",
         loud=False,
     )
-    return joined([listing(items), told])
+    return join_markup([listing(items), told])

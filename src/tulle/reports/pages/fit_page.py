@@ -1,4 +1,4 @@
-"""The page of one fit: the promise, the bill, the assumptions, the chosen features, an audit; to be read and signed."""
+"""The page of one fit: the guarantee, the bill, the assumptions, the chosen features, an audit; to read and sign."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from typing import Any
 import numpy as np
 
 import tulle
-from tulle.pages.comparison_page import INTERNAL, comparison_parts
-from tulle.pages.figures import (
+from tulle.files.number_text import finite, rounded_down
+from tulle.reports.number_format import (
     belief_after,
     delta_is,
     epsilon_is,
+    format_rounded_up,
     number,
     odds_factor,
     one_in,
     percent_up,
-    promise,
     readable,
+    rho_is,
     setting,
 )
-from tulle.pages.markup import Markup, breakable, element, joined
-from tulle.pages.page import bar, listing, notice, page, section, signature, table, without_hashes
-from tulle.pages.svg import Attack, attack_chart, epsilon_scale
-from tulle.pages.weights import blocks, fingerprint, weight_blocks
-from tulle.report import About, PrivacyReport, finite, rounded_down
+from tulle.reports.pages.charts import Attack, attack_chart, epsilon_scale, renyi_chart
+from tulle.reports.pages.comparison_page import INTERNAL, comparison_parts
+from tulle.reports.pages.markup import Markup, breakable, element, join_markup
+from tulle.reports.pages.page import bar, listing, notice, page, section, signature, table, without_hashes
+from tulle.reports.pages.weight_tables import blocks, fingerprint, weight_blocks
+from tulle.reports.report import About, PrivacyReport
 
 _BELIEFS = (0.01, 0.1, 0.5)
 
@@ -56,7 +58,7 @@ def fit_page(
     comparison : mapping or None, default=None
         What ``tulle compare`` writes into comparison.json; for internal pages alone.
     internal : bool, default=False
-        Whether to show what is not for release: errors on private rows, and what the ledger says.
+        Whether to show what is not for release: errors on private rows, and the state of the ledger.
 
     Returns
     -------
@@ -65,8 +67,8 @@ def fit_page(
     """
     if comparison is not None and not internal:
         raise ValueError(
-            "a public page cannot show a comparison: its errors were measured on private rows and no promise covers "
-            "them; leave comparison out, or make an internal page with internal=True"
+            "a public page cannot show a comparison: its errors were measured on private rows and are not covered by "
+            "the privacy guarantee; omit comparison, or pass internal=True"
         )
     report = getattr(model, "privacy_", None)
     if not isinstance(report, PrivacyReport) or not hasattr(model, "named_weights"):
@@ -79,14 +81,15 @@ def fit_page(
         about = replace(About(**public), ledger="")
     weights = blocks(model)
     sections = [
-        section("promise", "The promise", *_warnings(report), *_promise(report)),
+        section("guarantee", "The privacy guarantee", *_warnings(report), *_guarantee(report)),
         section("bill", "The bill", *_bill(report)),
-        section("assumptions", "What the promise rests on", listing(report.assumptions)),
+        *([section("renyi", "The Rényi curve", *_curve(report))] if report.renyi else []),
+        section("assumptions", "Assumptions of the guarantee", listing(report.assumptions)),
         section("seen", "Who saw what", listing(report.who_saw_what)),
         section("features", "The chosen features", _by_chance(report), weight_blocks(model, weights)),
     ]
     if comparison is not None:
-        told = element("p", "Errors on private rows, measured without noise: the promise does not cover them.")
+        told = element("p", "Errors on private rows, measured without noise; the guarantee does not cover them.")
         sections.append(section("accuracy", "Accuracy against ε (internal)", told, *comparison_parts(comparison)))
     if audit is not None:
         sections.append(section("audit", "The audit", *_audit(audit, report)))
@@ -96,8 +99,9 @@ def fit_page(
     facts = [
         ("Model", type(model).__name__),
         ("Non-zero weights", f"{most:,} of {model.n_features_in_:,}{per_class}"),
-        ("Library", f"tulle {tulle.__version__}"),
+        ("Library", f"tulle {report.version}" if report.version else "a version of tulle that reports did not name"),
     ]
+    facts += [("Billed as", text) for text in report.billed]
     if about.ledger:
         facts.append(("Ledger", about.ledger))
     return page(
@@ -105,97 +109,109 @@ def fit_page(
         kind="Privacy report · internal" if internal else "Privacy report · public form: only what was released",
         title="Privacy report",
         facts=facts,
-        body=joined(sections),
+        body=join_markup(sections),
         banner=INTERNAL if internal else "",
     )
 
 
-# --- the promise ------------------------------------------------------------------------------------------------------
+# --- the guarantee ----------------------------------------------------------------------------------------------------
 
 
 def _warnings(report: PrivacyReport) -> list[Markup]:
-    """What must be known before signing."""
+    """Warnings to read before signing."""
     boxes = []
     if report.asked is None:
         boxes.append(
             notice(
-                "Nothing is promised",
+                "No privacy guarantee",
                 "This fit used no noise (epsilon=None). The model may reveal any row that it was trained on, and so "
                 "may the weights on this page.",
             )
         )
         return boxes
-    asked_epsilon, asked_delta = report.asked
-    proved = f"{epsilon_is(promise(report.epsilon))} at {delta_is(promise(report.delta))}"
+    proved = f"{epsilon_is(format_rounded_up(report.epsilon))} at {delta_is(format_rounded_up(report.delta))}"
     if math.isinf(report.epsilon):
         boxes.append(notice("Nothing is proved", "For the noise that was drawn there is no proof of any ε."))
-    elif report.epsilon > asked_epsilon * (1 + 1e-9) or report.delta > asked_delta * (1 + 1e-9):
+    elif report.is_weaker() or report.delta > report.asked[1] * (1 + 1e-9):
+        if report.asked_rho is not None and report.rho is not None:
+            proved = f"{rho_is(format_rounded_up(report.rho))}, which is {proved}"
         boxes.append(
             notice(
-                "The proved promise is weaker than the one that was asked for",
-                f"Asked for was {epsilon_is(promise(asked_epsilon))} at {delta_is(promise(asked_delta))}; the noise "
-                f"that was drawn proves {proved} only.",
+                "The proved guarantee is weaker than the one requested",
+                f"Requested: {_requested(report)} at {delta_is(format_rounded_up(report.asked[1]))}. The noise drawn "
+                f"proves only {proved}.",
             )
         )
     if report.seeded:
         boxes.append(
             notice(
                 "The noise came from a seed",
-                "Towards whoever knows the seed, can guess it, or sees another fit with the same seed, nothing is "
-                "promised. For a model that leaves the house, fit without a seed (random_state=None).",
+                "There is no guarantee against anyone who knows or can guess the seed, or who sees another fit with "
+                "the same seed. To release a model, fit it without a seed (random_state=None).",
             )
         )
     if report.calibration == "published":
         boxes.append(
             notice(
-                "The noise is a paper’s own",
-                'calibration="published" runs the noise that was printed, not noise that was calibrated to the ε asked '
-                "for. What counts is the ε that is proved here.",
+                "The noise scale is a paper’s",
+                'calibration="published" uses the noise printed in the paper, not noise calibrated to the requested '
+                f"{'ε' if report.asked_rho is None else 'ρ'}. The ε proved here is the one that holds.",
             )
         )
     slack = report.floating_point_slack
     if slack > report.delta:  # no part of it
-        weakened = delta_is(promise(min(report.delta + slack, 1.0), 2))
+        weakened = delta_is(format_rounded_up(min(report.delta + slack, 1.0), 2))
         boxes.append(
             notice(
-                "Finite precision weakens this promise",
-                "This report is of an earlier version, whose δ leaves out what rounding in computers takes: up to "
-                f"{promise(min(slack, 1.0), 2)}. Instead of {delta_is(promise(report.delta))} count with {weakened}.",
+                "Finite precision weakens this guarantee",
+                "This report was written by an earlier version, whose δ omits the part due to floating-point rounding, "
+                f"up to {format_rounded_up(min(slack, 1.0), 2)}. Instead of "
+                f"{delta_is(format_rounded_up(report.delta))} use {weakened}.",
             )
         )
     return boxes
 
 
-def _promise(report: PrivacyReport) -> list[Markup]:
+def _guarantee(report: PrivacyReport) -> list[Markup]:
     if report.asked is None:
         return [_covered(report)]
     bounded = math.isfinite(report.epsilon)
     parts = [_lead(report)] if bounded else []
     asked = [
-        element("dd", epsilon_is(promise(report.asked[0])), class_="large"),
-        element("dd", delta_is(promise(report.asked[1]))),
+        element("dd", _requested(report), class_="large"),
+        element("dd", delta_is(format_rounded_up(report.asked[1]))),
     ]
     proved = [
-        element("dd", epsilon_is(promise(report.epsilon)) if bounded else "nothing", class_="large"),
-        element("dd", delta_is(promise(report.delta))),
+        element("dd", epsilon_is(format_rounded_up(report.epsilon)) if bounded else "nothing", class_="large"),
+        element("dd", delta_is(format_rounded_up(report.delta))),
     ]
+    if report.rho is not None:
+        proved.append(element("dd", f"{rho_is(format_rounded_up(report.rho))} (zCDP)"))
     figures = (
-        element("div", element("dt", "Asked for"), *asked),
+        element("div", element("dt", "Requested"), *asked),
         element("div", element("dt", "Proved for the noise drawn"), *proved, class_="proved"),
     )
     parts.append(element("dl", *figures, class_="figures"))
-    parts.append(epsilon_scale(report.epsilon, report.asked[0]))
+    parts.append(epsilon_scale(report.epsilon, report.asked[0] if report.asked_rho is None else None))
     if bounded:
         parts += [_example(report), _exception(report)]
     parts.append(_covered(report))
     return parts
 
 
+def _requested(report: PrivacyReport) -> str:
+    """The measure that was asked for, without its delta."""
+    if report.asked_rho is not None:
+        return rho_is(format_rounded_up(report.asked_rho))
+    return epsilon_is(format_rounded_up(report.asked[0] if report.asked is not None else math.inf))
+
+
 def _lead(report: PrivacyReport) -> Markup:
     return element(
         "p",
-        "Whoever sees this model, even knowing everybody else’s data, can change the odds that they give to any "
-        "statement about one protected unit by a factor of at most ",
+        "Anyone who sees this model, even knowing the data of everyone else, can change their odds for any statement "
+        "about one "
+        "protected unit by a factor of at most ",
         element("strong", odds_factor(report.epsilon)),
         ".",
         class_="lead",
@@ -206,14 +222,15 @@ def _example(report: PrivacyReport) -> Markup:
     rows = [(percent_up(prior), percent_up(belief_after(prior, report.epsilon))) for prior in _BELIEFS]
     before, after = rows[1]
     words = (
-        f"For example: someone who knows the data of everybody else, and thinks it {before} likely that a given person "
-        f"is in group A, can come to think it at most {after} likely after seeing the model."
+        f"For example: someone who knows the data of everyone else, and believes with {before} probability that a "
+        "given person is "
+        f"in group A, can raise that to at most {after} after seeing the model."
     )
-    caption = "How far a belief about one unit can rise, rounded up"
-    return joined(
+    caption = "Largest change of a belief about one unit, rounded up"
+    return join_markup(
         [
             element("p", words),
-            table(caption, ("Thought likely before", "at most, after"), rows, numeric={1}, form="slim"),
+            table(caption, ("Probability before", "at most, after"), rows, numeric={1}, form="slim"),
         ]
     )
 
@@ -222,15 +239,15 @@ def _exception(report: PrivacyReport) -> Markup:
     slack = report.floating_point_slack
     part = ""
     if 0 < slack <= report.delta:
-        of_delta = "All of δ" if slack == report.delta else f"Of δ, {promise(slack, 2)}"
-        part = f" {of_delta} is for rounding in computers."
+        of_delta = "All of δ" if slack == report.delta else f"Of δ, {format_rounded_up(slack, 2)}"
+        part = f" {of_delta} is for floating-point rounding."
     if report.delta == 0:
         return element("p", "The bound holds without exception (δ = 0).")
     return element(
         "p",
-        f"This leaves a small exception, {delta_is(promise(report.delta))}: but for a chance of at most "
-        f"{one_in(report.delta)}, the model is as good as drawn by a procedure that always keeps this bound. For that "
-        "chance nothing is promised.",
+        f"There is a small exception, {delta_is(format_rounded_up(report.delta))}: except with probability at most "
+        f"{one_in(report.delta)}, the model is distributed as if drawn by a procedure that always meets this bound. In "
+        "that exceptional case there is no guarantee.",
         part,
     )
 
@@ -243,11 +260,11 @@ def _covered(report: PrivacyReport) -> Markup:
     )
     listed = (element("div", element("dt", name), element("dd", text)) for name, text in terms)
     limits = (
-        "Not limited by any such promise: what a model teaches about people in general. It would teach nearly the "
-        "same without this person’s data."
+        "The guarantee does not limit what a model reveals about people in general. It would reveal nearly the same "
+        "without this person’s data."
     )
     told = element("p", limits, class_="soft") if report.asked is not None else ""
-    return joined([element("dl", *listed, class_="terms"), told])
+    return join_markup([element("dl", *listed, class_="terms"), told])
 
 
 # --- the bill ---------------------------------------------------------------------------------------------------------
@@ -260,33 +277,49 @@ def _bill(report: PrivacyReport) -> list[Markup]:
     most = max(whole, default=0.0) or 1.0
     rows = [
         (
-            joined([breakable(line.release), element("span", line.mechanism, class_="under")]),
+            join_markup([breakable(line.release), element("span", line.mechanism, class_="under")]),
             f"{line.count:,}",
             number(line.noise_per_sensitivity),
-            promise(line.epsilon_alone, 4),
+            format_rounded_up(line.epsilon_alone, 4),
             bar(min(line.epsilon_alone / most, 1.0)),
         )
         for line in report.bill
     ]
-    head = ("Release, and what draws its noise", "Times", "Noise / sensitivity", "ε if alone", "Beside the whole")
-    caption = "Everything that left the trusted part of the code"
-    total = f"All lines together cost {epsilon_is(promise(report.epsilon))} at {delta_is(promise(report.delta))}. "
+    head = ("Release and mechanism", "Times", "Noise / sensitivity", "ε if alone", "Relative size")
+    caption = "All releases by the trusted code"
+    total = f"All releases together cost {epsilon_is(format_rounded_up(report.epsilon))} at "
+    total += f"{delta_is(format_rounded_up(report.delta))}. "
     if math.isinf(report.epsilon):
-        total = "No ε is proved for all lines together. "
+        total = "No ε is proved for all releases together. "
     words = (
-        f"{total}The lines need not add up to it: each says what its releases would cost if nothing else had been "
-        f"released. A full bar is {epsilon_is(promise(most, 4))}."
+        f"{total}The rows need not add up to the total: each gives the cost of its releases if nothing else had been "
+        f"released. A full bar is {epsilon_is(format_rounded_up(most, 4))}."
     )
     return [table(caption, head, rows, numeric={1, 2, 3}, bars=4), element("p", words, class_="soft")]
 
 
+def _curve(report: PrivacyReport) -> list[Markup]:
+    """The Rényi curve of the whole bill, for readers who add it to that of other releases."""
+    words = "The Rényi divergence that is proved for all releases together, at the marked orders, rounded up. It adds "
+    words += "up over releases about the same rows. "
+    if report.rho is not None:
+        words += f"All of it is at most α × {format_rounded_up(report.rho)} at every order α > 1: zero-concentrated "
+        words += f"differential privacy with {rho_is(format_rounded_up(report.rho))}."
+    else:
+        words += "No ρ of zero-concentrated differential privacy is proved for these releases."
+    rows = [(setting(order), format_rounded_up(value, 4)) for order, value in report.renyi]
+    can_be_drawn = len(report.renyi) > 1 and all(value > 0 for _, value in report.renyi)
+    drawn = renyi_chart(report.renyi, words) if can_be_drawn else element("p", words, class_="soft")
+    return [drawn, table("The same values", ("Order α", "ε(α)"), rows, numeric={1}, form="slim")]
+
+
 def _by_chance(report: PrivacyReport) -> Markup:
     if report.asked is None:
-        return element("p", "They were chosen without noise, and may say who was in the data.")
+        return element("p", "They were chosen without noise, and may reveal who is in the data.")
     return element(
         "p",
-        "Features were chosen, and weights fitted, with noise: a single feature may be here by chance, and a single "
-        "weight may be far off. The promise covers which features these are, their signs and their sizes.",
+        "Features were chosen, and weights fitted, with noise: any single feature may be listed by chance, and any "
+        "single weight may be far off. The guarantee covers the set of features, their signs and their weights.",
     )
 
 
@@ -298,35 +331,52 @@ def _audit(audit: Mapping[str, Any], report: PrivacyReport) -> list[Markup]:
     epsilon = float(audit["epsilon"])
     claimed = None if audit["claimed"] is None else float(audit["claimed"])
     sure = f"with {setting(100 * confidence)}\u00a0% confidence"
-    found = f"The attack proves, {sure}, that at least {epsilon_is(readable(rounded_down(epsilon)))} is given away"
-    found += f" at {delta_is(promise(delta))}"
+    found = f"The attack proves, {sure}, that the privacy loss is at least "
+    found += f"{epsilon_is(readable(rounded_down(epsilon)))} at {delta_is(format_rounded_up(delta))}"
     if epsilon == 0:
-        found = f"The attack could not tell the two worlds apart, {sure}, at {delta_is(promise(delta))}"
+        found = f"The attack did not distinguish the two data sets, {sure}, at {delta_is(format_rounded_up(delta))}"
+    claim = "" if claimed is None else epsilon_is(setting(claimed))
+    refuted = claimed is not None and epsilon > claimed
+    judge = "any: nothing is assumed about the release"
+    if audit.get("mu") is not None:
+        mu, claimed_mu, free = (float(audit[name]) for name in ("mu", "claimed_mu", "epsilon_any"))
+        refuted = mu > claimed_mu
+        if mu > 0:
+            found = f"The attack proves, {sure}, that a true guarantee of μ-GDP has a μ of at least "
+            found += f"{readable(rounded_down(mu))}, which is {epsilon_is(readable(rounded_down(epsilon)))} at "
+            found += delta_is(format_rounded_up(delta))
+        claim = f"μ\u00a0=\u00a0{setting(claimed_mu)} ({claim})"
+        judge = "Gaussian: it bounds the μ that is claimed, and no ε of another claim. Judge any, which assumes "
+        judge += (
+            f"nothing, gives at least {epsilon_is(readable(rounded_down(free)))} on the same runs, {sure} by itself"
+        )
     parts = []
     if claimed is None:
-        parts.append(element("p", f"{found}. Nothing was claimed that it could refute."))
-    elif epsilon > claimed:
-        words = f"{found}: more than the claimed {epsilon_is(setting(claimed))}."
+        parts.append(element("p", f"{found}. There was no claim to refute."))
+    elif refuted:
+        words = f"{found}: more than the claimed {claim}."
         parts.append(notice("The claim is false", words))
     else:
-        words = f"{found}. The claim was {epsilon_is(setting(claimed))}: no violation was found. An audit can refute a "
-        words += "promise and never prove one; the proof is the accountant’s."
+        words = f"{found}. The claim was {claim}: no violation was found. An audit can refute a "
+        words += "guarantee but never prove one; the proof is the accountant’s."
         parts.append(element("p", words))
     if claimed is not None and report.asked is not None and not math.isclose(claimed, report.epsilon, rel_tol=1e-3):
         words = f"The audit tested {epsilon_is(setting(claimed))}; for this fit "
-        parts.append(element("p", f"{words}{epsilon_is(promise(report.epsilon))} is proved."))
+        parts.append(element("p", f"{words}{epsilon_is(format_rounded_up(report.epsilon))} is proved."))
     drawn = _attack(audit, claimed, delta)
     if drawn is not None:
         words = "The attack’s hit rate against its false-hit rate, both logarithmic. "
         if claimed is not None:
             words += "A curve that enters the shaded area, with its band, would refute the claim."
-        parts.append(attack_chart(drawn, "The attack against what the claim allows", words.strip()))
+        parts.append(attack_chart(drawn, "Hit rates of the attack and the limit of the claim", words.strip()))
     terms = (
+        ("Judge", judge),
         ("Attack", str(audit["attack"])),
-        ("The two worlds told apart", str(audit["pair"])),
+        ("The two data sets", str(audit["pair"])),
         (
             "Runs",
-            f"{int(audit['runs']):,}; they could show at most {epsilon_is(number(float(audit['best_possible']), 3))}",
+            f"{int(audit['runs']):,}; the largest ε they could show is "
+            f"{epsilon_is(number(float(audit['best_possible']), 3))}",
         ),
     )
     listed = (element("div", element("dt", name), element("dd", text)) for name, text in terms)
@@ -335,7 +385,7 @@ def _audit(audit: Mapping[str, Any], report: PrivacyReport) -> list[Markup]:
 
 def _attack(audit: Mapping[str, Any], claimed: float | None, delta: float) -> Attack | None:
     """The attack's curve, as `AuditResult.plot` draws it; None where it has none."""
-    from tulle.audit.evidence import allowed_hit_rate, clopper_pearson
+    from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate
 
     false_rates, hit_rates = (np.asarray(audit[name], dtype=np.float64) for name in ("false_rates", "hit_rates"))
     if not len(false_rates):
@@ -347,6 +397,9 @@ def _attack(audit: Mapping[str, Any], claimed: float | None, delta: float) -> At
     grid = np.geomspace(smallest, 1, 120) if claimed is not None and math.isfinite(claimed) else np.zeros(0)
     allowed = allowed_hit_rate(grid, claimed, delta) if claimed is not None and len(grid) else np.zeros(0)
     claim = "" if claimed is None else epsilon_is(setting(claimed))
+    if audit.get("claimed_mu") is not None:
+        claimed_mu = float(audit["claimed_mu"])
+        allowed, claim = gaussian_hit_rate(grid, claimed_mu), f"μ\u00a0=\u00a0{setting(claimed_mu)}"
     return Attack(false_rates, hit_rates, low, high, grid, allowed, smallest, claim)
 
 
@@ -367,27 +420,27 @@ def _verify(model: Any, report: PrivacyReport, about: About, internal: bool) -> 
     # "<" could close the element, or open a comment in it; in JSON it only occurs inside strings.
     written = json.dumps(finite(values), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     steps = [
-        joined(
+        join_markup(
             [
                 "This page belongs to the model whose weights have the fingerprint ",
                 element("code", weights),
                 " (SHA-256). ",
-                element("code", "tulle.pages.fingerprint(model)"),
+                element("code", "tulle.reports.pages.fingerprint(model)"),
                 " computes it from a model.",
             ]
         ),
-        joined(
+        join_markup(
             [
-                "The same report for machines is in this file, as JSON, in the element ",
+                "The same report is in this file as JSON, in the element ",
                 element("code", "tulle-report"),
                 "; the fingerprint of that text is ",
                 element("code", hashlib.sha256(written.encode()).hexdigest()),
                 ".",
             ]
         ),
-        "The bill and the method are enough to compute ε anew: noise per sensitivity and times are all that the "
-        "accountant reads.",
-        "The assumptions above cannot be read off a file. Ask whoever prepared the rows about each of them.",
+        "The bill and the method suffice to recompute ε: the accountant uses only noise per sensitivity and the number "
+        "of uses.",
+        "The assumptions above cannot be verified from a file. Confirm each with the person who prepared the rows.",
     ]
     script = element("script", Markup(written), type="application/json", id="tulle-report")
-    return joined([listing(steps, "ol"), script])
+    return join_markup([listing(steps, "ol"), script])

@@ -25,7 +25,7 @@ def escaped(text: str) -> Markup:
     return Markup(html.escape(whole, quote=True))
 
 
-def joined(parts: Iterable[str], between: str = "") -> Markup:
+def join_markup(parts: Iterable[str], between: str = "") -> Markup:
     """The parts, escaped where they are text, one after another."""
     return Markup(between.join(escaped(part) for part in parts))
 
@@ -40,7 +40,7 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
         for name, value in attributes.items()
         if value is not None
     )
-    inside = "" if tag in _VOID else f"{joined(children)}</{tag}>"
+    inside = "" if tag in _VOID else f"{join_markup(children)}</{tag}>"
     return Markup(f"<{tag}{written}>{inside}")
 
 

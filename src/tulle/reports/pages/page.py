@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import tulle
-from tulle.pages.markup import Markup, element, joined
-from tulle.report import About
+from tulle.reports.pages.markup import Markup, element, join_markup
+from tulle.reports.report import About
 
 # Colours by scheme. Text on `paper`, `card`, `loud` and `quiet` has a contrast of 4.5 or more, marks have 3 or more on
-# paper and card; tests/test_pages.py computes it.
+# paper and card; tests/reports/test_pages.py computes it.
 PALETTE = {
     "light": {
         "paper": "#ffffff",
@@ -52,7 +52,7 @@ PALETTE = {
         "banner_ink": "#ffffff",
     },
 }
-# Lines of a chart, told apart by the marker too.
+# Lines of a chart, distinguished by marker as well as colour.
 SERIES = {
     "light": ("#0a5a9c", "#b04a00", "#1a7a3c", "#8a3fa8", "#9a6a00", "#b3245e", "#0b7c82", "#5b6470"),
     "dark": ("#6db3f2", "#f0a163", "#6fcf8e", "#d09bea", "#e0bd55", "#f48fb5", "#5fc9cf", "#b3bcc9"),
@@ -242,7 +242,7 @@ def page(
     Parameters
     ----------
     about : About or None
-        Its title is the page's, where there is one. None: nobody asked, and nobody signs.
+        Its title is the page's, if it has one. None: no head and no signature.
     kind : str
         What kind of page this is, above the title.
     title : str
@@ -252,7 +252,7 @@ def page(
     body : Markup
         The sections.
     banner : str, default=""
-        What stands above every screen and on every sheet; "" for none.
+        The banner on every screen and every printed sheet; "" for none.
     """
     heading = (about.title.strip() if about is not None else "") or title
     stated = [] if about is None else _stated(about)
@@ -273,7 +273,8 @@ def page(
         element(
             "footer",
             element(
-                "p", f"Made with tulle {tulle.__version__}. This page is one file: it loads nothing and runs no script."
+                "p",
+                f"Made with tulle {tulle.__version__}. This page is one file: it loads nothing and runs no script.",
             ),
             class_="column",
         ),
@@ -296,7 +297,7 @@ def page(
 
 def _emphasised(banner: str) -> Markup:
     first, _, rest = banner.partition(".")
-    return joined([element("strong", f"{first}."), rest])
+    return join_markup([element("strong", f"{first}."), rest])
 
 
 def _fact(name: str, value: str) -> Markup:
@@ -305,12 +306,12 @@ def _fact(name: str, value: str) -> Markup:
 
 def _stated(about: About) -> list[tuple[str, str]]:
     stated = (
-        ("Asked for by", about.asked_by),
+        ("Requested by", about.asked_by),
         ("Purpose", about.purpose),
         ("Made", _moment(about.made)),
         ("Data", about.data),
     )
-    # What is missing is shown: whoever signs should ask.
+    # Missing fields are shown, so that the person who signs can ask about them.
     return [(name, value.strip() or "not stated") for name, value in stated]
 
 
@@ -327,7 +328,7 @@ def _moment(made: str) -> str:
 
 def without_hashes(text: str) -> str:
     """Text with long hexadecimal numbers left out: the hash of a file of private rows depends on every row."""
-    return _HASH.sub("[hash left out]", text)
+    return _HASH.sub("[hash omitted]", text)
 
 
 def section(name: str, title: str, *parts: str) -> Markup:

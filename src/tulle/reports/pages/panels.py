@@ -7,34 +7,34 @@ paper, dashes have the paper's noise, dots were tuned on the private rows, bold 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from statistics import median
 
-from tulle.experiments.results import Panel, Point, Results, Role, Series, places
-from tulle.pages.figures import setting
-from tulle.pages.markup import Markup, element, joined
-from tulle.pages.page import DRAWING, SERIES
-from tulle.pages.svg import (
-    DIAMOND,
-    DISC,
-    ON_ITS_TIP,
-    SQUARE,
-    TRIANGLE,
+from tulle.reports.number_format import setting
+from tulle.reports.pages.charts import (
     WIDE,
     Place,
     Scale,
-    Shape,
     apart,
     figure,
     path,
     segment,
-    shaped,
     written,
 )
+from tulle.reports.pages.markup import Markup, element, join_markup
+from tulle.reports.pages.page import DRAWING
+from tulle.reports.pages.panel_axes import (
+    DRAWING_ORDER,
+    Axis,
+    drawn_points,
+    horizontal_axis,
+    vertical_axis,
+    whisker_length,
+)
+from tulle.reports.pages.series_styles import SeriesStyle, choose_styles
+from tulle.reports.series import Panel, Point, Results, Role, Series, places
 
 _STANDALONE = 840
 # The most panels in a row of a picture of its own; a page has room for two, a phone for one.
@@ -43,34 +43,8 @@ _GAP = 26.0
 # Sizes of letters: of words, of what is strong, and of the title.
 _WORDS, _STRONG, _TITLE = 12.5, 13.2, 17.5  # bold letters are wider than their size says
 _LINE = 17.0
-_MOST_TICKS = 8
 _MOST_MARKERS = 10
 
-_STAR: Shape = tuple(
-    (size * math.sin(k * math.pi / 5), -size * math.cos(k * math.pi / 5)) for k, size in enumerate((1.35, 0.55) * 5)
-)
-_RIGHT: Shape = ((1.15, 0.0), (-0.8, 1.05), (-0.8, -1.05))
-_LEFT: Shape = ((-1.15, 0.0), (0.8, 1.05), (0.8, -1.05))
-_SHAPES = (DISC, SQUARE, TRIANGLE, DIAMOND, ON_ITS_TIP, _STAR, _RIGHT, _LEFT)
-# Strokes of crosses: ×, +, both, and each inside a shape.
-_TIMES: tuple[Shape, ...] = (((-1.0, -1.0), (1.0, 1.0)), ((-1.0, 1.0), (1.0, -1.0)))
-_PLUS: tuple[Shape, ...] = (((-1.25, 0.0), (1.25, 0.0)), ((0.0, -1.25), (0.0, 1.25)))
-_CROSSES: tuple[tuple[tuple[Shape, ...], Shape | None], ...] = (
-    (_TIMES, None),
-    (_PLUS, None),
-    ((*_TIMES, *_PLUS), None),
-    (_TIMES, SQUARE),
-    (_PLUS, DIAMOND),
-    (_TIMES, DISC),
-    (_PLUS, SQUARE),
-    (_PLUS, DISC),
-)
-_STROKES: dict[Role, str] = {
-    "unsound": "curve series dashed",
-    "oracle": "curve series thin dotted",
-    "honest": "curve series bold",
-}
-_REFERENCES = ("reference", "reference dashed", "reference dotted", "reference dashed dotted")
 _SAID: dict[Role, str] = {
     "paper": "crosses: printed in the paper",
     "unsound": "dashed: the paper's noise, its true ε in the table",
@@ -78,8 +52,6 @@ _SAID: dict[Role, str] = {
     "honest": "bold: sound",
     "reference": "grey: references",
 }
-# What is drawn later lies above.
-_ORDER: tuple[Role, ...] = ("reference", "unsound", "oracle", "honest", "paper")
 
 
 def figure_svg(results: Results) -> str:
@@ -148,22 +120,17 @@ def _described(results: Results) -> tuple[str, str]:
     axes = dict.fromkeys(f"{panel.y} against {panel.x}" for panel in results.panels)
     several = f" in {len(results.panels)} panels" if len(results.panels) > 1 else ""
     words = f"{'; '.join(axes)}{several}. " if axes else ""
-    return results.title, f"{words[:1].upper()}{words[1:]}The tables hold every figure."
+    return results.title, f"{words[:1].upper()}{words[1:]}The tables contain every value."
 
 
 def _key_of_strokes(results: Results) -> str:
     there = {one.role for panel in results.panels for one in panel.series}
     said = [words for role, words in _SAID.items() if role in there]
-    if any(_whisker_length(point) for panel in results.panels for one in panel.series for point in one.points):
+    if any(whisker_length(point) for panel in results.panels for one in panel.series for point in one.points):
         said.append("whiskers: one standard error")
-    if any(_axis(panel).leaves_out(panel) for panel in results.panels):
-        said.append("arrows at an edge: beyond it")
+    if any(vertical_axis(panel).leaves_out(panel) for panel in results.panels):
+        said.append("arrows at an edge: values beyond it")
     return f"{'; '.join(said)}.".capitalize() if said else ""
-
-
-def _whisker_length(point: Point) -> float:
-    """The standard error; 0 where there is none to draw."""
-    return point.error if point.error is not None and math.isfinite(point.error) else 0.0
 
 
 def _room(text: str, size: float = _WORDS) -> float:
@@ -203,195 +170,12 @@ def _shortened(text: str, width: float) -> str:
     return f"{text[:kept].rstrip()}…"
 
 
-# --- how a series looks ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Look:
-    """How a series is drawn, in every panel and in the legend.
-
-    Attributes
-    ----------
-    role : str
-    colour, shape : int
-        Of the method: names up to the first comma are of one method. Of a reference, `shape` counts the dashes.
-    """
-
-    role: Role
-    colour: int = 0
-    shape: int = 0
-
-    @property
-    def stroke(self) -> str:
-        """The class of its line; "" where it has none."""
-        if self.role == "reference":
-            return _REFERENCES[self.shape % len(_REFERENCES)]
-        stroke = _STROKES.get(self.role, "")
-        return f"{stroke} s{self.colour}" if stroke else ""
-
-    def marker(self, x: float, y: float) -> Markup:
-        if self.role == "reference":
-            return Markup("")
-        colour = f"s{self.colour}"
-        if self.role == "paper":
-            strokes, around = _CROSSES[self.shape]
-            size = 4.6 if around is None else 3.6
-            parts = [path(((x + size * dx, y + size * dy) for dx, dy in one), f"cross {colour}") for one in strokes]
-            return joined(parts if around is None else [*parts, shaped(x, y, around, f"cross {colour}", 5.2)])
-        class_, size = {"unsound": ("marker hollow", 4.4), "oracle": ("marker", 3.2)}.get(self.role, ("marker", 4.6))
-        return shaped(x, y, _SHAPES[self.shape], f"{class_} {colour}", size)
-
-    def sample(self, x: float, y: float) -> Markup:
-        """Its line and marker for the legend."""
-        line = segment(x, y, x + 30, y, self.stroke) if self.stroke else Markup("")
-        return joined([line, self.marker(x + 15, y)])
-
-
-def _looks(results: Results) -> dict[tuple[str, Role], _Look]:
-    """A look for each series by name and role, the same in all panels; no two of 64 of one role have the same."""
-    methods: dict[str, int] = {}
-    found: dict[tuple[str, Role], _Look] = {}
-    for name, role in dict.fromkeys((one.name, one.role) for panel in results.panels for one in panel.series):
-        if role == "reference":
-            found[name, role] = _Look(role, shape=sum(1 for look in found.values() if look.role == role))
-        else:
-            k = methods.setdefault(re.split(r",| · ", name)[0].strip(), len(methods))
-            found[name, role] = _free_look(role, k, {look for look in found.values() if look.role == role})
-    return found
-
-
-def _free_look(role: Role, k: int, taken: Collection[_Look]) -> _Look:
-    """The colour and shape of method k; where they are taken, another shape, and then another colour."""
-    shapes, colours = len(_SHAPES), len(SERIES["light"])
-    looks = [
-        _Look(role, (k + n // shapes) % colours, (k + k // colours * 4 + 3 * n) % shapes)
-        for n in range(shapes * colours)
-    ]
-    return next((look for look in looks if look not in taken), looks[0])
-
-
-# --- axes ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """What one axis reaches over, and where it is marked."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    logarithmic: bool = False
-
-    def scale(self, start: float, stop: float) -> Scale:
-        return Scale(self.low, self.high, start, stop, self.logarithmic)
-
-    def beyond(self, value: float) -> int:
-        """1 for what lies above the axis, -1 for what lies below, 0 for what is on it."""
-        return 1 if value > self.high else -1 if value < self.low else 0
-
-    def leaves_out(self, panel: Panel) -> bool:
-        return any(self.beyond(point.mean) for one in panel.series if one.role != "reference" for point in _drawn(one))
-
-
-def _drawn(series: Series) -> list[Point]:
-    """Points that have a place, by rising x; an infinite mean has one beyond the edge."""
-    return sorted((point for point in series.points if not math.isnan(point.mean)), key=lambda point: point.x)
-
-
-def _axis(panel: Panel) -> _Axis:
-    """The upright axis: from 0 where that wastes little, and without the few that would flatten all others."""
-    shown = [point for one in panel.series for point in _drawn(one) if math.isfinite(point.mean)]
-    if not shown:
-        return _Axis(0.0, 1.0, (0.0, 0.5, 1.0))
-    if panel.log_y and any(point.mean > 0 for point in shown):
-        return _logarithmic(*_decades(panel))
-    limit = _limit(panel)
-    kept = [point for point in shown if abs(point.mean) <= limit]
-    reach = max(abs(point.mean) for point in kept)
-    ends = [point.mean + sign * min(_whisker_length(point), reach / 2) for point in kept for sign in (-1, 1)]
-    low, high = min(ends), max(ends)
-    if 0 <= low < 0.7 * high or min(point.mean for point in kept) >= 0 > low:
-        low = 0.0
-    if high < 0 and high > 0.7 * low:
-        high = 0.0
-    return _linear(low, high)
-
-
-def _decades(panel: Panel) -> tuple[float, float]:
-    """The ends of a logarithmic axis; references reach at most a decade beyond the other series."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for one in panel.series:
-        found[one.role == "reference"] += [point.mean for point in _drawn(one) if 0 < point.mean < math.inf]
-    low, high = (end(found[True] + found[False]) for end in (min, max))
-    if found[False]:
-        low, high = max(low, min(found[False]) / 10), min(high, 10 * max(found[False]))
-    return low, high
-
-
-def _limit(panel: Panel) -> float:
-    """The largest mean, by size, that a linear axis shows.
-
-    What is far beyond the references and beyond twice the worst of the median sound series (four times that of the
-    median series, where none is sound) would press all else onto the axis.
-    """
-    worst: dict[Role, list[float]] = {role: [] for role in _ORDER}
-    for one in panel.series:
-        means = [abs(point.mean) for point in _drawn(one) if math.isfinite(point.mean)]
-        if means:
-            worst[one.role].append(max(means))
-    sound, all_worst = worst["honest"] + worst["oracle"], [0.0, *(value for found in worst.values() for value in found)]
-    everything = max(all_worst)
-    others = [value for role in _ORDER if role != "reference" for value in worst[role]]
-    usual = 2 * median(sound) if sound else 4 * median(others or all_worst)
-    limit = max(1.5 * max(worst["reference"] or [0.0]), usual)
-    return limit if 0 < 1.5 * limit < everything else everything
-
-
-def _linear(low: float, high: float) -> _Axis:
-    """From the tick below to the tick above."""
-    if high <= low:
-        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
-    step = 10.0 ** math.floor(math.log10(high - low))
-    step *= next(part for part in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if (high - low) / (part * step) <= 6)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    # Of 3 * 0.1 only its ten first digits are meant.
-    ticks = tuple(float(f"{k * step:.10g}") for k in range(first, last + 1))
-    return _Axis(ticks[0], ticks[-1], ticks)
-
-
-def _logarithmic(low: float, high: float) -> _Axis:
-    """Powers of ten, or 1, 2 and 5 of each where there are few."""
-    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-    if high > 30 * low:
-        first = max(first, last - 12)  # what is smaller still lies below the edge
-        stride = math.ceil((last - first) / 6)
-        ticks = tuple(10.0**power for power in range(first, last + 1, stride))
-        return _Axis(10.0**first, 10.0**last, ticks, logarithmic=True)
-    steps = [float(f"{part}e{power}") for power in range(first - 1, last + 2) for part in (1, 2, 5)]
-    start = max(step for step in steps if step <= low * (1 + 1e-9))
-    stop = min(step for step in steps if step >= high * (1 - 1e-9) and step > start)
-    return _Axis(start, stop, tuple(step for step in steps if start <= step <= stop), logarithmic=True)
-
-
-def _across(panel: Panel) -> _Axis:
-    """The level axis, a little wider than what is on it."""
-    found = places(panel)
-    low, high = found[0], found[-1]
-    if panel.log_x and low > 0:
-        margin = (high / low) ** 0.05 if high > low else 2.0
-        decades = _logarithmic(low, high).ticks if len(found) > _MOST_TICKS else found
-        return _Axis(low / margin, high * margin, tuple(tick for tick in decades if low <= tick <= high), True)
-    margin = 0.05 * (high - low) if high > low else 1.0
-    ticks = _linear(low, high).ticks if len(found) > _MOST_TICKS else found
-    return _Axis(low - margin, high + margin, tuple(tick for tick in ticks if low <= tick <= high))
-
-
 # --- the drawing -----------------------------------------------------------------------------------------------------
 
 
 def _drawing(results: Results, width: float, columns: int) -> tuple[Markup, float]:
     """What is between the title and the explanation of strokes: the substitute, the panels, the legend."""
-    looks = _looks(results)
+    looks = choose_styles(results)
     parts: list[Markup] = []
     down = 0.0
     for line in _wrapped(results.substitute, width, _STRONG):
@@ -411,10 +195,10 @@ def _drawing(results: Results, width: float, columns: int) -> tuple[Markup, floa
             parts.append(_panel(panel, looks, left, down + head, each, tall))
         down += head + tall + 78.0
     legend, height = _legend(looks, width, down)
-    return joined([*parts, legend]), height
+    return join_markup([*parts, legend]), height
 
 
-def _legend(looks: Mapping[tuple[str, Role], _Look], width: float, top: float) -> tuple[Markup, float]:
+def _legend(looks: Mapping[tuple[str, Role], SeriesStyle], width: float, top: float) -> tuple[Markup, float]:
     """Samples with names, in as many columns as the longest name leaves room for."""
     if not looks:
         return Markup(""), top
@@ -426,18 +210,18 @@ def _legend(looks: Mapping[tuple[str, Role], _Look], width: float, top: float) -
     for k, ((name, _), look) in enumerate(looks.items()):
         x, y = each * (k // rows), top + 20.0 * (k % rows) + 8
         parts.append(element("g", look.sample(x, y), written(x + 40, y + 4, _shortened(name, each - 44)), class_="key"))
-    return joined(parts), top + 20.0 * rows + 6
+    return join_markup(parts), top + 20.0 * rows + 6
 
 
 def _panel(
-    panel: Panel, looks: Mapping[tuple[str, Role], _Look], left: float, top: float, width: float, tall: float
+    panel: Panel, looks: Mapping[tuple[str, Role], SeriesStyle], left: float, top: float, width: float, tall: float
 ) -> Markup:
     """One panel: what the upright axis means above it, the level axis below."""
-    log_y = " (log)" if _axis(panel).logarithmic else ""
+    log_y = " (log)" if vertical_axis(panel).logarithmic else ""
     parts = [written(left, top + _LINE, _shortened(f"{panel.y}{log_y}", width), class_="soft")]
     if not places(panel):
-        return joined([*parts, written(left, top + 2.5 * _LINE, "nothing was found")])
-    upright, level = _axis(panel), _across(panel)
+        return join_markup([*parts, written(left, top + 2.5 * _LINE, "no results")])
+    upright, level = vertical_axis(panel), horizontal_axis(panel)
     room = max(_room(setting(tick)) for tick in upright.ticks) + 12
     last = _room(setting(level.ticks[-1])) / 2 if level.ticks else 0.0
     y = upright.scale(top + 30 + tall, top + 30)
@@ -455,7 +239,7 @@ def _panel(
     middle = min((x.start + x.stop) / 2, left + width - _room(named) / 2)
     parts.append(written(middle, y.start + 37, named, "middle"))
     plot = _Plot(panel, upright, x, y)
-    ordered = sorted(panel.series, key=lambda one: _ORDER.index(one.role))
+    ordered = sorted(panel.series, key=lambda one: DRAWING_ORDER.index(one.role))
     drawn = [
         element("g", element("title", one.name), plot.drawn(one, looks[one.name, one.role]), class_="line")
         for one in ordered
@@ -468,7 +252,7 @@ class _Plot:
     """The inside of a panel."""
 
     panel: Panel
-    upright: _Axis
+    upright: Axis
     x: Scale
     y: Scale
 
@@ -501,8 +285,8 @@ class _Plot:
             share = (value - self.y.low) / (self.y.high - self.y.low)
         return self.y.start - min(max(share, -100.0), 100.0) * size
 
-    def drawn(self, one: Series, look: _Look) -> Markup:
-        points = _drawn(one)
+    def drawn(self, one: Series, look: SeriesStyle) -> Markup:
+        points = drawn_points(one)
         if one.role == "reference" and len({point.mean for point in points}) == 1:
             if self.upright.beyond(points[0].mean):
                 return Markup("")
@@ -519,10 +303,10 @@ class _Plot:
                 at = self._place(one, point.x)
                 marker = look.marker(at, self.y.place(point.mean)) if k % stride == 0 else Markup("")
                 parts += [self._whisker(at, point, look), marker]
-        return joined(parts)
+        return join_markup(parts)
 
-    def _whisker(self, at: float, point: Point, look: _Look) -> Markup:
-        length = _whisker_length(point)
+    def _whisker(self, at: float, point: Point, look: SeriesStyle) -> Markup:
+        length = whisker_length(point)
         if length == 0:
             return Markup("")
         class_ = "reference" if look.role == "reference" else f"whisker s{look.colour}"
@@ -531,13 +315,13 @@ class _Plot:
         for end in ends:
             if not self.upright.beyond(end):
                 parts.append(segment(at - 3, self.y.place(end), at + 3, self.y.place(end), class_))
-        return joined(parts)
+        return join_markup(parts)
 
-    def arrows(self, looks: Mapping[tuple[str, Role], _Look]) -> list[Markup]:
+    def arrows(self, looks: Mapping[tuple[str, Role], SeriesStyle]) -> list[Markup]:
         """An arrow for each point beyond an edge; those at one place stand side by side."""
         sides: dict[tuple[float, int], list[tuple[Series, Point]]] = {}
         for one in self._measured:
-            for point in _drawn(one):
+            for point in drawn_points(one):
                 side = self.upright.beyond(point.mean)
                 if side:
                     sides.setdefault((point.x, side), []).append((one, point))
@@ -553,11 +337,11 @@ class _Plot:
                 parts.append(element("g", told, self._arrow(at, side, look), class_="beyond"))
         return parts
 
-    def _arrow(self, at: float, side: int, look: _Look) -> Markup:
+    def _arrow(self, at: float, side: int, look: SeriesStyle) -> Markup:
         edge = self.y.stop if side > 0 else self.y.start
         tip, base, foot = edge + side * 1.0, edge + side * 8.0, edge + side * 15.0
         head = path([(at - 4, base), (at + 4, base), (at, tip)], f"marker s{look.colour}", closed=True)
-        return joined([segment(at, base, at, foot, f"whisker s{look.colour}"), head])
+        return join_markup([segment(at, base, at, foot, f"whisker s{look.colour}"), head])
 
     # --- the names of levels for reference, where they hide least; curves have theirs in the key ---
 
@@ -565,7 +349,7 @@ class _Plot:
         taken: list[tuple[float, float, float, float]] = []
         parts = []
         for one in self.panel.series:
-            points = [point for point in _drawn(one) if not self.upright.beyond(point.mean)]
+            points = [point for point in drawn_points(one) if not self.upright.beyond(point.mean)]
             if one.role == "reference" and points and len({point.mean for point in one.points}) == 1:
                 words = _shortened(one.name, 0.62 * (self.x.stop - self.x.start))
                 box = min(self._boxes(words, points), key=partial(self._hidden, taken=taken))
@@ -591,7 +375,7 @@ class _Plot:
         left, top, right, bottom = box
         hidden = sum(1000.0 for a, b, c, d in taken if left < c and a < right and top < d and b < bottom)
         for one in self.panel.series:
-            track = [(self._place(one, point.x), self._height(point.mean)) for point in _drawn(one)]
+            track = [(self._place(one, point.x), self._height(point.mean)) for point in drawn_points(one)]
             if one.role == "reference" and len({point.mean for point in one.points}) == 1 and track:
                 track = [(self.x.start, track[0][1]), (self.x.stop, track[0][1])]
             hidden += sum(6 for x, y in track if left - 5 < x < right + 5 and top - 5 < y < bottom + 5)

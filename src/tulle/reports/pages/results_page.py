@@ -5,21 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tulle.experiments.results import (
-    ROLES,
-    Panel,
-    Point,
-    Results,
-    Series,
-    error_words,
-    is_wide,
-    mean_words,
-    places,
-)
-from tulle.pages.figures import readable, setting
-from tulle.pages.markup import Markup, breakable, element, joined
-from tulle.pages.page import listing, notice, page, section, table
-from tulle.pages.panels import figure_inline
+from tulle.reports.number_format import readable, setting
+from tulle.reports.pages.markup import Markup, breakable, element, join_markup
+from tulle.reports.pages.page import listing, notice, page, section, table
+from tulle.reports.pages.panels import figure_inline
+from tulle.reports.series import ROLES, Panel, Point, Results, Series, error_words, is_wide, mean_words, places
 
 # What a measure's name says about which end of it is the good one.
 _SMALL = ("error", "loss", "1 − r²", "1 - r²", "risk", "gap", "excess", "distance", "deviance", "seconds", "time")
@@ -50,16 +40,16 @@ def results_page(results: Results) -> str:
     if results.notes:
         parts.append(section("notes", "Notes", listing(results.notes)))
     parts.append(section("reading", "How to read this", _reading(results)))
-    parts.append(section("made", "How it was made", _made(results)))
+    parts.append(section("made", "How these results were computed", _made(results)))
     facts = [("Paper", results.paper), ("Trials", f"{results.trials:,} of each setting"), ("Name", results.name)]
     if results.promise:
         facts.append(("Every ε is at", results.promise))
     return page(
         about=None,
-        kind="A table or figure of a paper, run again",
+        kind="A table or figure of a paper, reproduced",
         title=results.title,
         facts=facts,
-        body=joined(parts),
+        body=join_markup(parts),
     )
 
 
@@ -68,13 +58,13 @@ def _panel(panel: Panel, results: Results) -> Markup:
     heading = element("h3", element("bdi", breakable(panel.name)))
     across = places(panel)
     if not across:
-        return joined([heading, element("p", "Nothing was found.")])
+        return join_markup([heading, element("p", "No results.")])
     best = _best(panel, across)
     caption = f"{panel.name}. {_sentence(panel.y)}: mean ± standard error over {results.trials:,} trials"
     if best:
         caption += f". ★ {'smallest' if _smaller_is_better(panel.y) else 'largest'} sound mean at its {panel.x}"
     if results.substitute:
-        caption += ". Not the paper's data: read the notice at the top"
+        caption += ". Not the paper's data: see the notice at the top"
     if is_wide(panel):
         rows = [
             (_named(one), setting(point.x), _cell(one, point, best=(one.name, point.x) in best))
@@ -82,14 +72,14 @@ def _panel(panel: Panel, results: Results) -> Markup:
             for point in one.points
         ]
         written = table(caption, ["Series", panel.x, panel.y], rows, numeric={1, 2})
-        return joined([heading, element("details", element("summary", f"All {len(rows):,} figures"), written)])
+        return join_markup([heading, element("details", element("summary", f"All {len(rows):,} figures"), written)])
     rows_across = []
     for one in panel.series:
         points = {point.x: point for point in one.points}
         cells = [_cell(one, points.get(x), best=(one.name, x) in best) for x in across]
         rows_across.append([_named(one), *cells])
     head = ["Series", *(f"{panel.x}\u00a0=\u00a0{setting(x)}" for x in across)]
-    return joined([heading, table(caption, head, rows_across, numeric=range(1, len(head)), form="fixed")])
+    return join_markup([heading, table(caption, head, rows_across, numeric=range(1, len(head)), form="fixed")])
 
 
 def _sentence(words: str) -> str:
@@ -97,15 +87,15 @@ def _sentence(words: str) -> str:
 
 
 def _named(one: Series) -> Markup:
-    return joined([element("bdi", breakable(one.name)), element("span", ROLES[one.role], class_="under")])
+    return join_markup([element("bdi", breakable(one.name)), element("span", ROLES[one.role], class_="under")])
 
 
 def _cell(one: Series, point: Point | None, *, best: bool) -> Markup:
     if point is None:
         return element("span", "—", element("span", " none", class_="hidden"))
     error = error_words(point, one.role)
-    mark = joined([element("span", "★ ", aria_hidden="true"), element("span", "best: ", class_="hidden")])
-    return joined(
+    mark = join_markup([element("span", "★ ", aria_hidden="true"), element("span", "best: ", class_="hidden")])
+    return join_markup(
         [
             element(
                 "span", mark if best else "", _figure(mean_words(point, one.role)), class_="best" if best else None
@@ -145,13 +135,13 @@ def _best(panel: Panel, across: Sequence[float]) -> set[tuple[str, float]]:
 
 
 _MEANINGS = {
-    "paper": "“printed”: the figures of the paper.",
-    "unsound": "“paper's noise”: run here with the noise that the paper states for its ε. What that noise proves, "
-    "its true ε, is below each figure; it does not cover settings that were chosen on the private rows.",
-    "oracle": "“oracle-tuned, not private”: settings were chosen on the private rows without paying for it, as papers "
-    "do. No promise covers such figures.",
-    "honest": "“sound”: the noise proves the ε of the column, and all that a fit learns of its rows is on the bill.",
-    "reference": "“reference”: without privacy, or a model that looks at nothing.",
+    "paper": "“printed”: the values in the paper.",
+    "unsound": "“paper's noise”: run here with the noise that the paper states for its ε. The ε that it proves, "
+    "its true ε, is below each value; it does not cover settings chosen on the private rows.",
+    "oracle": "“oracle-tuned, not private”: settings were chosen on the private rows without privacy cost, as in the "
+    "papers. No guarantee covers such values.",
+    "honest": "“sound”: the noise proves the ε of the column, and all that a fit learns from its rows is on the bill.",
+    "reference": "“reference”: without privacy, or a model that uses no data.",
 }
 
 
@@ -159,8 +149,8 @@ def _reading(results: Results) -> Markup:
     there = {one.role for panel in results.panels for one in panel.series}
     items = [words for role, words in _MEANINGS.items() if role in there]
     items.append(
-        "A standard error measures how much a mean moves from trial to trial. Two means whose difference is below two "
-        "or three standard errors may have swapped places by chance."
+        "A standard error measures how much a mean varies between trials. Two means whose difference is below two "
+        "or three standard errors may be in this order by chance."
     )
     return listing(items)
 
@@ -176,4 +166,4 @@ def _made(results: Results) -> Markup:
     for title, told in (("Warnings of the fits", results.warnings), ("Cells that failed", results.failed)):
         if told:
             parts += [element("h3", title), listing(told)]
-    return joined(parts)
+    return join_markup(parts)

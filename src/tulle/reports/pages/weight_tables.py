@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.pages.figures import number
-from tulle.pages.markup import Markup, breakable, element, joined
-from tulle.pages.page import signed_bar, table
+from tulle.reports.number_format import number
+from tulle.reports.pages.markup import Markup, breakable, element, join_markup
+from tulle.reports.pages.page import signed_bar, table
 
 # Per class: what is shown at once, and what is written at all. Of classes: how many have a block.
 _SHOWN, _WRITTEN, _CLASSES = 30, 1000, 50
@@ -83,18 +83,18 @@ def weight_blocks(model: Any, every: Sequence[Block]) -> Markup:
         parts.append(element("p", NUMBERED))
     parts += [_block(block, several=len(every) > 1) for block in every[:_CLASSES]]
     if len(every) > _CLASSES:
-        rest = f"The other {len(every) - _CLASSES:,} classes are in the model and not on this page."
+        rest = f"The other {len(every) - _CLASSES:,} classes are in the model but not on this page."
         parts.append(element("p", rest))
-    return joined(parts)
+    return join_markup(parts)
 
 
 def _reading(model: Any, every: Sequence[Block]) -> str:
     if len(every) > 1:
-        return "There is one set of weights a class; the class with the largest sum is predicted."
+        return "There is one set of weights per class; the class with the largest sum is predicted."
     classes = getattr(model, "classes_", None)
     if classes is None:
         return "A positive weight raises the prediction as its feature grows, a negative one lowers it."
-    return f"A positive weight speaks for class “{classes[1]}” as its feature grows, a negative one for “{classes[0]}”."
+    return f"A positive weight favours class “{classes[1]}” as its feature grows, a negative one “{classes[0]}”."
 
 
 def _teacher(model: Any) -> Markup:
@@ -102,7 +102,7 @@ def _teacher(model: Any) -> Markup:
         return Markup("")
     coef = model.teacher_coef_
     kept = int(coef.count_nonzero() if sp.issparse(coef) else np.count_nonzero(coef))
-    words = f"The private teacher behind this model was released too, with {kept:,} non-zero weights"
+    words = f"The private teacher of this model was also released, with {kept:,} non-zero weights"
     return element("p", f"{words}; they are in the model file.")
 
 
@@ -115,12 +115,12 @@ def _block(block: Block, several: bool) -> Markup:
         parts.append(_rows(block, slice(0, _SHOWN), f"The largest weights{of_class}"))
     written = min(count, _WRITTEN)
     if written > _SHOWN:
-        rest = _rows(block, slice(_SHOWN, written), f"Further weights{of_class}, by falling size")
+        rest = _rows(block, slice(_SHOWN, written), f"Further weights{of_class}, in decreasing magnitude")
         parts.append(element("details", element("summary", f"The next {written - _SHOWN:,} weights{of_class}"), rest))
     if count > written:
         words = f"Of {count:,} weights{of_class} the largest {written:,} are on this page"
         parts.append(element("p", f"{words}; the other {count - written:,} are in the model file."))
-    return joined(parts)
+    return join_markup(parts)
 
 
 def _rows(block: Block, part: slice, caption: str) -> Markup:
@@ -143,4 +143,4 @@ def _named(name: str) -> Markup:
     if len(name) <= _LONGEST_NAME:
         return element("bdi", breakable(name))
     more = element("span", f"and {len(name) - _LONGEST_NAME:,} characters", class_="under")
-    return joined([element("bdi", f"{name[:_LONGEST_NAME]}…"), more])
+    return join_markup([element("bdi", f"{name[:_LONGEST_NAME]}…"), more])

@@ -1,0 +1,40 @@
+"""Releases about rows that an audit made up: billed to a ledger of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tulle.estimators.progress import Witness, show_answers
+from tulle.estimators.request import PlannedFit
+from tulle.trusted.curator import Curator
+from tulle.trusted.events import FloatArray
+from tulle.trusted.plan import Plan, Promise
+from tulle.trusted.rows import Rows
+
+
+class AuditLedger:
+    """The ledger of an audit's synthetic rows, which are no person's data: it allows any release, one per ledger."""
+
+    repeats = True
+
+    def quote(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> None:
+        return
+
+    def bill(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int = 1) -> int:
+        return 0
+
+    def confirm(self, plan: Plan, promise: Promise, number: int) -> None:
+        return
+
+    def stream(self, number: int) -> tuple[int, ...]:
+        return ()
+
+
+def run_plan(planned: PlannedFit, rows: Rows, generator: np.random.Generator, witness: Witness | None) -> FloatArray:
+    """Let a method ask what its plan holds, of rows that an audit made up; returns its weights."""
+    curator = Curator(rows, planned.public, Plan(planned.plan.releases), generator)
+    weights = planned.method.run(show_answers(curator.ask, witness), planned.public)
+    curator.settle()
+    return weights

@@ -1,0 +1,134 @@
+"""Where rows can be besides an array in memory: folders of blocks on disk, workers of a Dask cluster, other houses.
+
+A back end is another way to do the one sum that `tulle.trusted.rows` knows. Methods, mechanisms, the plan and the bill
+are the same ones, and noise is drawn once, by the process that calls fit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from tulle.fast.install import install
+from tulle.trusted.events import FloatArray
+from tulle.trusted.intake import PLAIN, AsNumbers, Cells, ClassCodes, GetKey, Mask, get_key
+from tulle.trusted.losses import AnyLoss
+from tulle.trusted.plan import Plan, Promise
+from tulle.trusted.rows import Rows
+
+install()
+
+
+@dataclass(frozen=True)
+class NoTargets:
+    """Zeros, where rows alone are asked about."""
+
+    def __call__(self, y: Cells, key: GetKey = get_key) -> FloatArray:
+        return np.zeros(len(y))
+
+
+Code = ClassCodes | AsNumbers | NoTargets
+
+
+def count_bytes(held: object) -> int:
+    """The memory of an array, or of the arrays, dense and sparse, among the attributes of a block or a part."""
+    values: list[Any] = [held] if isinstance(held, np.ndarray) else list(vars(held).values())
+    values += [array for x in values if sp.issparse(x) for array in (x.data, x.indices, x.indptr)]
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def join_cells(parts: Sequence[Cells]) -> Cells:
+    """The cells of several parts of the rows, each as it is in its own part."""
+    if len({part.dtype.kind if part.dtype.kind in PLAIN else "O" for part in parts}) > 1:
+        parts = [part.astype(object) for part in parts]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=object)
+
+
+class Spread(ABC):
+    """Checked rows with their targets, not held by this process as one array.
+
+    Attributes
+    ----------
+    shape : (n, d)
+    feature_names : tuple of str or None
+    """
+
+    shape: tuple[int, int]
+    feature_names: tuple[str, ...] | None
+    code: Code | None = None
+    answers_at_once = 1  # how many sums over parts of the rows this process holds at a time
+    least_memory: int | None = None  # bytes of the smallest of the machines that hold the rows; None where unknown
+
+    def check(self) -> None:
+        """Find what is damaged, before anything is billed."""
+        return
+
+    def check_reachable(self) -> None:
+        """Raise where those who hold the rows do not answer any more: the last look before the bill."""
+        return
+
+    def check_groups(self, groups: Any) -> None:
+        """Refuse person ids that these rows cannot be told apart by, before anything is billed."""
+        return
+
+    def bill(self, what: str, plans: Sequence[Plan], loss: AnyLoss | None, price: Promise, rows_per_unit: int) -> None:
+        """Have a fit billed by those who hold the rows, where they keep ledgers of their own: before anything is asked.
+
+        Parameters
+        ----------
+        what : str
+        plans : sequence of Plan
+            Those that the answers to preliminary questions can lead to; the dearest counts.
+        loss : AnyLoss or None
+            What will be asked about, if a model is fitted.
+        price : (epsilon, delta)
+        rows_per_unit : int
+
+        Raises
+        ------
+        BudgetExceededError
+            Where any of them refuses.
+        """
+        return
+
+    def confirm(self, plan: Plan, price: Promise) -> None:
+        """Have those who billed the fit look at the plan that it settled on."""
+        return
+
+    def close(self) -> None:
+        """Say that the fit is over, or has failed: nothing more will be asked."""
+        return
+
+    @abstractmethod
+    def labels(self) -> Cells:
+        """The different labels, at least once each: what a fit without declared classes publishes."""
+
+    @abstractmethod
+    def smallest_target(self) -> float:
+        """The smallest target; an error where one is no finite number."""
+
+    @abstractmethod
+    def rows(self, active: Mask | None) -> Rows:
+        """The rows, with targets as `code` makes them of the given ones (zeros without any). `active` are those that
+        count, if they have a target; None: all."""
+
+    @abstractmethod
+    def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
+        """What a function makes of features, block by block: an array with a line for each row."""
+
+    def coded(self, code: Code) -> Self:
+        """The same rows with targets as a function makes them."""
+        other = copy(self)
+        other.code = code
+        return other
+
+
+def targets_of(labels: Cells, code: Code | None) -> FloatArray:
+    """Targets as a code makes them of labels; as numbers without one. NaN for rows of no target (`mask_unlabelled`)."""
+    return (code or AsNumbers())(labels)

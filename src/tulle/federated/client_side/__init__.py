@@ -1,0 +1,1 @@
+"""The code that runs at a client and sees its rows."""

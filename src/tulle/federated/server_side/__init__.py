@@ -1,0 +1,1 @@
+"""The code of the server of a federated study."""

@@ -1,0 +1,1 @@
+"""Files: archives, durable writes, tables."""

@@ -1,0 +1,1 @@
+"""Ledgers: budgets that are shared by many fits."""

@@ -1,0 +1,1 @@
+"""The report of a fit, as text and as pages."""

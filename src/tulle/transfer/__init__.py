@@ -1,0 +1,1 @@
+"""Uses of a private teacher: students, public features, synthetic rows."""

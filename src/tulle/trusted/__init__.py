@@ -1,0 +1,1 @@
+"""The trusted code: everything whose error could silently break the printed epsilon of a fit in memory."""

@@ -1,0 +1,1 @@
+"""Choosing settings and scoring models, on the bill."""
