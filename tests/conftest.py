@@ -5,11 +5,23 @@ The examples are small as drawn; shrinking one of floats can take minutes.
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import Phase, settings
 
+from tulle.fast.install import install
+
 settings.register_profile("tulle", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("tulle")
+
+# As in a fit: tests of rows alone import no estimator.
+install()
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives as long as the run: the garbage collector need not look at it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture

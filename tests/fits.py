@@ -15,16 +15,16 @@ from scipy.optimize import root
 from scipy.special import expit, logit, softmax
 from sklearn.base import clone
 
-import tulle.fitting
+import tulle.trusted.fit
 from tulle import Bounds, Budget, SparseClassifier, SparseRegressor
-from tulle.curator import Curator
-from tulle.losses import Logistic
-from tulle.mechanisms import Sensitivity
-from tulle.privacy import Plan
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient
-from tulle.rows import Rows
-from tulle.sets import Box, CappedL1Ball, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
+from tulle.methods.feasible_sets import Box, CappedL1Ball, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
+from tulle.methods.gradient_queries import ClippedGradient
+from tulle.methods.loss_functions import Logistic
+from tulle.trusted.curator import Curator
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Sensitivity
+from tulle.trusted.plan import Plan
+from tulle.trusted.rows import Rows
 
 Array = NDArray[np.float64]
 
@@ -239,7 +239,7 @@ class RecordingCurator(Curator):
 def recorder(monkeypatch: pytest.MonkeyPatch) -> type[RecordingCurator]:
     """The curator that fits use during the test."""
     RecordingCurator.asked, RecordingCurator.facts = [], []
-    monkeypatch.setattr(tulle.fitting, "Curator", RecordingCurator)
+    monkeypatch.setattr(tulle.trusted.fit, "Curator", RecordingCurator)
     return RecordingCurator
 
 

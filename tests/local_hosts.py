@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from tulle.local.client import HttpUserClient, answer_for
-from tulle.local.uniforms import SeededUniforms
-from tulle.local.user import AlreadyAnsweredError, FileRecord, RefusedError, User
-from tulle.local.wire import Answer, answer_bytes, decode_question, encode_answer
+from tulle.local.user_side.answer_format import Answer, answer_bytes, decode_question, encode_answer
+from tulle.local.user_side.http_client import HttpUserClient, answer_for
+from tulle.local.user_side.uniforms import SeededUniforms
+from tulle.local.user_side.user import AlreadyAnsweredError, FileRecord, RefusedError, User
 
 # --- processes that race for a record ---------------------------------------------------------------------------------
 

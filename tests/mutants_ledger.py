@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_MARKERS, _FILE, _LEDGER = "tests/test_ledger_markers.py::", "tests/test_ledger_file.py::", "tests/test_ledger.py::"
-_ESTIMATORS, _PIPELINES, _SAVING = "tests/test_estimators.py::", "tests/test_pipelines.py::", "tests/test_saving.py::"
-_COMMANDS, _CONVERT, _LOSSES = "tests/test_cli.py::", "tests/test_convert.py::", "tests/test_privacy_loss.py::"
+_MARKERS, _FILE, _LEDGER = (
+    "tests/ledgers/test_open_markers.py::",
+    "tests/ledgers/test_on_disk.py::",
+    "tests/ledgers/test_ledger.py::",
+)
+_ESTIMATORS, _PIPELINES, _SAVING = (
+    "tests/estimators/test_sparse.py::",
+    "tests/estimators/test_pipeline_checks.py::",
+    "tests/estimators/test_saving.py::",
+)
+_COMMANDS, _CONVERT, _LOSSES = (
+    "tests/cli/test_cli.py::",
+    "tests/cli/test_convert.py::",
+    "tests/accounting/test_privacy_loss.py::",
+)
+_FIT_UNDER_LEDGERS = "tests/cli/test_fit_under_ledgers.py::"
+_EXIT_CODES = "tests/cli/test_exit_codes.py::"
 
 LEDGER_MUTANTS: tuple[Mutant, ...] = (
     # --- workers ---
     Mutant(
         "the parent and nobody above it",
         "a worker of a forkserver is no child of the process that has the ledger: it fitted and was billed to nobody",
-        "ledger_markers.py",
         "        found.add((parent.number, parent.start))\n        child = parent\n",
         "        found.add((parent.number, parent.start))\n        return found, latest\n",
         (_MARKERS + "test_workers_of_every_kind_are_refused[forkserver]",),
@@ -21,7 +34,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "markers where TMPDIR says",
         "a worker with another folder for temporary files looked in vain for its parent's marker",
-        "ledger_markers.py",
         'for place in ("/tmp", "/var/tmp", "/dev/shm"))',
         'for place in (os.environ.get("TMPDIR", "/tmp"),))',
         (_MARKERS + "test_a_worker_with_another_folder_for_temporary_files_is_refused",),
@@ -29,7 +41,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a process is its number",
         "numbers are given again: a stranger's marker stands for a process that is long gone",
-        "ledger_markers.py",
         "seen is not None and seen.start == self.start and seen.state",
         "seen is not None and seen.state",
         (_MARKERS + "test_a_reused_number_is_no_ancestor_and_its_marker_is_removed",),
@@ -37,7 +48,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "orphans go free",
         "a worker whose parent has ended has no ancestors that anybody could look at",
-        "ledger_markers.py",
         "return parent.number == 1 or parent.name in _REAPERS or foreign",
         "return False",
         (_MARKERS + "test_a_process_whose_parent_has_died_is_refused_while_a_ledger_is_open",),
@@ -45,7 +55,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what a worker inherited is forgotten with its parent",
         "killed with its ledger open: the worker goes on, unbilled",
-        "ledger_markers.py",
         "        if not process.is_alive:\n            # Closed",
         "        if False:\n            # Closed",
         (_MARKERS + "test_a_worker_that_outlives_its_parent_goes_by_what_it_inherited",),
@@ -53,15 +62,13 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a marker that is left once",
         "the system clears away old files while a ledger is open, and workers fit unbilled from then on",
-        "privacy.py",
-        "        leave_marker()  # should somebody have cleared it away\n",
+        "        leave_marker()  # in case it was deleted\n",
         "        pass\n",
         (_MARKERS + "test_a_marker_that_was_cleared_away_is_left_again_by_the_next_fit",),
     ),
     Mutant(
         "a folder of markers that others can write",
         "another user takes the marker away, and workers fit unbilled",
-        "ledger_markers.py",
         "(about.st_uid == os.geteuid() and not about.st_mode & 0o077)",
         "about.st_uid == os.geteuid()",
         (_MARKERS + "test_folders_that_others_could_write_are_not_used[open]",),
@@ -70,7 +77,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a generator is a seed",
         "clones of an estimator hold copies of it in one state: all draw the same noise",
-        "randomness.py",
         "    if random_state is None or isinstance",
         "    if isinstance(random_state, np.random.Generator):\n        return int(random_state.integers(2**63))\n"
         "    if random_state is None or isinstance",
@@ -79,7 +85,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a ledger without a nonce",
         "an older copy of the file is put back, and the seed brings the old noise back: two models can be subtracted",
-        "ledger_file.py",
         "for k in range(0, 16, 4)), *self._nonce)",
         "for k in range(0, 16, 4)))",
         (_FILE + "test_an_older_copy_of_the_ledger_and_the_same_seed_do_not_repeat_noise",),
@@ -87,65 +92,52 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a test hook that no report names",
         "a variable of a test set-up left in a service: repeatable noise, sold as private",
-        "fitting.py",
-        "        lines += fixed_nonce_told()\n",
+        "        lines += describe_fixed_nonce()\n",
         "",
         (_FILE + "test_a_test_hook_repeats_noise_and_every_report_names_it",),
     ),
     Mutant(
         "bounds from an ordinary generator",
         "PCG64: who works out some of its past noise knows the rest",
-        "bounds.py",
-        "generator = keyed_generator(seed, stream_of(entries))",
-        "generator = np.random.default_rng(seed)",
+        "open_account(order, holders=spread)",
+        "open_account(order, holders=spread, generator=np.random.default_rng(seed))",
         (_LEDGER + "test_all_noise_comes_from_the_keyed_stream",),
+        at="Bounds.estimate",
     ),
     Mutant(
         "scores from an ordinary generator",
         "PCG64: who works out some of its past noise knows the rest",
-        "scores.py",
-        "keyed_generator(seed, stream_of(entries))",
-        "np.random.default_rng(seed)",
+        "open_account(order)",
+        "open_account(order, generator=np.random.default_rng(seed))",
         (_LEDGER + "test_all_noise_comes_from_the_keyed_stream",),
+        at="private_score",
     ),
     # --- bills ---
     Mutant(
         "a ledger that confirms any plan",
         "a method that turns to a dearer plan, once its bounds are estimated, pays for the cheap one",
-        "privacy.py",
-        "if self._currency is None or self._currency.share(plan, promise) > self.fits[number][1] * (1 + 1e-8):",
+        "if self._currency is None or self._currency.share(plan, promise) > self._share_of(number) * (1 + 1e-8):",
         "if self._currency is None:",
         (_LEDGER + "test_a_plan_that_was_not_billed_is_refused",),
     ),
     Mutant(
         "locks are taken at their word",
         "file systems that grant every lock: two processes read the same sum, and one spend is lost",
-        "durable.py",
         "return not same or not _try_lock(second)",
         "return True",
-        (_FILE + "test_a_lock_that_keeps_nobody_out_stops_the_fit",),
-    ),
-    Mutant(
-        "a ledger that is locked for reading",
-        "NFS refuses an exclusive lock on what is open for reading alone: no fit could be billed there",
-        "durable.py",
-        'with open(path, "r+b") as file:',
-        'with open(path, "rb") as file:',
-        (_FILE + "test_files_are_open_for_writing_when_they_are_locked",),
+        ("tests/files/test_durable_writes.py::test_a_lock_that_keeps_nobody_out_is_refused",),
     ),
     Mutant(
         "a write that nobody looks at",
         "the file system says yes and keeps the old content: the noise is drawn and the bill is gone",
-        "ledger_file.py",
-        "if path.read_bytes() != text.encode():",
+        "if held != content:",
         "if False:",
-        (_FILE + "test_what_was_written_is_read_back",),
+        ("tests/ledgers/test_unreliable_disks.py::test_a_disk_that_loses_writes_stops_the_fit",),
     ),
     # --- what is said afterwards ---
     Mutant(
         "a pipeline that only the console knows of",
         "the warning scrolls away, and what is signed does not mention the scaler",
-        "fitting.py",
         "return [*lines, *request.preparation]",
         "return lines",
         (_PIPELINES + "test_what_a_pipeline_did_stands_in_the_report",),
@@ -153,7 +145,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a search that no report mentions",
         "settings chosen by exact scores on private rows, under the promise of the last fit",
-        "pipelines.py",
         "                outside += [peek for peek in own if peek.step == type(owner).__name__]\n",
         "                del own\n",
         (_PIPELINES + "test_searches_and_ensembles_stand_in_the_reports_of_their_models",),
@@ -161,15 +152,41 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "nothing was spent, says the exit code",
         "a full disk after the bill: a script runs the fit again, and again",
-        "cli/__init__.py",
-        'spent = ("spent", message, SPENT) if code == WRONG_INPUT else (kind, message, code)',
-        "spent = (kind, message, code)",
-        (_COMMANDS + "test_a_full_disk_after_the_bill_has_an_exit_code_of_its_own",),
+        'return ("spent", message, SPENT) if code in (WRONG_INPUT, REFUSED) else (kind, message, code)',
+        "return kind, message, code",
+        (_FIT_UNDER_LEDGERS + "test_a_full_disk_after_the_bill_has_an_exit_code_of_its_own",),
+    ),
+    Mutant(
+        "a release that nobody counted",
+        "what fails after the bill of a fit without a ledger ends with the code for wrong input",
+        "        if request.budget is not None:\n            note_release()\n",
+        "",
+        (_EXIT_CODES + "test_what_fails_after_the_bill_of_a_fit_is_no_wrong_input[no-ledger-MemoryError]",),
+    ),
+    Mutant(
+        "room that is looked for when the budget is gone",
+        "a full disk after the bill",
+        "        with ReservedRoom(folder, n_bytes) as reserved:\n",
+        "        with ReservedRoom(folder, 0) as reserved:\n",
+        (_EXIT_CODES + "test_a_full_disk_is_noticed_before_the_bill",),
+    ),
+    Mutant(
+        "a mistyped index is billed, and the memory runs out",
+        "the number of columns is looked at by nobody",
+        "            check_memory(X, planned)\n            progress",
+        "            progress",
+        ("tests/estimators/test_memory_check.py::test_too_many_columns_are_refused_before_the_bill[a classification]",),
+    ),
+    Mutant(
+        "every unit is a person",
+        "rows of one person are many units where no ids are given: their guarantee is one row's",
+        'ONE_ROW_OF_A_PERSON if request.grouped else "one row"',
+        "ONE_ROW_OF_A_PERSON",
+        ("tests/estimators/test_warnings_beforehand.py::test_one_row_of_each_person_is_said",),
     ),
     Mutant(
         "a scheduler's signal ends it on the spot",
         "SIGTERM leaves half a folder of private rows behind",
-        "cli/__init__.py",
         "        signal.signal(signal.SIGTERM, stop)\n",
         "        pass\n",
         (_CONVERT + "test_a_stopped_conversion_leaves_nothing_that_looks_whole[terminated]",),
@@ -177,15 +194,13 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "old entries pass for new ones",
         "a ledger of before finite precision was counted, read as if it had been",
-        "ledger_file.py",
-        '"finite_precision": False}',
-        '"finite_precision": True}',
+        'values["format"] != _WITHOUT_FINITE_PRECISION)',
+        "True)",
         (_FILE + "test_entries_of_before_say_that_their_delta_leaves_finite_precision_out",),
     ),
     Mutant(
         "old reports pass for new ones",
         "a model of before finite precision was counted, read as if it had been",
-        "saving.py",
         ">= _COUNTS_FINITE_PRECISION:",
         ">= 1:",
         (_SAVING + "test_a_report_of_before_says_that_its_delta_leaves_finite_precision_out",),
@@ -194,7 +209,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "infinite losses for free",
         "the mass beyond the grid left out of delta, as where a loss distribution is cut off",
-        "privacy_loss.py",
         "room = delta - beyond + math.expm1(log_finite)",
         "room = delta - beyond",
         (_LOSSES + "test_an_infinite_loss_is_paid_out_of_delta",),
@@ -202,7 +216,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "nothing left of delta, and a number all the same",
         "where delta is used up the end of the window was taken for an answer",
-        "privacy_loss.py",
         "    if room <= 0:\n        return math.inf\n",
         "    if room <= 0:\n        return float(losses[-1])\n",
         (_LOSSES + "test_an_infinite_loss_is_paid_out_of_delta",),
@@ -210,7 +223,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "errors of the transform at one place only",
         "rounding counted in the last interpolation and not where epsilon is searched for",
-        "privacy_loss.py",
         "return float(np.sum(left * chances[j + 1 :])) + hidden",
         "return float(np.sum(left * chances[j + 1 :]))",
         (_LOSSES + "test_what_rounding_can_hide_counts_as_a_loss",),
@@ -218,7 +230,6 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a total variation of half the distance",
         "erf(mu / 4) for erf(mu / sqrt 8): plans that cost something pass for free",
-        "privacy_loss.py",
         "erf(self.distance / math.sqrt(8))",
         "erf(self.distance / 4)",
         (_LOSSES + "test_the_total_variation_of_a_sampled_gaussian",),

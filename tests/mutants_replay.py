@@ -5,17 +5,35 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_REPLAY, _CELLS = "tests/test_front_replay.py::", "tests/test_no_cell_leaves.py::"
+_REPLAY, _CELLS = "tests/estimators/test_front_replay.py::", "tests/estimators/test_no_cell_leaves.py::"
 _COMMAND = _REPLAY + "test_the_command_line_tells_nothing_but_its_answers"
 _SECRET = _CELLS + "test_a_secret_in_a_file_stays_there"
-_FAILURES, _COMMANDS, _TABLES = "tests/test_failures.py::", "tests/test_cli.py::", "tests/test_tables.py::"
+_FAILURES, _COMMANDS, _TABLES = (
+    "tests/files/test_error_messages.py::",
+    "tests/cli/test_cli.py::",
+    "tests/files/test_tables.py::",
+)
+_FIT_COMMAND = "tests/cli/test_fit_command.py::"
 
 REPLAY_MUTANTS: tuple[Mutant, ...] = (
     # --- past the curator ---
     Mutant(
+        "a query of any package is answered",
+        "a plug-in that brings its own sensitivity: whatever it states is believed, and the noise with it",
+        "            if not (exposed or is_answered(query)):\n",
+        "            if not (exposed or isinstance(query, Query)):\n",
+        ("tests/trusted/test_curator.py::test_a_query_of_another_package_gets_no_noisy_answer",),
+    ),
+    Mutant(
+        "a query inside another is not looked at",
+        "a wrapper that is known vouches for what it wraps",
+        "    return type(query) in _ANSWERED and (inner is None or is_answered(inner))\n",
+        "    return type(query) in _ANSWERED\n",
+        ("tests/trusted/test_curator.py::test_a_query_of_another_package_gets_no_noisy_answer",),
+    ),
+    Mutant(
         "the report tells how many rows were clipped",
         "DP-SGD libraries log the share of clipped gradients as a diagnostic: an exact count of private rows",
-        "fitting.py",
         "    known.clip(rows, request.loss)\n",
         '    long = sum(int((block.norms("l2") > known.row_l2).sum()) for block in rows.blocks)\n'
         "    known.clip(rows, request.loss)\n"
@@ -25,7 +43,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a warning where most rows are too long",
         "diffprivlib's PrivacyLeakWarning and friends: advice on bounds that is worked out from the rows",
-        "fitting.py",
         "    known.clip(rows, request.loss)\n",
         '    long = sum(int((block.norms("l2") > known.row_l2).sum()) for block in rows.blocks)\n'
         "    if long > shape[0] / 2:\n"
@@ -36,7 +53,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the command line prints a training score",
         "every tutorial ends with model.score(X, y): exact accuracy on the private rows",
-        "cli/fit.py",
         "    return fit_outcome(folder, model, about, table.X.shape)\n",
         "    outcome = fit_outcome(folder, model, about, table.X.shape)\n"
         '    return replace(outcome, text=f"{outcome.text}\\nTraining score: {model.score(table.X, table.y):.4f}")\n',
@@ -45,7 +61,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the command line drops constant columns",
         "a usual step of preparation, done by looking: whether one row differs decides the shape of the model",
-        "cli/fit.py",
         "    table = read_data(arguments, blocks=True)\n",
         "    table = read_data(arguments, blocks=True)\n"
         "    keep = table.X.max(axis=0) > table.X.min(axis=0)\n"
@@ -57,7 +72,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a refusal quotes the cell",
         "the best message for whoever mends the file, and one that ends up in tickets and logs with somebody's address",
-        "tables/delimited.py",
         "                self.faults.add(self._told[place], fault, line=line)\n",
         "                fault = Fault(f'{row[place]!r} cannot be read', fault.advice)\n"
         "                self.faults.add(self._told[place], fault, line=line)\n",
@@ -66,7 +80,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a parser's words behind a refusal",
         "raise ... inside except: Python keeps what numpy said of the cell, and shows it in every traceback",
-        "tables/delimited.py",
         "        except (ValueError, csv.Error):\n            return None\n\n    def _columns",
         "        except (ValueError, csv.Error) as error:\n"
         "            raise self._source.refusal(f'{error}') from error\n\n    def _columns",
@@ -75,7 +88,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "svmlight refusals quote the entry",
         "index:value in the message: a word of a note and how often somebody has it",
-        "tables/svmlight.py",
         'return "an entry is not of the form index:value; check',
         'return f"{entry!r} is not of the form index:value; check',
         (_SECRET + "[fit-svmlight entry]",),
@@ -83,15 +95,13 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a library's words about damage",
         "pyarrow and zlib say what they could not convert or unpack",
-        "tables/files.py",
-        "is cut short or damaged ({type(error).__name__}); copy",
-        "is cut short or damaged ({type(error).__name__}: {error}); copy",
+        "is truncated or damaged ({type(error).__name__}); copy",
+        "is truncated or damaged ({type(error).__name__}: {error}); copy",
         (_TABLES + "test_what_a_library_says_of_damage_is_not_repeated",),
     ),
     Mutant(
         "a row that was taken for a header is quoted",
         "did you mean one of these columns? They are the cells of the first person",
-        "tables/columns.py",
         "instead = DOUBTFUL if doubtful else _instead(name, names)",
         "instead = _instead(name, names)",
         (_SECRET + "[fit-csv without a header]",),
@@ -99,7 +109,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "row numbers in JSON",
         "machine-readable errors are stored for ever: this row of this file has no value",
-        "cli/__init__.py",
         'kept = getattr(error, "without_rows", message)',
         "kept = message",
         (_SECRET + "[fit-csv feature]",),
@@ -107,7 +116,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "whatever an error says is told",
         "str(error) on the screen: could not convert string to float: and then the cell",
-        "failures.py",
         "return str(error) if ours else None",
         "return str(error)",
         (_FAILURES + "test_what_others_say_is_not_repeated",),
@@ -115,7 +123,6 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "compiled code passes for one's own",
         "the last Python frame is not what raised where C code was called",
-        "failures.py",
         'module.partition(".")[0] == "tulle" and code[last.tb_lasti] == _RAISE',
         'module.partition(".")[0] == "tulle" and len(code) > 0',
         (_FAILURES + "test_compiled_code_that_tulle_calls_is_not_tulle",),
@@ -123,33 +130,29 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tracebacks with libraries' words",
         "--debug prints what every other path withholds",
-        "failures.py",
-        "traceback.format_tb(behind.__traceback__), said_of(behind)",
+        "traceback.format_tb(behind.__traceback__), describe_error(behind)",
         "traceback.format_tb(behind.__traceback__), repr(behind)",
         (_FAILURES + "test_what_others_say_is_not_repeated",),
     ),
     Mutant(
         "a comparison keeps libraries' words",
         "failed cells are stored with the error's text, which can be scikit-learn's about a label",
-        "experiments/runner.py",
-        'failed = " ".join(said_of(error).split())',
+        'failed = " ".join(describe_error(error).split())',
         'failed = " ".join(str(error).split())',
         (_CELLS + "test_a_secret_in_a_failed_cell_of_a_comparison_stays_there",),
     ),
     Mutant(
         "a client's log with libraries' words",
         "what fails at a client is logged as it comes, rows and all",
-        "federated/client.py",
-        "told=said_of(error))",
+        "told=describe_error(error))",
         'told=f"{error}")',
         (_CELLS + "test_a_secret_at_a_federated_client_stays_there",),
     ),
     Mutant(
         "the largest index taken for known",
         "LIBSVM files: the number of columns is read off the rows, and no report says so",
-        "cli/data.py",
         "    if not table.width_from_rows:\n",
         "    if table.X.shape[1]:\n",
-        (_COMMANDS + "test_a_number_of_features_that_rows_decided_was_published",),
+        (_FIT_COMMAND + "test_a_number_of_features_that_rows_decided_was_published",),
     ),
 )

@@ -5,16 +5,29 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_ROWS, _QUERIES, _BACKENDS = "tests/test_rows.py::", "tests/test_queries.py::", "tests/test_backends.py::"
-_FOLLOWING, _KERNELS, _SOLVER = "tests/test_following.py::", "tests/test_kernels.py::", "tests/test_minimise.py::"
-_SAMPLING, _TRIALS, _REPLAY = "tests/test_sampling.py::", "tests/test_trials.py::", "tests/test_sensitivity_replay.py::"
+_ROWS, _QUERIES, _BACKENDS = (
+    "tests/trusted/test_rows.py::",
+    "tests/trusted/test_queries.py::",
+    "tests/backends/test_rows_elsewhere.py::",
+)
+_FOLLOWING, _KERNELS, _SOLVER = (
+    "tests/fast/test_scores_on_demand.py::",
+    "tests/fast/test_kernels.py::",
+    "tests/trusted/test_objectives.py::",
+)
+_SCORES_LAW = "tests/fast/test_scores_law.py::"
+_PLAIN = "tests/trusted/test_plain_rows.py::"
+_SAMPLING, _TRIALS, _REPLAY = (
+    "tests/trusted/test_sampling.py::",
+    "tests/tuning/test_best_of_trials.py::",
+    "tests/trusted/test_sensitivity_replay.py::",
+)
 
 ROWS_MUTANTS: tuple[Mutant, ...] = (
     # --- rows that do not count ---
     Mutant(
         "raw entries of rows that do not count, in the columns",
         "a row is switched off by a factor of 0, and 0 times infinity is not a number: a draw that never ends",
-        "rows.py",
         "            np.copyto(entries[part], 0.0, where=left_out[self._csc.indices[part]])\n",
         "            pass\n",
         (_ROWS + "test_rows_that_do_not_count_are_zeros[one block-too long-csr]",),
@@ -22,7 +35,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "raw entries of dense rows that do not count",
         "a mask beside the rows, and sums that multiply before they look at it",
-        "rows.py",
         "        self._rows[~self.active] = 0.0\n",
         "        pass\n",
         (_ROWS + "test_rows_that_do_not_count_are_zeros[one block-surplus-float64]",),
@@ -30,7 +42,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "raw entries of rows that do not count, in batches",
         "a second copy in another order, made before the rows were looked at",
-        "rows.py",
         "        self._entries[np.repeat(~self.active, self._counts)] = 0.0\n",
         "        pass\n",
         (_ROWS + "test_rows_that_do_not_count_are_zeros[one block-surplus-csr]",),
@@ -38,7 +49,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "raw entries of rows that do not count, on disk",
         "cleared in memory, and read again from the file for the next question",
-        "backends/disk.py",
         "        self._hold(columns, by_rows)\n        self._leave_out()\n",
         "        self._hold(columns, by_rows)\n",
         (_BACKENDS + "test_rows_that_do_not_count_are_zeros_every_time_they_are_read[surplus-sparse]",),
@@ -46,15 +56,13 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "raw entries of dense rows that do not count, on disk",
         "the same, in the back end's other kind of block",
-        "backends/disk.py",
-        "self._matrix.block(self._number), True\n        self._leave_out()\n",
-        "self._matrix.block(self._number), True\n",
+        "self._folder.block(self._number), True\n        self._leave_out()\n",
+        "self._folder.block(self._number), True\n",
         (_BACKENDS + "test_rows_that_do_not_count_are_zeros_every_time_they_are_read[surplus-dense]",),
     ),
     Mutant(
         "rows that do not count cleared in the user's own array",
         "in place, because it is faster: the next fit of the same array finds zeros",
-        "rows.py",
         "        if self._borrowed:\n            columns = self._csc\n",
         "        if False:\n            columns = self._csc\n",
         (_ROWS + "test_the_users_arrays_are_never_modified[one block-csc]",),
@@ -62,34 +70,33 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "targets of surplus rows in second moments",
         "features of a person's surplus rows are masked, and the sum of squared targets is over all rows",
-        "rows.py",
         "            self.targets = np.where(self.active, self.targets, 0.0)\n",
         "",
-        (_QUERIES + "test_surplus_rows_are_in_no_second_moment[0.0-csr]",),
+        (
+            "tests/trusted/test_clipped_sum.py::"
+            "test_a_row_function_sees_no_target_of_a_row_that_does_not_count[csr_array]",
+        ),
     ),
     Mutant(
         "lengths of rows from before they were clipped",
         "a fit that estimates its bounds has asked for lengths already, and they are remembered",
-        "rows.py",
-        "            self._leave_out(out_of_range)\n        self._forget()\n",
-        "            self._leave_out(out_of_range)\n",
+        "        super().clip_rows(bound, entry_bound, normalise)\n        self._forget()\n",
+        "        super().clip_rows(bound, entry_bound, normalise)\n",
         (_ROWS + "test_lengths_are_not_those_of_rows_before_a_clip[one block-l2-csr]",),
     ),
     Mutant(
         "lengths on a support from squares that vanish",
         "entries below 1e-162 squared are 0, and the factor that stretches the row comes too late",
-        "rows.py",
         "            entries = self._times_factor(columns.data, columns.indices)\n"
         "            squares += np.bincount(columns.indices, entries**2, minlength=self.n_rows)\n"
-        "        return squares\n",
+        "        return np.sqrt(squares)\n",
         "            squares += np.bincount(columns.indices, columns.data**2, minlength=self.n_rows)\n"
-        "        return squares if self._scale is None else squares * self._scale**2\n",
+        "        return np.sqrt(squares if self._scale is None else squares * self._scale**2)\n",
         (_ROWS + "test_a_stretched_row_is_measured_as_it_now_is[one block-csr]",),
     ),
     Mutant(
         "surplus rows kept where persons have one",
         "contribution bounding for rows_per_person > 1 only: the default leaves all rows of everybody in",
-        "fitting.py",
         "    if groups is None:\n        return None\n",
         "    if groups is None or bounds.rows_per_person == 1:\n        return None\n",
         (_REPLAY + "test_surplus_rows_of_a_person_count_as_nothing_by_default",),
@@ -97,56 +104,79 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a sum that is not a number is asked for",
         "x > limit is false for what is not a number",
-        "curator.py",
-        "not (largest <= limit or largest == math.inf):",
-        "limit < largest < math.inf:",
-        ("tests/test_curator.py::test_sums_that_could_overflow_are_not_asked_for[nan]",),
+        "if not (exposed or largest <= limit):",
+        "if not exposed and limit < largest < math.inf:",
+        ("tests/trusted/test_curator.py::test_sums_that_could_overflow_are_not_asked_for[nan]",),
     ),
     Mutant(
         "a clip below all digits",
         "slope × factor underflows and is rounded up; an entry of 1e139 then lifts it to 1.8 times the clip",
-        "queries.py",
-        "    if level < _LEAST_LEVEL:\n        return np.zeros_like(slopes)\n    with",
+        "    if level < LEAST_LEVEL:\n        return np.zeros_like(slopes)\n    with",
         "    with",
         (_QUERIES + "test_a_clip_so_small_that_products_lose_their_digits",),
+    ),
+    # --- plain blocks ---
+    Mutant(
+        "a row that does not count left in, in plain blocks",
+        "the row is marked as out, and its entries stay in every sum",
+        "        entries = np.where(_per_entry(self._held, self.active), _entries(self._held), 0.0)\n",
+        "        entries = _entries(self._held)\n",
+        (_PLAIN + "test_plain_blocks_answer_as_dense_numpy[csr]",),
+    ),
+    Mutant(
+        "entries of plain blocks clipped from above alone",
+        "min without max: one large negative entry passes the bound",
+        "np.clip(_entries(self._held), -bound, bound)",
+        "np.minimum(_entries(self._held), bound)",
+        (_PLAIN + "test_plain_blocks_answer_as_dense_numpy[float64]",),
+    ),
+    Mutant(
+        "a row's factor applied twice",
+        "the columns are scaled, and the slopes too: gradients of rows that are stretched pass the clip",
+        "np.asarray(self._columns(features).T @ self._scaled(slopes))",
+        "np.asarray(self.columns(features).T @ self._scaled(slopes))",
+        (_PLAIN + "test_plain_blocks_answer_as_dense_numpy[csr]",),
+    ),
+    Mutant(
+        "rows of a plain batch as long as they came",
+        "per-row factors left behind with the rows that they were computed for",
+        "batch._scale = None if self._scale is None else self._scale[numbers]",
+        "batch._scale = None",
+        (_PLAIN + "test_plain_blocks_answer_as_the_faster_ones[csr]",),
+        at="Block.take",
     ),
     # --- following a walk ---
     Mutant(
         "a draw that goes on until a candidate is taken",
         "rejection sampling without a last resort: one person's row decides whether the fit ends",
-        "following.py",
         "        for k in range(_MOST_ROUNDS):\n",
         "        for k in range(sys.maxsize):\n",
-        (_FOLLOWING + "test_a_draw_ends_whatever_the_state_is",),
+        (_SCORES_LAW + "test_a_draw_ends_whatever_the_state_is",),
     ),
     Mutant(
         "the last resort draws without noise",
         "a fallback for a rare case that nobody ran: the best coordinate itself",
-        "following.py",
         "        best = int(np.argmax(choose_largest(scores[:, None], 1.0, 1, GUMBEL, generator)))\n",
         "        best = int(np.argmax(scores))\n",
-        (_FOLLOWING + "test_a_draw_from_all_sums_has_the_same_law",),
+        (_SCORES_LAW + "test_a_draw_from_all_sums_has_the_same_law",),
     ),
     Mutant(
         "the last resort draws twice as sharply",
         "noise of half the scale in the branch that is hardly ever taken",
-        "following.py",
-        "        scores = sharpness * scores_of(sums, kind)\n",
-        "        scores = 2 * sharpness * scores_of(sums, kind)\n",
-        (_FOLLOWING + "test_a_draw_from_all_sums_has_the_same_law",),
+        "        scores = sharpness * compute_scores(sums, kind)\n",
+        "        scores = 2 * sharpness * compute_scores(sums, kind)\n",
+        (_SCORES_LAW + "test_a_draw_from_all_sums_has_the_same_law",),
     ),
     Mutant(
         "a move is followed twice",
         "an index that lags by one: margins of rows run away from the public weights",
-        "following.py",
-        "        self._moved = len(self._walk.moves)\n",
-        "        self._moved = max(len(self._walk.moves) - 1, 0)\n",
+        "        self._point = point\n",
+        "        self._point = point.before\n",
         (_FOLLOWING + "test_sums_are_those_of_a_dense_recomputation",),
     ),
     Mutant(
         "bounds of a blunter draw used for a sharper one",
         "weights that grow with the sharpness under bounds that do not: the best coordinates are proposed too seldom",
-        "following.py",
         "            self._kernels.sharpen(self._weights, factor)\n",
         "",
         (_FOLLOWING + "test_upper_bounds_hold_at_every_step",),
@@ -155,15 +185,13 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "raw entries times the amount of a move",
         "(amount × entry) × factor: the first product is beyond all floats, and infinity times 0 is not a number",
-        "kernels.py",
         "moved = amount * (data.constant if whole else data.entries[p] * data.row_scale[i])",
         "moved = amount * data.constant if whole else amount * data.entries[p] * data.row_scale[i]",
-        (_FOLLOWING + "test_a_row_that_must_be_scaled_far_down_moves_by_its_scaled_entries",),
+        (_SCORES_LAW + "test_a_row_that_must_be_scaled_far_down_moves_by_its_scaled_entries",),
     ),
     Mutant(
         "slopes of followed rows not clipped",
         "one engine clips, the other one remembers slopes as the loss gives them",
-        "kernels.py",
         "    return min(max(slope, -data.cap[i]), data.cap[i])\n",
         "    return slope\n",
         (_FOLLOWING + "test_sums_are_those_of_a_dense_recomputation",),
@@ -171,7 +199,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "followed rows as long as they came",
         "clip levels from the sizes of rows before they were scaled",
-        "kernels.py",
         "size[i] = max(size[i], abs(data.entries[p]) * data.row_scale[i] / _unit(data, j))",
         "size[i] = max(size[i], abs(data.entries[p]) / _unit(data, j))",
         (_FOLLOWING + "test_sums_are_those_of_a_dense_recomputation",),
@@ -179,7 +206,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a move that shrinks all weights is free",
         "only rows that hold the moved feature are charged; the slopes of all others have changed too",
-        "kernels.py",
         "            path.drift[0] += most\n            path.since[0] += most\n",
         "            path.since[0] += most\n",
         (_FOLLOWING + "test_upper_bounds_hold_at_every_step",),
@@ -187,7 +213,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "compiled batches take entries as they came",
         "a fast path that forgets to clip",
-        "kernels.py",
         "            taken_entries[at] = min(max(entries[p], -bound), bound)\n",
         "            taken_entries[at] = entries[p]\n",
         (_KERNELS + "test_rows_are_taken_and_multiplied_as_scipy_does",),
@@ -196,7 +221,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the slow road ends early",
         "ten times the tolerance is near enough, and the noise that hides the rest is for one",
-        "minimise.py",
         "            if length <= self.tolerance:\n                break\n            last",
         "            if length <= 10 * self.tolerance:\n                break\n            last",
         (_SOLVER + "TestTheSlowRoad",),
@@ -204,7 +228,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a certificate for another point",
         "the gradient is measured ahead, and the point behind is returned",
-        "minimise.py",
         "best, shortest = ahead, length",
         "best, shortest = theta, length",
         (_SOLVER + "TestTheSlowRoad",),
@@ -212,7 +235,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a fixed number of steps on the slow road",
         "max_iter=100: enough for most, and the certificate is for everybody",
-        "minimise.py",
         "for _ in range(math.ceil(230 * root)):",
         "for _ in range(10):",
         (_SOLVER + "TestTheSlowRoad",),
@@ -220,7 +242,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a penalty around zero, not around its centre",
         "the minimiser of another objective than the one whose sensitivity was proved",
-        "minimise.py",
         "start = linear_term + self.penalty * (theta - self.centre)\n",
         "start = linear_term + self.penalty * theta\n",
         (_SOLVER + "TestAnswers",),
@@ -229,7 +250,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "batches with replacement",
         "numpy's default: a row that is drawn twice counts twice",
-        "sampling.py",
         "generator.choice(n, b, replace=False, shuffle=False)",
         "generator.choice(n, b)",
         (_SAMPLING + "test_numbers_are_distinct_rising_and_integers",),
@@ -237,7 +257,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a row twice in a Poisson batch",
         "gaps between members that may be nothing",
-        "sampling.py",
         "places = last + np.cumsum(1 + np.minimum(gaps, n).astype(np.intp))",
         "places = last + 1 + np.cumsum(np.minimum(gaps, n).astype(np.intp))",
         (_SAMPLING + "test_numbers_are_distinct_rising_and_integers",),
@@ -245,7 +264,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "Poisson batches at another rate",
         "gaps by the rate, not by its logarithm: the chance of a row is 1 - exp(-rate)",
-        "sampling.py",
         "/ -math.log1p(-rate)",
         "/ rate",
         (_SAMPLING + "test_poisson_subsets_have_the_chances_of_independent_coins",),
@@ -253,7 +271,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the last rows of a shuffled epoch for free",
         "a pass of n // b batches is billed, and the rows that are left over are asked all the same",
-        "sampling.py",
         'return math.ceil(self.n_rows / self.batch) if self.scheme == "shuffled" else 1',
         'return self.n_rows // self.batch + 2 if self.scheme == "shuffled" else 1',
         (_SAMPLING + "test_one_use_is_one_answer_or_the_answers_of_an_epoch",),
@@ -262,7 +279,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a number of trials cut at its mean",
         "a limit on the work: the law without its tail is another law, with another price",
-        "trials.py",
         "not (k > self.mean and chance < 2.0**-60)",
         "not (k > self.mean)",
         (_TRIALS + "TestLaw",),
@@ -270,7 +286,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no price for choosing the best",
         "the term of theorem 2 that grows with the logarithm of the mean, left out of the search for the noise",
-        "trials.py",
         "+ several + math.log(trials.mean) / (ORDERS - 1) + renyi_conversion(ORDERS, delta)",
         "+ several + renyi_conversion(ORDERS, delta)",
         (_TRIALS + "TestAffordableSearch::test_spends_the_budget_and_no_more",),
@@ -278,7 +293,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "searches converted without delta",
         "a Rényi divergence read as an epsilon",
-        "trials.py",
         " / (ORDERS - 1) + renyi_conversion(ORDERS, delta)",
         " / (ORDERS - 1)",
         (_TRIALS + "TestAffordableSearch::test_spends_the_budget_and_no_more",),
@@ -286,7 +300,6 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the price of a search that lowers itself",
         "log gamma is negative: with the wrong sign more trials cost less",
-        "trials.py",
         "- math.log(trials.gamma) / other_order)",
         "+ math.log(trials.gamma) / other_order)",
         (_TRIALS + "TestTheorem",),

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from tulle.audit import audit_mechanism
-from tulle.bounds import Bounds
-from tulle.estimators import SparseClassifier, SparseRegressor
-from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import Gaussian
-from tulle.report import About, BillLine, PrivacyReport
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+from tulle.reports.report import About, BillLine, PrivacyReport
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.mechanisms import Gaussian
 
 ABOUT = About(
     title="Who comes back within 30 days",

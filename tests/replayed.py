@@ -14,13 +14,12 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tulle.curator import Curator
+from tulle.trusted.curator import Curator
 
 # A fit that never ends is a difference too. All of these take a fraction of a second.
 SECONDS = 60
@@ -150,24 +149,3 @@ def differences(one: Seen, other: Seen) -> list[str]:
     pairs = {name: (getattr(one, name), getattr(other, name)) for name in ("error", "warnings", "out", "err", "logged")}
     pairs |= {name: (one.result.get(name), other.result.get(name)) for name in {*one.result, *other.result}}
     return [f"{name}: {a!r:.600} and {b!r:.600}" for name, (a, b) in pairs.items() if repr(a) != repr(b)]
-
-
-def pairwise(axes: dict[str, list[Any]], seed: int = 0, tries: int = 30) -> list[dict[str, Any]]:
-    """Combinations in which every two values of every two axes meet at least once; greedily few."""
-    rng = np.random.default_rng(seed)
-    names = list(axes)
-    missing = {
-        (a, i, b, k) for a, b in combinations(names, 2) for i in range(len(axes[a])) for k in range(len(axes[b]))
-    }
-
-    def met(chosen: dict[str, int]) -> set[tuple[str, int, str, int]]:
-        return {(a, chosen[a], b, chosen[b]) for a, b in combinations(names, 2)}
-
-    rows = []
-    while missing:
-        a, i, b, k = min(missing)
-        drawn = [{name: int(rng.integers(len(axes[name]))) for name in names} | {a: i, b: k} for _ in range(tries)]
-        best = max(drawn, key=lambda chosen: len(met(chosen) & missing))
-        missing -= met(best)
-        rows.append({name: axes[name][best[name]] for name in names})
-    return rows

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tulle.experiments.results import Panel, Point, Results, Role, Series
+from tulle.reports.series import Panel, Point, Results, Role, Series
 
 PAPER = "Wang and Gu, Differentially private iterative gradient hard thresholding for sparse learning (IJCAI 2019)"
 COMMAND = "tulle reproduce dp-ight-figure1 --trials 10"

@@ -29,19 +29,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.blocks import write_blocks
-from tulle.following import FollowedScores, scores_of
-from tulle.mechanisms import (
-    Exact,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    NoisyMax,
-    ObjectivePerturbation,
-    Sensitivity,
-    SparseAnswer,
-    TopK,
-)
+from tulle.backends.block_writer import write_blocks
+from tulle.fast.scores_on_demand import FollowedScores, compute_scores
+from tulle.fast.thresholded_noise import SparseAnswer
 from tulle.methods import (
     CoordinateDescent,
     FrankWolfe,
@@ -51,8 +41,18 @@ from tulle.methods import (
     StochasticHardThresholding,
     TwoStage,
 )
-from tulle.minimise import PenalisedSum
-from tulle.sampling import Sampler
+from tulle.trusted.mechanisms import (
+    Exact,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    NoisyMax,
+    ObjectivePerturbation,
+    Sensitivity,
+    TopK,
+)
+from tulle.trusted.objectives import PenalisedSum
+from tulle.trusted.sampling import Sampler
 
 # A pair takes a tenth of a second or so.
 SECONDS_A_PAIR = 60.0
@@ -69,6 +69,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "hard thresholding": partial(HardThresholding, n_iter=3),
     "hard thresholding, gaussian": partial(HardThresholding, n_iter=3, noise="gaussian"),
     "hard thresholding, selection": partial(HardThresholding, n_iter=3, noise="selection"),
+    "hard thresholding, laplace": partial(HardThresholding, n_iter=3, noise="laplace"),
     "batches, poisson": partial(StochasticHardThresholding, sampling="poisson"),
     "batches, without replacement": partial(StochasticHardThresholding, sampling="without_replacement"),
     "batches, shuffled": partial(StochasticHardThresholding, sampling="shuffled"),
@@ -146,12 +147,12 @@ class Answer:
     released: Any
 
 
-def exact_of(answer: Any) -> Any:
-    """The exact answer as an array, or an objective."""
+def exact_of(answer: Any, mechanism: Mechanism) -> Any:
+    """The exact answer as an array, or an objective that the mechanism perturbs."""
     if isinstance(answer, PenalisedSum):
-        return answer
+        return answer if isinstance(mechanism, ObjectivePerturbation) else answer.to_dense()
     if isinstance(answer, FollowedScores):
-        return scores_of(answer._follower.sums(), answer._kind)[:, None] * answer._reach
+        return compute_scores(answer._follower.sums(), answer._kind)[:, None] * answer._reach
     return np.array(answer.to_dense() if isinstance(answer, SparseAnswer) else answer)
 
 
@@ -194,14 +195,14 @@ class Conversation:
             self._inside = True
             try:
                 if self._repeated is None:
-                    seen = exact_of(exact)
+                    seen = exact_of(exact, mechanism)
                     released = release(mechanism, exact, sensitivity, generator, then)
                     self._answers.append(Answer(mechanism, seen, sensitivity, released))
                 else:
                     known = self._answers[self._repeated]
                     self._repeated += 1
                     assert known.mechanism == mechanism, self._pair
-                    self._compare(known, exact_of(exact), sensitivity)
+                    self._compare(known, exact_of(exact, mechanism), sensitivity)
                     released = known.released
                 return copy.deepcopy(released)
             finally:

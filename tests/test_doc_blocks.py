@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from pages import BLOCK, PAGES, ROOT, commands
 
-from tulle.privacy import PrivacyWarning
+from tulle.files.error_messages import PrivacyWarning
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -120,8 +120,12 @@ CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
 }
 
 
-# Pages whose blocks need an extra, and run with its tests.
-ELSEWHERE = {"distributed": "tests/cluster/test_page.py", "federated": "tests/federation/test_page.py"}
+# Pages whose blocks need an extra and run with its tests, and the tutorial, which takes as long as all others together.
+ELSEWHERE = {
+    "distributed": "tests/cluster/test_distributed_page.py",
+    "federated": "tests/federation/test_federated_page.py",
+    "tutorial": "tests/clone/test_tutorial_page.py",
+}
 HERE = [page for page in PAGES if blocks(page) and page.stem not in ELSEWHERE]
 
 
@@ -193,4 +197,4 @@ def test_an_announced_warning_must_come() -> None:
     with pytest.raises(AssertionError):
         run_python("pass  # warns", {})
     with pytest.raises(PrivacyWarning):
-        run_python("import warnings, tulle.privacy\nwarnings.warn('x', tulle.privacy.PrivacyWarning)", {})
+        run_python("import warnings, tulle.files.error_messages as e\nwarnings.warn('x', e.PrivacyWarning)", {})

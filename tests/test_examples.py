@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tulle.saving import Saved, load_saved
+from tulle.estimators.saving import Saved, load_saved
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

@@ -9,7 +9,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from tulle.privacy_loss import LossGrid, SampledGaussianPair, Window, _least_epsilon, composed_epsilon
+from tulle.accounting.privacy_loss import LossGrid, MixedLossAccountant, Window, _least_epsilon, composed_epsilon
+from tulle.accounting.sampled_pairs import SampledGaussianPair
+from tulle.trusted.accountants import best_accountant
+from tulle.trusted.events import BoundedRangeEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity, PureEvent
+from tulle.trusted.plan import Composition
 
 INTERVAL = 0.5
 WINDOW = Window(tilt=1.0, low=-8.0, high=8.0, tail=1.0)
@@ -63,3 +67,30 @@ def test_the_total_variation_of_a_sampled_gaussian(rate: float, mu: float) -> No
 
         exact = quad(difference, -12, 15, limit=200, points=[(up + down) / 2])[0]
         assert pair.total_variation == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "composition",
+    [
+        ((LaplaceEvent(NoisePerSensitivity(7.2515)), 10),),
+        ((GaussianEvent(NoisePerSensitivity(100.0)), 1), (PureEvent(0.5), 20)),
+        ((GaussianEvent(NoisePerSensitivity(3.0)), 2), (BoundedRangeEvent(0.4), 5)),
+    ],
+    ids=["laplace", "pure", "choices"],
+)
+def test_the_epsilon_of_bounded_losses_falls_as_delta_grows(composition: Composition) -> None:
+    """Also where the window ends at the largest sum of losses, which a grid can pass by a little."""
+    found = [MixedLossAccountant().epsilon(composition, delta) for delta in np.geomspace(1e-6, 0.05, 40)]
+    assert np.all(np.diff(found) <= 1e-3 * np.array(found[:-1]))
+
+
+def test_ten_laplace_answers_are_sharp_near_the_largest_sum() -> None:
+    """dp-accounting says 0.6073 to 0.6075."""
+    found = MixedLossAccountant().epsilon(((LaplaceEvent(NoisePerSensitivity(7.2515)), 10),), 0.018823)
+    assert 0.6072 < found < 0.611
+
+
+def test_huge_ranges_do_not_overflow() -> None:
+    for huge in (3e5, 1e8, 1e160):
+        found = best_accountant(((PureEvent(huge), 1), (GaussianEvent(NoisePerSensitivity(5.0)), 1)), 1e-6)[0]
+        assert huge <= found * (1 + 1e-9) < math.inf

@@ -15,10 +15,13 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import binom, binomtest
 
-import tulle.audit.subjects
-import tulle.curator
-import tulle.fitting
+import tulle.audit.targets
+import tulle.estimators.request
+import tulle.trusted.curator
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle.accounting.bounds_from_counts import allowed_hit_rate, choose_threshold
+from tulle.accounting.calibration import calibrate
+from tulle.accounting.gaussian_budget import gaussian_mu
 from tulle.audit import (
     AuditResult,
     Pair,
@@ -33,14 +36,10 @@ from tulle.audit import (
     worst_case_pairs,
 )
 from tulle.audit.attacks import ATTACKS, counted_verdict, strongest_verdict
-from tulle.audit.evidence import allowed_hit_rate, choose_threshold
 from tulle.audit.one_run import one_run_p_value
-from tulle.audit.subjects import _FunctionRuns, _ModelRuns
-from tulle.bounds import KnownBounds
-from tulle.events import NoisePerSensitivity
-from tulle.fitting import clip_and_plan
-from tulle.losses import Huber, Logistic, Loss, Softmax, Squared
-from tulle.mechanisms import Gaussian, Laplace, Mechanism, TopK
+from tulle.audit.targets import _FunctionRuns, _ModelRuns
+from tulle.backends.known_bounds import KnownBounds
+from tulle.estimators.request import clip_and_plan
 from tulle.methods import (
     CoordinateDescent,
     FrankWolfe,
@@ -49,12 +48,14 @@ from tulle.methods import (
     ScreenRefine,
     StochasticHardThresholding,
 )
-from tulle.privacy import calibrate, gaussian_mu
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
-from tulle.sampling import Sampler, Scheme
+from tulle.methods.loss_functions import Huber, Logistic, Loss, Softmax, Squared
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.mechanisms import Gaussian, Laplace, Mechanism, TopK
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import Sampler, Scheme
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DELTA = 1e-5
 
 
@@ -148,11 +149,11 @@ def test_worlds_that_are_the_same_are_not_told_apart() -> None:
 # --- mechanisms ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-def test_ten_million_draws_come_within_a_fifth_of_the_truth(epsilon: float) -> None:
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_four_million_draws_come_within_a_fifth_of_the_truth(epsilon: float) -> None:
     """The Gaussian mechanism at delta = 1e-5; an unlucky draw below 0.8 has probability below 1e-2 over seeds."""
     noise = NoisePerSensitivity(1 / gaussian_mu(epsilon, DELTA))
-    result = audit_mechanism(Gaussian(noise), delta=DELTA, claimed=epsilon, runs=10_000_000, seed=7)
+    result = audit_mechanism(Gaussian(noise), delta=DELTA, claimed=epsilon, runs=4_000_000, seed=7)
     assert 0.8 * epsilon <= result.epsilon <= epsilon
     assert not result.refuted
 
@@ -170,7 +171,7 @@ def test_noise_that_is_too_small_is_refuted_and_the_right_noise_is_not(
     mechanism: Mechanism, epsilon: float, delta: float
 ) -> None:
     """Half the noise proves more than is claimed; the right noise does not (a false alarm has probability 1e-4)."""
-    runs = 100_000 if isinstance(mechanism, TopK) else 4_000_000
+    runs = 1_000_000 if isinstance(mechanism, Gaussian) else 100_000
     sound, small = (
         audit_mechanism(mechanism.scaled(f), delta=delta, claimed=epsilon, runs=runs, confidence=0.9999, seed=1)
         for f in (1.0, 0.5)
@@ -219,13 +220,13 @@ def test_jobs_and_interruptions_do_not_change_the_result(tmp_path: Path) -> None
 
 def test_a_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
     audit_function(noisy_sum, *WORLDS, delta=0.0, runs=16, seed=1, folder=tmp_path)
-    with pytest.raises(ValueError, match="holds another audit"):
+    with pytest.raises(ValueError, match="contains another audit"):
         audit_function(noisy_sum, *WORLDS, delta=0.0, runs=16, seed=2, folder=tmp_path)
-    with pytest.raises(ValueError, match="holds another audit"):
+    with pytest.raises(ValueError, match="contains another audit"):
         audit_function(leaky_sum, *WORLDS, delta=0.0, runs=16, folder=tmp_path)
-    with pytest.raises(ValueError, match="holds another audit"):  # going on until a claim falls is not one look
+    with pytest.raises(ValueError, match="contains another audit"):  # going on until a claim falls is not one look
         audit_function(noisy_sum, *WORLDS, delta=0.0, runs=32, seed=1, folder=tmp_path)
-    with pytest.raises(ValueError, match="holds another audit"):
+    with pytest.raises(ValueError, match="contains another audit"):
         audit_function(noisy_sum, WORLDS[0], (X, np.array([0.0, 0, 1, 1])), delta=0.0, runs=16, folder=tmp_path)
 
 
@@ -234,7 +235,7 @@ def test_a_folder_tells_models_and_functions_of_one_name_apart(tmp_path: Path) -
     arguments: dict[str, Any] = {"runs": 16, "pilot_runs": 16, "n_features": 1, "seed": 1, "folder": tmp_path / "model"}
     pairs = worst_case_pairs(Squared(), BOUNDS.known(1), 6, 1)[:1]
     audit_model(small_model(), pairs=pairs, **arguments)
-    with pytest.raises(ValueError, match="holds another audit"):
+    with pytest.raises(ValueError, match="contains another audit"):
         audit_model(small_model().set_params(epsilon=50.0), pairs=pairs, **arguments)
 
     def noisy_sum(X: Any, y: Any, rng: np.random.Generator) -> float:
@@ -243,7 +244,7 @@ def test_a_folder_tells_models_and_functions_of_one_name_apart(tmp_path: Path) -
     noiseless = noisy_sum
     folder = tmp_path / "function"
     audit_function(lambda X, y, rng: 0.0, *WORLDS, delta=0.0, runs=16, seed=1, folder=folder)
-    with pytest.raises(ValueError, match="holds another audit"):
+    with pytest.raises(ValueError, match="contains another audit"):
         audit_function(noiseless, *WORLDS, delta=0.0, runs=16, seed=1, folder=folder)
 
 
@@ -283,7 +284,7 @@ def test_sparse_rows_reach_the_function_as_they_are() -> None:
     y = np.zeros(4)
     assert audit_function(fit, (sparse, y), (changed, y), delta=0.0, claimed=1.0, runs=200).refuted
     assert all(seen)
-    with pytest.raises(ValueError, match="no neighbours"):
+    with pytest.raises(ValueError, match="not neighbours"):
         audit_function(fit, (sparse, y), (2 * sparse, y), delta=0.0, runs=16)
 
 
@@ -298,7 +299,7 @@ def test_the_curve_of_a_sound_choice_stays_below_what_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"second": (X, np.array([1.0, 1, 1, 1]))}, "differ in 3 rows and are no neighbours"),
+        ({"second": (X, np.array([1.0, 1, 1, 1]))}, "differ in 3 rows and are not neighbours"),
         ({"second": (np.zeros((3, 1)), np.zeros(3))}, "differ in shape"),
         ({"confidence": 1.0}, "confidence must lie"),
         ({"delta": 1.0}, "delta must lie"),
@@ -353,7 +354,7 @@ def test_dpsl_kt_as_published_is_refuted(name: str) -> None:
     Were the claim true the bound would exceed 1 with probability 0.05 at most, the seed drawn anew.
     """
     example = runpy.run_path(str(ROOT / "examples" / "audit_dpsl_kt.py"))
-    result = example["audit"](example[name], runs=80, n_jobs=1, seed=0)
+    result = example["audit"](example[name], runs=64, n_jobs=1, seed=0)
     assert result.claimed == 1.0
     assert result.refuted
     assert result.epsilon > 2
@@ -372,6 +373,10 @@ def test_the_sound_variant_withstands_the_same_attack() -> None:
 BOUNDS = Bounds(row_l2=1.0, row_linf=1.0, label=1.0)
 
 
+# The pair that tells most on one feature: where it is given, no pilot has to look for it.
+OPPOSITE = [one for one in worst_case_pairs(Squared(), BOUNDS.known(1), 6, 1) if "opposite labels" in one.name]
+
+
 def small_model(noise: Any = "gaussian", **parameters: Any) -> SparseRegressor:
     method = HardThresholding(noise=noise, **parameters)
     return SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=False)
@@ -382,16 +387,17 @@ def small_model(noise: Any = "gaussian", **parameters: Any) -> SparseRegressor:
     [("gaussian", 1, "opposite"), ("selection", 6, "one feature lifted and all others lowered")],
 )
 def test_hard_thresholding_keeps_its_promise_and_the_audit_is_awake(noise: str, n_features: int, pair: str) -> None:
-    """The fast version of examples/audit_tulle.py: no violation at (1, 1e-5), and a bound that is not zero.
+    """The fast version of examples/audit_tulle.py: no violation at (3, 1e-5), and a bound that is not zero.
 
-    The selection spends nearly all of its cost on choosing one feature of 6, so the attack is on the choice.
+    At 3 a tenth of the runs shows more than at 1. The selection spends nearly all of its cost on choosing one feature
+    of 6, so the attack is on the choice.
     """
     method = HardThresholding(noise=noise, selection_share=0.95, damping=0.0, n_iter=1)  # type: ignore[arg-type]
     bounds = Bounds(row_linf=1.0, label=1.0)
-    model = SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
+    model = SparseRegressor(3.0, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
     pairs = [one for one in worst_case_pairs(Squared(), bounds.known(n_features), 6, n_features) if pair in one.name]
-    result = audit_model(model, n_features=n_features, runs=10_000, pilot_runs=400, pairs=pairs, seed=0)
-    assert 0.05 < result.epsilon <= 1.0
+    result = audit_model(model, n_features=n_features, runs=1_500, pilot_runs=100, pairs=pairs, seed=0)
+    assert 0.3 < result.epsilon <= 3.0
 
 
 ONE_STEP = {
@@ -408,17 +414,20 @@ def one_step_model(method: Any) -> SparseRegressor:
 @pytest.mark.parametrize("method", ONE_STEP.values(), ids=ONE_STEP)
 def test_the_l1_family_keeps_its_promise_and_the_audit_is_awake(method: Any) -> None:
     """One step on one feature: a choice between two vertices, a value after a choice that leaves none, a gradient."""
-    result = audit_model(one_step_model(method), n_features=1, runs=8_000, pilot_runs=400, seed=0)
-    assert 0.05 < result.epsilon <= 1.0
+    model = one_step_model(method).set_params(epsilon=3.0)
+    result = audit_model(model, n_features=1, runs=1_000, pairs=OPPOSITE, seed=0)
+    assert 0.3 < result.epsilon <= 3.0
 
 
 @pytest.mark.parametrize("method", ONE_STEP.values(), ids=ONE_STEP)
 def test_a_step_of_the_l1_family_with_too_little_noise_is_found(monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
     """A fifth of the noise, the bill as before."""
     monkeypatch.setattr(
-        tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget))
+        tulle.estimators.request,
+        "calibrate",
+        lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget)),
     )
-    assert audit_model(one_step_model(method), n_features=1, runs=2_000, pilot_runs=200, seed=0).refuted
+    assert audit_model(one_step_model(method), n_features=1, runs=750, pairs=OPPOSITE, seed=0).refuted
 
 
 @pytest.mark.parametrize("perturbation", ["output", "objective"])
@@ -427,12 +436,14 @@ def test_a_private_teacher_keeps_its_promise_and_the_audit_is_awake(
 ) -> None:
     """Noise once, on the minimiser or on its objective; a tenth of it is found out, the bill as before."""
     model = one_step_model(KnowledgeTransfer("dense", perturbation=perturbation)).set_params(epsilon=3.0)
-    result = audit_model(model, n_features=1, runs=2_000, pilot_runs=200, seed=0)
+    result = audit_model(model, n_features=1, runs=1_000, pairs=OPPOSITE, seed=0)
     assert 0.3 < result.epsilon <= 3.0
     monkeypatch.setattr(
-        tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.1) for r in calibrate(releases, budget))
+        tulle.estimators.request,
+        "calibrate",
+        lambda releases, budget: tuple(r.scaled(0.1) for r in calibrate(releases, budget)),
     )
-    assert audit_model(model, n_features=1, runs=1_000, pilot_runs=100, seed=0).refuted
+    assert audit_model(model, n_features=1, runs=500, pairs=OPPOSITE, seed=0).refuted
 
 
 def on_batches(scheme: Scheme, n: int, batch: int, steps: int, claim: float) -> tuple[SparseRegressor, Pair]:
@@ -459,7 +470,8 @@ def audited_step(runs: int) -> float:
     """
     model, pair = on_batches("poisson", 10, 1, 1, 1.0)
     request = model._request(Squared(), 10)
-    public, plan = clip_and_plan(request, Rows(*pair.world(0)), (10, 1), {})
+    planned = clip_and_plan(request, Rows(*pair.world(0)), (10, 1), {})
+    public, plan = planned.public, planned.plan
     bound = request.method.settings(public).clip
     large = -bound + 3 * plan.releases[0].mechanism.noise.value * 2 * bound
     scores = [_ModelRuns(request, pair)(world, runs, keyed_generator(0, (world,)))[:, 0] for world in (0, 1)]
@@ -471,7 +483,7 @@ def test_runs_of_one_plan_end_with_all_weights(monkeypatch: pytest.MonkeyPatch) 
     model, pair = on_batches("poisson", 10, 1, 1, 1.0)
     request = model._request(Squared(), 10)
     weights = np.array([[1.25], [-3.5]])
-    monkeypatch.setattr(tulle.audit.subjects, "run_plan", lambda *_: weights)
+    monkeypatch.setattr(tulle.audit.targets, "run_plan", lambda *_: weights)
     np.testing.assert_array_equal(_ModelRuns(request, pair)(0, 3, keyed_generator(0)), [[1.25, -3.5]] * 3)
 
 
@@ -483,7 +495,7 @@ def test_batches_of_a_fixed_size_with_the_noise_of_poisson_batches_are_found(mon
     """
     assert audited_step(1_500) <= 1.0
     monkeypatch.setattr(
-        tulle.curator, "Sampler", lambda sampling: Sampler(replace(sampling, scheme="without_replacement"))
+        tulle.trusted.curator, "Sampler", lambda sampling: Sampler(replace(sampling, scheme="without_replacement"))
     )
     assert audited_step(1_500) > 1.0
 
@@ -499,8 +511,8 @@ def test_batches_of_a_fixed_size_with_the_noise_of_poisson_batches_are_found(mon
 def test_noise_that_is_too_small_is_found_through_a_whole_fit(
     monkeypatch: pytest.MonkeyPatch, damage: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(tulle.fitting, "calibrate", damage)
-    assert audit_model(small_model(), n_features=1, runs=3_000, pilot_runs=200, seed=0).refuted
+    monkeypatch.setattr(tulle.estimators.request, "calibrate", damage)
+    assert audit_model(small_model(), n_features=1, runs=1_000, pairs=OPPOSITE, seed=0).refuted
 
 
 # Nearly all of the cost in the refinement of one feature, or in the choice of one among 6.
@@ -508,32 +520,32 @@ REFINING = ScreenRefine(1, "selection", screening_share=0.02, start_share=0.0, r
 CHOOSING = ScreenRefine(1, "selection", screening_share=0.95, start_share=0.0, rescale_share=0.0)
 
 
-def audit_screen_refine(method: ScreenRefine, n_features: int, pair: str, runs: int) -> AuditResult:
+def audit_screen_refine(epsilon: float, method: ScreenRefine, n_features: int, pair: str, runs: int) -> AuditResult:
     bounds = Bounds(row_linf=1.0)
-    model = SparseClassifier(1.0, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
+    model = SparseClassifier(epsilon, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
     pairs = [one for one in worst_case_pairs(Logistic(), bounds.known(n_features), 6, n_features) if pair in one.name]
     return audit_model(model, n_features=n_features, runs=runs, pairs=pairs, seed=0)
 
 
 @pytest.mark.parametrize(
-    ("method", "n_features", "pair", "runs", "least"),
+    ("method", "n_features", "pair"),
     [
-        pytest.param(REFINING, 1, "a row against all others", 8_000, 0.05, id="refinement"),
-        pytest.param(CHOOSING, 6, "one feature lifted and all others lowered", 5_000, 0.15, id="choice"),
+        pytest.param(REFINING, 1, "one row against all others", id="refinement"),
+        pytest.param(CHOOSING, 6, "one feature lifted and all others lowered", id="choice"),
     ],
 )
 def test_screen_refine_keeps_its_promise_and_the_audit_is_awake(
-    method: ScreenRefine, n_features: int, pair: str, runs: int, least: float
+    method: ScreenRefine, n_features: int, pair: str
 ) -> None:
-    """The fast version of examples/audit_tulle.py: no violation at (1, 1e-5), and a bound that is not zero."""
-    result = audit_screen_refine(method, n_features, pair, runs)
-    assert least < result.epsilon <= 1.0
+    """The fast version of examples/audit_tulle.py: no violation at (3, 1e-5), and a bound that is not zero."""
+    result = audit_screen_refine(3.0, method, n_features, pair, 1_500)
+    assert 0.3 < result.epsilon <= 3.0
 
 
 @pytest.mark.parametrize(
     ("method", "n_features", "pair", "release"),
     [
-        pytest.param(REFINING, 1, "a row against all others", "refine", id="refinement"),
+        pytest.param(REFINING, 1, "one row against all others", "refine", id="refinement"),
         pytest.param(CHOOSING, 6, "one feature lifted and all others lowered", "select", id="choice"),
     ],
 )
@@ -545,8 +557,8 @@ def test_a_part_of_screen_refine_with_too_little_noise_is_found(
     def damaged(releases: Any, budget: Budget) -> Any:
         return tuple(r.scaled(0.2) if r.name == release else r for r in calibrate(releases, budget))
 
-    monkeypatch.setattr(tulle.fitting, "calibrate", damaged)
-    assert audit_screen_refine(method, n_features, pair, 2_000).refuted
+    monkeypatch.setattr(tulle.estimators.request, "calibrate", damaged)
+    assert audit_screen_refine(1.0, method, n_features, pair, 1_000).refuted
 
 
 @pytest.mark.parametrize(
@@ -558,14 +570,14 @@ def test_a_part_of_screen_refine_with_too_little_noise_is_found(
 def test_answers_whose_shape_varies_can_be_audited(method: ScreenRefine, fit_intercept: bool) -> None:
     """A score that the grid rounds to zero leaves a feature out, and the refinement of the others is shorter."""
     model = SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=fit_intercept)
-    assert not audit_model(model, n_features=1, runs=400, pilot_runs=40, seed=0).refuted
+    assert not audit_model(model, n_features=1, runs=60, pilot_runs=8, seed=0).refuted
 
 
 def test_bounds_taken_from_the_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted classic: rows are not clipped, so a row far beyond the bound shouts through the noise."""
     monkeypatch.setattr(KnownBounds, "clip", lambda self, rows, loss: None)
-    monkeypatch.setattr("tulle.queries.ClippedGradient._contribution_norms", lambda self, block, s: np.zeros(len(s)))
-    result = audit_model(small_model(), n_features=1, runs=1_000, pilot_runs=200, seed=0)
+    monkeypatch.setattr("tulle.trusted.clipped_sum.ClippedSum._clip", lambda self, slopes, block: slopes)
+    result = audit_model(small_model(), n_features=1, runs=250, pilot_runs=60, seed=0)
     assert result.refuted
     assert "far beyond the bounds" in result.pair
 
@@ -574,11 +586,11 @@ def test_undeclared_bounds_and_classifiers_are_audited_too() -> None:
     regressor = SparseRegressor(1.0, DELTA, n_nonzero=1)
     classifier = SparseClassifier(1.0, DELTA, n_nonzero=1, bounds=Bounds(row_l2=1.0))
     for model in (regressor, classifier):
-        assert not audit_model(model, runs=400, pilot_runs=40, seed=0).refuted
+        assert not audit_model(model, runs=60, pilot_runs=8, seed=0).refuted
 
 
 def test_pairs_that_are_no_neighbours_are_refused() -> None:
-    with pytest.raises(ValueError, match="no neighbours"):
+    with pytest.raises(ValueError, match="not neighbours"):
         Pair("all rows", np.zeros((3, 1)), np.zeros(3), np.ones((3, 1)), np.zeros(3))
     with pytest.raises(ValueError, match="at least 3 rows"):
         worst_case_pairs(Squared(), BOUNDS.known(1), 2, 1)
@@ -588,12 +600,12 @@ def test_an_audit_bills_no_ledger() -> None:
     """Its rows are made up: declared or estimated bounds, nothing of anybody's is spent."""
     with Ledger(Budget(1.0, DELTA)) as ledger:
         for bounds in (BOUNDS, None):
-            audit_model(small_model().set_params(bounds=bounds), runs=16, pilot_runs=16, seed=0)
+            audit_model(small_model().set_params(bounds=bounds), runs=16, pilot_runs=8, seed=0)
     assert ledger.fits == []
 
 
 def test_a_model_without_a_budget_cannot_be_audited() -> None:
-    with pytest.raises(ValueError, match="promises nothing"):
+    with pytest.raises(ValueError, match="no guarantee to audit"):
         audit_model(SparseRegressor(None))
 
 
@@ -689,7 +701,7 @@ def test_a_result_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
     result = audit_mechanism(Gaussian(NoisePerSensitivity(1.0)), delta=DELTA, claimed=1.0, runs=50_000, seed=0)
     assert result.refuted
     text = str(result)
-    for word in ("THE CLAIM IS FALSE", "confidence 0.95", "likelihood ratio", "50,000 counted", "at most ε"):
+    for word in ("THE CLAIM IS FALSE", "confidence 0.95", "likelihood ratio", "50,000 on each data set", "largest ε"):
         assert word in text
     plain = json.loads(result.to_json())
     assert plain["epsilon"] == result.epsilon

@@ -21,10 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tables import csr_npz, npz, parquet
 
-import tulle.blocks
-from tulle.blocks import MANIFEST, BlockFolder, BlockWriter, convert_table, is_block_folder, open_blocks, write_blocks
-from tulle.durable import write_durably
-from tulle.tables import TableError, files, read_table
+import tulle.backends.block_writer
+from tulle.backends.block_folder import MANIFEST, BlockFolder, is_block_folder, open_blocks
+from tulle.backends.block_writer import BlockWriter, convert_table, write_blocks
+from tulle.files.durable_writes import write_durably
+from tulle.files.tables import TableError, read_table
+from tulle.files.tables import input_files as files
 
 N, D = 50, 12
 
@@ -177,12 +179,12 @@ def test_the_usual_block_size_follows_the_columns_of_dense_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing of the rows themselves; sparse rows that are too long for it are refused before memory is full."""
-    monkeypatch.setattr(tulle.blocks, "_BLOCK_BYTES", 8 * 4 * 6)
+    monkeypatch.setattr(tulle.backends.block_writer, "_BLOCK_BYTES", 8 * 4 * 6)
     assert write_blocks(tmp_path / "dense", [np.ones((20, 4))]).X.starts == (0, 6, 12, 18, 20)
     assert write_blocks(tmp_path / "single", [np.ones((20, 4), np.float32)]).X.starts == (0, 12, 20)
-    monkeypatch.setattr(tulle.blocks, "_SPARSE_ROWS", 9)
+    monkeypatch.setattr(tulle.backends.block_writer, "_SPARSE_ROWS", 9)
     assert write_blocks(tmp_path / "sparse", [sparse_rows(n=20)]).X.starts == (0, 9, 18, 20)
-    monkeypatch.setattr(tulle.blocks, "_MOST_ENTRIES", 10)
+    monkeypatch.setattr(tulle.backends.block_writer, "_MOST_ENTRIES", 10)
     with pytest.raises(ValueError, match="--rows-per-block"):
         write_blocks(tmp_path / "long", [sparse_rows(n=20)])
     assert write_blocks(tmp_path / "long", [sparse_rows(n=20)], rows_per_block=20).X.n_blocks == 1
@@ -204,13 +206,13 @@ BAD: dict[str, tuple[Callable[[], list[Any]], str]] = {
     ),
     "an index outside": (lambda: [outside()], "column index|indices"),
     "one dimension": (lambda: [np.ones(3)], "two dimensions"),
-    "another width": (lambda: [np.ones((1, 2)), np.ones((1, 3))], "3 features, where 2"),
+    "another width": (lambda: [np.ones((1, 2)), np.ones((1, 3))], "3 features, expected 2"),
     "two kinds": (lambda: [np.ones((1, 2)), sp.csr_array(np.ones((1, 2)))], "all rows must be sparse"),
-    "lost digits": (lambda: [np.ones((1, 2), np.float32), np.ones((1, 2))], "append one type"),
+    "lost digits": (lambda: [np.ones((1, 2), np.float32), np.ones((1, 2))], "append a single type"),
     "words": (lambda: [np.array([["a", "b"]])], "must be numbers"),
     "a target short": (lambda: [(np.ones((3, 2)), [1, 2])], "shape"),
     "a missing target": (lambda: [(np.ones((2, 2)), [1.0, np.nan])], "row 1 is not finite"),
-    "objects": (lambda: [(np.ones((1, 2)), [None])], "numbers or words"),
+    "objects": (lambda: [(np.ones((1, 2)), [None])], "numbers or text"),
     "targets for some": (lambda: [(np.ones((1, 2)), [1.0]), np.ones((1, 2))], "absent from all"),
     "words and numbers": (lambda: [(np.ones((1, 2)), [1.0]), (np.ones((1, 2)), ["a"])], "absent from all"),
     "nothing": (lambda: [], "nothing to write"),
@@ -231,11 +233,11 @@ def test_bad_sizes_and_names_are_refused(tmp_path: Path) -> None:
     """Before anything is written, where that can be known."""
     sizes: list[dict[str, Any]] = [{"rows_per_block": 0}, {"n_features": 0}, {"rows_per_block": 2**31}]
     for size in sizes:
-        with pytest.raises(ValueError, match="is from 1 to"):
+        with pytest.raises(ValueError, match="must be from 1 to"):
             BlockWriter(tmp_path / "a.blocks", **size)
     with pytest.raises(ValueError, match="3 feature names for 12"):
         write_blocks(tmp_path / "a.blocks", [sparse_rows()], feature_names=["a", "b", "c"])
-    with pytest.raises(ValueError, match="12 features, where 4"):
+    with pytest.raises(ValueError, match="12 features, expected 4"):
         write_blocks(tmp_path / "a.blocks", [sparse_rows()], n_features=4)
     assert list(tmp_path.iterdir()) == []
 
@@ -265,7 +267,7 @@ def test_the_manifest_comes_last_and_the_name_after_it(tmp_path: Path, monkeypat
         write_durably(path, content, mode)
 
     monkeypatch.setattr(os, "fsync", seen)
-    monkeypatch.setattr(tulle.blocks, "write_durably", last)
+    monkeypatch.setattr(tulle.backends.block_writer, "write_durably", last)
     write_blocks(tmp_path / "a.blocks", [sparse_rows()], rows_per_block=20)
     assert synced[-1] == tmp_path.name
     assert [path.name for path in tmp_path.iterdir()] == ["a.blocks"]
@@ -286,7 +288,7 @@ def test_a_failure_leaves_what_was_there(folder: BlockFolder, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     if what == "manifest":
-        monkeypatch.setattr(tulle.blocks, "write_durably", full)
+        monkeypatch.setattr(tulle.backends.block_writer, "write_durably", full)
     if what == "name":
         monkeypatch.setattr(Path, "rename", full)
     with pytest.raises((RuntimeError, KeyboardInterrupt, TableError)) as raised:
@@ -320,7 +322,7 @@ def test_what_a_killed_conversion_left_is_told(tmp_path: Path) -> None:
     """It holds rows, and nobody else would say so."""
     writer = BlockWriter(tmp_path / "a.blocks", rows_per_block=2)
     writer.append(sparse_rows())
-    with pytest.warns(UserWarning, match=r"\.a\.blocks\..*partial holds rows"):
+    with pytest.warns(UserWarning, match=r"\.a\.blocks\..*partial contains rows"):
         write_blocks(tmp_path / "a.blocks", [sparse_rows()])
     writer.discard()
 
@@ -345,7 +347,7 @@ def overwritten(path: Path, name: str, place: int, value: Any) -> None:
 
 
 OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no manifest": (lambda p: (p / MANIFEST).unlink(), "never finished; convert the rows again"),
+    "no manifest": (lambda p: (p / MANIFEST).unlink(), "not finished; convert the rows again"),
     "half a manifest": (lambda p: os.truncate(p / MANIFEST, 100), "cannot be read"),
     "another manifest": (lambda p: (p / MANIFEST).write_text("[]"), "cannot be read"),
     "an edited manifest": (
@@ -356,10 +358,13 @@ OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a missing entry": (lambda p: resealed(p, lambda m: m.pop("shape")), "cannot be read"),
     "more rows than blocks": (lambda p: resealed(p, lambda m: m.update(shape=[N + 1, D])), "number of rows"),
     "falling starts": (lambda p: resealed(p, lambda m: m.update(starts=[0, 20, 10, 30, 40, 50])), "number of rows"),
-    "wider than its columns": (lambda p: resealed(p, lambda m: m.update(shape=[N, D + 1])), "do not fit"),
-    "longer blocks": (lambda p: resealed(p, lambda m: m.update(starts=[0, 9, 20, 30, 40, 50])), "do not fit"),
-    "other types": (lambda p: resealed(p, lambda m: m.update(dtype="int64")), "columns are not described"),
-    "a name short": (lambda p: resealed(p, lambda m: m.update(feature_names=["a"])), "columns are not described"),
+    "wider than its columns": (lambda p: resealed(p, lambda m: m.update(shape=[N, D + 1])), "do not match"),
+    "longer blocks": (lambda p: resealed(p, lambda m: m.update(starts=[0, 9, 20, 30, 40, 50])), "do not match"),
+    "other types": (lambda p: resealed(p, lambda m: m.update(dtype="int64")), "description of columns is invalid"),
+    "a name short": (
+        lambda p: resealed(p, lambda m: m.update(feature_names=["a"])),
+        "description of columns is invalid",
+    ),
     "a file elsewhere": (
         lambda p: resealed(p, lambda m: m["files"].update({"../x": m["files"]["000000.target.npy"]})),
         "list of files",
@@ -413,7 +418,7 @@ def test_no_index_is_followed_outside_of_its_block(folder: BlockFolder, case: st
     again = folder if before else open_blocks(folder.path)
     again.X.block(2)
     for look in (lambda: again.X.block(3), again.X.check):
-        with pytest.raises(TableError, match="block 3 are out of place; it is damaged, so convert"):
+        with pytest.raises(TableError, match="block 3 have invalid indices; it is damaged, so convert"):
             look()
 
 
@@ -427,7 +432,7 @@ def test_no_start_is_followed_outside_of_its_block(tmp_path: Path, part: str, pl
     """Of a diagonal, whose indices rise however they are divided: nothing but where lines start is wrong."""
     folder = write_blocks(tmp_path / "a.blocks", [sp.csr_array(np.eye(10))])
     overwritten(tmp_path / "a.blocks", f"000000.{part}.npy", place, value)
-    with pytest.raises(TableError, match="block 0 are out of place"):
+    with pytest.raises(TableError, match="block 0 have invalid indices"):
         folder.X.block(0)
 
 
@@ -436,10 +441,10 @@ def test_dense_numbers_that_are_not_finite_are_found(tmp_path: Path) -> None:
     folder = write_blocks(tmp_path / "a.blocks", [np.ones((6, 2))], rows_per_block=3)
     overwritten(Path(folder.path), "000001.dense.npy", 2, np.nan)
     folder.X.block(0)
-    with pytest.raises(TableError, match="block 1 holds numbers that are not finite"):
+    with pytest.raises(TableError, match="block 1 contains numbers that are not finite"):
         folder.X.check()
     for k in (-1, 2):
-        with pytest.raises(IndexError, match="where there are 2"):
+        with pytest.raises(IndexError, match="of 2 does not exist"):
             folder.X.block(k)
 
 
@@ -510,8 +515,8 @@ GOOD: dict[str, tuple[Callable[[], bytes], dict[str, Any]]] = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read in many batches."""
     monkeypatch.setattr(files, "BLOCK_BYTES", 200)
-    monkeypatch.setattr("tulle.tables.parquet._FEWEST_ROWS", 7)
-    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 8)
+    monkeypatch.setattr("tulle.files.tables.parquet._FEWEST_ROWS", 7)
+    monkeypatch.setattr("tulle.files.tables.parquet.BLOCK_BYTES", 8)
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -568,7 +573,7 @@ def test_an_index_that_asks_for_too_much_memory_is_refused_at_once(
 ) -> None:
     """Not when a block with so many columns is to be written."""
     (tmp_path / "a.svm").write_text(SVM + "1 2000000000:1\n")
-    monkeypatch.setattr("tulle.tables.memory.free_memory", lambda: 10**9)
+    monkeypatch.setattr("tulle.files.tables.free_memory.free_memory", lambda: 10**9)
     with pytest.raises(TableError, match="does not fit into the memory"):
         convert_table(tmp_path / "a.svm", tmp_path / "a.blocks")
 
@@ -584,7 +589,7 @@ def test_a_file_that_changes_makes_no_folder(tmp_path: Path, monkeypatch: pytest
         return fingerprint(source)
 
     monkeypatch.setattr(files.Source, "fingerprint", grown)
-    with pytest.raises(TableError, match="changed while it was read"):
+    with pytest.raises(TableError, match="changed while it was being read"):
         convert_table(path, tmp_path / "a.blocks")
     assert [one.name for one in tmp_path.iterdir()] == ["a.svm"]
 
@@ -595,9 +600,11 @@ def test_converting_takes_no_more_memory_for_a_longer_file(
 ) -> None:
     """Eight times the rows, each of a person of its own: the peak is that of a few blocks, not of the rows."""
     monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 13)
-    monkeypatch.setattr(tulle.blocks, "open_blocks", lambda path: None)  # which holds all targets and people
-    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 1 << 13)
-    monkeypatch.setattr("tulle.tables.parquet._BUFFER_BYTES", 1 << 12)
+    monkeypatch.setattr(
+        tulle.backends.block_writer, "open_blocks", lambda path: None
+    )  # which holds all targets and people
+    monkeypatch.setattr("tulle.files.tables.parquet.BLOCK_BYTES", 1 << 13)
+    monkeypatch.setattr("tulle.files.tables.parquet._BUFFER_BYTES", 1 << 12)
     numbers = np.random.default_rng(0).random((4000, 20))
     values = numbers.round(3).astype(str)
     header, lines, settings_ = "", [""], dict[str, Any]()
@@ -625,7 +632,7 @@ def test_converting_takes_no_more_memory_for_a_longer_file(
 def test_rows_on_disk_are_not_made_an_array_in_memory(tmp_path: Path) -> None:
     """Whoever wants one array is told so, instead of getting an array of one object."""
     folder = write_blocks(tmp_path / "rows.blocks", [(np.ones((4, 2)), np.arange(4.0))])
-    with pytest.raises(TypeError, match="on disk, and what was called wants them as one array"):
+    with pytest.raises(TypeError, match="on disk, but the function called needs them as one array"):
         np.asarray(folder.X)
 
 

@@ -6,7 +6,6 @@ The tests of Dask are in tests/cluster.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,17 @@ import scipy.sparse as sp
 from spread_fits import BOUNDS, METHODS, assert_same_fit, margins, model, sparse_rows
 
 from tulle import Bounds, Budget, FileLedger, Ledger, SparseRegressor
-from tulle.backends import disk, find_spread
+from tulle.backends import disk
+from tulle.backends.block_folder import BlockFolder
+from tulle.backends.block_writer import write_blocks
 from tulle.backends.disk import DiskRows, RowsOnDisk
-from tulle.blocks import BlockFolder, write_blocks
-from tulle.losses import Logistic
+from tulle.backends.input_kinds import find_spread
+from tulle.backends.rows_elsewhere import count_bytes
+from tulle.fast.newton import NewtonTerms, margins_of
 from tulle.methods import HardThresholding, ScreenRefine, StochasticHardThresholding
-from tulle.minimise import Part, Terms
-from tulle.pieces import HeldPieces, bytes_of, summed
-from tulle.rows import Block, Rows
+from tulle.methods.loss_functions import Logistic
+from tulle.trusted.objectives import Part
+from tulle.trusted.rows import Pieces, Rows, make_block, sum_in_pairs
 
 N = 600
 BLOCK = 130  # the last block is shorter
@@ -86,7 +88,7 @@ def test_what_does_not_fit_into_memory_is_made_anew(
     keep = disk._PiecesOnDisk._keep
 
     def seen(self: Any, k: int, pieces: Any) -> None:
-        made.append((k, sum(map(sys.getsizeof, pieces))))
+        made.append((k, sum(map(count_bytes, pieces))))
         keep(self, k, pieces)
 
     def fitted(room: int) -> tuple[Any, list[int]]:
@@ -208,7 +210,7 @@ def test_the_ledger_does_not_see_where_rows_are(folders: dict[str, BlockFolder],
         ("two columns of targets", "y should be a 1d array"),
         ("one class", "at least two classes"),
         ("negative counts", "needs targets >= 0"),
-        ("words for a regression", "y holds words, and a regression needs numbers"),
+        ("words for a regression", "y contains text, but a regression needs numbers"),
         ("a damaged block", "it is damaged"),
         ("the folder itself", "pass folder.X"),
         ("groups of other rows", "groups has shape"),
@@ -292,7 +294,7 @@ def test_one_block_at_a_time_is_mapped(folders: dict[str, BlockFolder], kind: st
 def in_blocks(sizes: list[int]) -> Rows:
     ends = np.cumsum(sizes)
     targets = np.arange(float(N))  # each row has its number
-    return Rows.of_blocks([Block.of(X[e - s : e], targets[e - s : e]) for e, s in zip(ends, sizes)])
+    return Rows.of_blocks([make_block(X[e - s : e], targets[e - s : e]) for e, s in zip(ends, sizes)])
 
 
 @pytest.mark.parametrize(
@@ -325,10 +327,10 @@ def test_pieces_are_summed_in_their_order_and_in_pairs(n: int) -> None:
         def __add__(self, other: Value) -> Value:
             return Value(self.items + other.items, 1 + max(self.additions, other.additions))
 
-    total = summed(Value([k]) for k in range(n))
+    total = sum_in_pairs(Value([k]) for k in range(n))
     assert total.items == list(range(n))
     assert total.additions <= int(np.ceil(np.log2(n)))
-    assert HeldPieces(iter(range(n))).sum(lambda k: 10 * k, 3) == 3 + 10 * sum(range(n))
+    assert Pieces(iter(range(n))).sum(lambda k: 10 * k, 3) == 3 + 10 * sum(range(n))
 
 
 def test_what_is_derived_counts_each_row_once(folders: dict[str, BlockFolder]) -> None:
@@ -343,16 +345,16 @@ def test_what_is_derived_counts_each_row_once(folders: dict[str, BlockFolder]) -
 def test_objects_are_as_large_as_their_arrays() -> None:
     part = Part(X[:50], np.ones(50))
     sparse = X[:50].data.nbytes + X[:50].indices.nbytes + X[:50].indptr.nbytes
-    assert bytes_of(part) == part.__sizeof__() == sparse + 400
-    block = Block.of(X.toarray(), Y)
-    assert block.__sizeof__() >= X.shape[0] * X.shape[1] * 8
+    assert count_bytes(part) == sparse + 400
+    block = make_block(X.toarray(), Y)
+    assert count_bytes(block) >= X.shape[0] * X.shape[1] * 8
 
 
 @pytest.mark.parametrize("features", [X[:50], X[:50].toarray()], ids=KINDS)
-def test_a_part_remembers_one_point_and_no_other(features: Any) -> None:
+def test_the_solver_remembers_one_point_and_no_other(features: Any) -> None:
     """Also where the caller goes on to change the point in place."""
     targets = 2 * Y[:50] - 1
-    part, terms = Part(features, targets), Terms(Logistic(), 1.0, 0.25)
+    part, terms = Part(features, targets), NewtonTerms(Logistic(), 1.0, 0.25)
     theta = np.zeros(100)
     for step in range(4):
         fresh = Part(features, targets)
@@ -363,7 +365,7 @@ def test_a_part_remembers_one_point_and_no_other(features: Any) -> None:
         theta[step] += 1.0
 
 
-def test_a_part_does_not_multiply_twice_for_one_point() -> None:
+def test_the_solver_does_not_multiply_twice_for_one_point() -> None:
     part, theta = Part(X[:50], Y[:50]), np.ones(100)
-    assert part.margins(theta) is part.margins(theta.copy())
+    assert margins_of(part, theta) is margins_of(part, theta.copy())
     assert sp.issparse(part.features)

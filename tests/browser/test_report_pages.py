@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from page_samples import ABOUT, COMPARISON, REPORT, audit, fitted, hostile, released, three_classes
 
-from tulle.pages import comparison_page, fit_page
-from tulle.report import About, BillLine
+from tulle.reports.pages import comparison_page, fit_page
+from tulle.reports.report import About, BillLine
 
 WIDTHS = (390, 1280)
 NOT_FOR_RELEASE = "NOT FOR RELEASE"
@@ -91,9 +91,9 @@ def test_a_page_that_scrolls_sideways_is_seen(show: Show) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_one_drawing_of_each_chart_is_shown(width: int, show: Show) -> None:
     page = show(MAKE["internal"](), width).page
-    assert page.locator("figure").count() == 3
-    assert page.locator("svg:visible").count() == 3
-    assert page.locator("svg.narrow:visible").count() == (3 if width == 390 else 0)
+    assert page.locator("figure").count() == 4
+    assert page.locator("svg:visible").count() == 4
+    assert page.locator("svg.narrow:visible").count() == (4 if width == 390 else 0)
 
 
 def mislaid(page: Any) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from results_samples import EVERY, figure1, table3
 from test_report_pages import WIDTHS, findings, mislaid, overflow, planted, sheets
 
-from tulle.experiments.results import mean_words
-from tulle.pages import figure_svg, results_page
+from tulle.reports.pages import figure_svg, results_page
+from tulle.reports.series import mean_words
 
 Show = Callable[..., Any]
 every_page = pytest.mark.parametrize("name", list(EVERY))

@@ -77,8 +77,8 @@ def test_a_seed_repeats_a_simulation(place: Path, capsys: pytest.CaptureFixture[
 
 def test_skewed_clients_see_different_labels(place: Path) -> None:
     """Two runs of the rows sorted by label: some have next to none of one label, and no row is lost or doubled."""
-    from tulle.cli.federated import _parts
-    from tulle.tables import read_table
+    from tulle.cli.federated_simulation import _parts
+    from tulle.files.tables import read_table
 
     table = read_table("rows.csv", target="outcome", ignore=["score"], progress=False)
     assert table.y is not None
@@ -107,18 +107,37 @@ def test_without_privacy_and_noise_a_simulation_finds_the_features(
     assert "batches of about 50 rows" in values["privacy"]["method"]
 
 
+@pytest.mark.parametrize(("rows", "name"), [("60", "DP-FedSCSG-HT"), ("all", "DP-FedSVRG-HT")])
+def test_a_simulation_with_snapshots(place: Path, capsys: pytest.CaptureFixture[str], rows: str, name: str) -> None:
+    words = "--row-l2 1 --epsilon 5 --delta 1e-4 --n-nonzero 2 --rounds 2 --local-steps 3 -o model "
+    words += f"--batch 20 --snapshot-batch {rows}"
+    data = "federated simulate --data rows.csv --target outcome --ignore score --parts 4 --difference-clip 0.5 --quiet"
+    code, values = ran(capsys, data, words)
+    assert code == 0, values
+    assert values["privacy"]["method"].startswith(name)
+    assert "clipped at 0.5 of that" in values["privacy"]["method"]
+    bill = values["privacy"]["bill"]
+    assert [line["count"] for line in bill] == [6, 2] * 4
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 -o rows.csv", "rows.csv"),
         ("--parts 101 --row-l2 1 --epsilon 1 --n-nonzero 2 -o m", "from 1 to a quarter of the 400 rows, got 101"),
         ("--parts 4 --epsilon 1 --n-nonzero 2 -o m", "declare --row-l2, --row-linf or --normalise"),
-        ("--parts 4 --row-l2 1 --epsilon 1 -o m", "say how many weights the model may have: --n-nonzero S"),
-        ("--parts 4 --row-l2 1 --epsilon none --delta 1e-6 --n-nonzero 2 -o m", "--delta goes with an --epsilon"),
+        ("--parts 4 --row-l2 1 --epsilon 1 -o m", "pass the number of weights to keep: --n-nonzero S"),
+        ("--parts 4 --row-l2 1 --epsilon none --delta 1e-6 --n-nonzero 2 -o m", "--delta needs an --epsilon"),
         ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --batch few -o m", "must be a number of rows, or all"),
         ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --rounds 0 -o m", "rounds must be an integer from 1"),
-        ("--parts 4 --epsilon none --n-nonzero 2 -o m", "nothing is known of the rows' length to size steps by"),
-        ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --groups f0 -o m", "leave --groups out"),
+        ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --snapshot-batch all -o m", "give batch a number of rows"),
+        (
+            "--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --batch 9 --snapshot-batch 0 -o m",
+            "'all' or an integer",
+        ),
+        ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --difference-clip 1 -o m", "give snapshot_batch"),
+        ("--parts 4 --epsilon none --n-nonzero 2 -o m", "no bound on the row norm to derive the step size from"),
+        ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --groups f0 -o m", "omit --groups"),
         ("--parts 4 --row-l2 1 --epsilon 1 --n-nonzero 2 --classes home -o m", "at least two different words"),
     ],
 )
@@ -144,13 +163,13 @@ def test_a_regression_needs_a_bound_on_slopes(place: Path, capsys: pytest.Captur
 
 def test_classes_are_words_or_numbers() -> None:
     """Numbers where all of them are, as files hold them."""
-    from tulle.cli.federated import _classes
+    from tulle.cli.federated_terms import parse_classes
 
-    assert _classes("home, ward") == ("home", "ward")
-    assert _classes("0,1") == (0, 1)
-    assert _classes("0,0.5") == (0.0, 0.5)
-    assert _classes("0,none") == ("0", "none")
-    assert {type(label) for label in _classes("0,1")} == {int}
+    assert parse_classes("home, ward") == ("home", "ward")
+    assert parse_classes("0,1") == (0, 1)
+    assert parse_classes("0,0.5") == (0.0, 0.5)
+    assert parse_classes("0,none") == ("0", "none")
+    assert {type(label) for label in parse_classes("0,1")} == {int}
 
 
 def test_a_simulation_loads_no_flower(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +189,7 @@ def test_a_missing_extra_is_told(
 ) -> None:
     import sys
 
-    monkeypatch.delitem(sys.modules, "tulle.federated.flower", raising=False)
+    monkeypatch.delitem(sys.modules, "tulle.federated.server_side.flower", raising=False)
     for name in [name for name in sys.modules if name.split(".")[0] in ("flwr", "grpc")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)
@@ -184,7 +203,7 @@ def test_a_missing_extra_is_told(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (f"{CLIENT} --ledger l.json", "name --ledger FILE and --dataset NAME"),
+        (f"{CLIENT} --ledger l.json", "pass --ledger FOLDER and --dataset NAME"),
         (f"{CLIENT} --without-privacy --ledger l.json", "--without-privacy is for rows without a ledger"),
         (f"{CLIENT} --ledger l.json --dataset d", "l.json"),
         ("federated client --data rows.csv --name n --server x:1", "required: --state"),
@@ -204,11 +223,11 @@ def test_wrong_clients_are_told(place: Path, capsys: pytest.CaptureFixture[str],
     ("words", "message"),
     [
         ("--features 3", "one of the arguments --classes --regression is required"),
-        (f"--classes a,b {TERMS}", "say how many features all clients have: --features D"),
+        (f"--classes a,b {TERMS}", "pass the number of features that all clients have: --features D"),
         (f"--classes a,b --features 3 --clients a {TERMS}", "fewer than the 2 of --min-clients"),
-        (f"--classes a,b --features 3 --tls-ca x {TERMS}", "--tls-ca, --tls-cert and --tls-key go together"),
-        (f"--classes a,b --features 3 --method auto {TERMS}", "--method goes with --trust aggregator"),
-        (f"--classes a,b --trust aggregator {TERMS}", "--rounds does not go with --trust aggregator"),
+        (f"--classes a,b --features 3 --tls-ca x {TERMS}", "pass all of --tls-ca, --tls-cert and --tls-key"),
+        (f"--classes a,b --features 3 --method auto {TERMS}", "--method needs --trust aggregator"),
+        (f"--classes a,b --trust aggregator {TERMS}", "--rounds cannot be used with --trust aggregator"),
         (f"--classes a,b --features 3 --journal no/j {TERMS}", "its folder does not exist"),
         (f"--classes a,b --features 3 --port 99999 {TERMS}", "port must be from 0 to 65535"),
     ],

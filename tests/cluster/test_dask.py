@@ -151,22 +151,22 @@ DRAWING = ("default_rng", "RandomState", "seed", "random", "rand", "randn", "nor
 
 def forbid_chance() -> None:
     """On a worker: whoever draws a random number from now on fails."""
-    import tulle.randomness
+    import tulle.trusted.randomness
 
     def refused(*arguments: Any, **settings: Any) -> None:
         raise RuntimeError("a worker drew a random number")
 
     np.random.before = {name: getattr(np.random, name) for name in DRAWING}  # type: ignore[attr-defined]
-    tulle.randomness.before = tulle.randomness.keyed_generator  # type: ignore[attr-defined]
-    tulle.randomness.keyed_generator = refused  # type: ignore[assignment]
+    tulle.trusted.randomness.before = tulle.trusted.randomness.keyed_generator  # type: ignore[attr-defined]
+    tulle.trusted.randomness.keyed_generator = refused  # type: ignore[assignment]
     for name in DRAWING:
         setattr(np.random, name, refused)
 
 
 def allow_chance() -> None:
-    import tulle.randomness
+    import tulle.trusted.randomness
 
-    tulle.randomness.keyed_generator = tulle.randomness.before  # type: ignore[attr-defined]
+    tulle.trusted.randomness.keyed_generator = tulle.trusted.randomness.before  # type: ignore[attr-defined]
     for name, function in np.random.before.items():  # type: ignore[attr-defined]
         setattr(np.random, name, function)
 
@@ -189,7 +189,7 @@ def test_nothing_random_happens_on_a_worker(workers_without_chance: Client, meth
         workers_without_chance.submit(lambda: np.random.default_rng(), pure=False).result()
     assert_same_fit(model(METHODS[method], bounds=Bounds()), (X, Y), bag_of_csr(Y))
     for modules in workers_without_chance.run(loaded).values():
-        assert "tulle.rows" in modules
+        assert "tulle.trusted.rows" in modules
         assert "randomgen" not in modules
 
 
@@ -372,12 +372,12 @@ BAD: dict[str, tuple[Any, str]] = {
     "fewer targets": (lambda: (array(Y)[0], in_partitions(Y[:-1])), "X has 2,000 rows and y has 1,999"),
     "fewer targets of a bag": (lambda: (bag_of_csr(Y)[0], in_partitions(Y[:-1])), "X has 320 rows there and y has 319"),
     "other partitions": (lambda: (bag_of_csr(Y)[0], da.from_array(Y, chunks=500)), "X has 5 partitions and y has 4"),
-    "targets in memory": (lambda: (bag_of_csr(Y)[0], Y), "X is a Dask collection and y is not"),
+    "targets in memory": (lambda: (bag_of_csr(Y)[0], Y), "X is a Dask collection but y is not"),
     "no targets": (lambda: (bag_of_csr(Y)[0], None), "y is None"),
     "targets that are not finite": (lambda: bag_of_csr(np.where(Y > 0, np.nan, 0.0)), "y contains NaN"),
     "one class": (lambda: bag_of_csr(np.ones(N)), "at least two classes"),
-    "words and numbers for labels": (words_and_numbers, "labels must be all words or all numbers"),
-    "no rows": (lambda: (bag([[X[:0]], []]), bag([[Y[:0]], []])), "no partition holds a row"),
+    "words and numbers for labels": (words_and_numbers, "labels must be all strings or all numbers"),
+    "no rows": (lambda: (bag([[X[:0]], []]), bag([[Y[:0]], []])), "no partition has a row"),
     "one row": (lambda: (bag([[X[:1]]]), bag([[Y[:1]]])), "at least 2 rows"),
     "one dimension": (lambda: (in_partitions(Y), in_partitions(Y)), "two dimensions"),
 }
@@ -397,7 +397,7 @@ def test_what_is_wrong_is_said_before_anything_is_billed(case: str) -> None:
     [
         pytest.param("poisson", MARGINS, "needs targets >= 0", id="negative counts"),
         pytest.param(
-            "squared", np.where(Y > 0, "yes", "no"), "y holds words, and a regression needs numbers", id="words"
+            "squared", np.where(Y > 0, "yes", "no"), "y contains text, but a regression needs numbers", id="words"
         ),
     ],
 )
@@ -419,7 +419,7 @@ def test_without_a_cluster_the_way_to_one_is_said() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     message, spent = done.stdout.splitlines()
-    assert "no cluster is connected to hold them; connect one first" in message
+    assert "no cluster is connected; connect one first" in message
     assert float(spent) == 0
 
 
@@ -462,5 +462,5 @@ def test_long_questions_are_sent_once(client: Client) -> None:
     long = np.random.default_rng(0).standard_normal(20_000)
     rows = RowsOnDask(*bag_of_csr(Y)).rows(None)
     assert rows.reduce(lambda block: long.sum() * block.n_rows) == pytest.approx(long.sum() * N)
-    assert isinstance(on_dask._sent(client, lambda: long), distributed.Future)
-    assert isinstance(on_dask._sent(client, lambda: 1), bytes)
+    assert isinstance(on_dask._send(client, lambda: long), distributed.Future)
+    assert isinstance(on_dask._send(client, lambda: 1), bytes)

@@ -29,7 +29,7 @@ from tulle.datasets import (
     standard,
     where_to_get,
 )
-from tulle.datasets.where import FILES, find
+from tulle.datasets.locations import FILES, find
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -152,12 +152,12 @@ DAMAGED_LINES = {
     "features out of order": (b"1 3:1 2:1\n", r"not in LIBSVM's format"),
     "a word": (b"1 3:one\n", r"not in LIBSVM's format"),
     "a value cut off": (b"1 3\n", r"not in LIBSVM's format"),
-    "nan": (b"1 3:nan\n", r"row 5: a value that is no finite number"),
-    "infinite": (b"1 2:1 3:inf\n", r"row 5: a value that is no finite number"),
-    "label nan": (b"nan 3:1\n", r"row 5: a value that is no finite number"),
-    "label 2": (b"2 3:1\n", r"row 5: a label that is none of -1, \+1"),
-    "label 0": (b"0 3:1\n", r"row 5: a label that is none of -1, \+1"),
-    "a remark": (b"# nothing\n", r"1 lines hold no row"),
+    "nan": (b"1 3:nan\n", r"row 5: a value that is not a finite number"),
+    "infinite": (b"1 2:1 3:inf\n", r"row 5: a value that is not a finite number"),
+    "label nan": (b"nan 3:1\n", r"row 5: a value that is not a finite number"),
+    "label 2": (b"2 3:1\n", r"row 5: a label that is not one of -1, \+1"),
+    "label 0": (b"0 3:1\n", r"row 5: a label that is not one of -1, \+1"),
+    "a remark": (b"# nothing\n", r"1 lines contain no row"),
 }
 
 
@@ -227,7 +227,7 @@ def test_a_damaged_packed_file_is_told(
 
 def test_an_error_of_the_system_is_not_called_damage(tmp_path: Path) -> None:
     """A file that may not be read, or is gone, is no damaged one."""
-    with pytest.raises(FileNotFoundError), standard._opened(tmp_path / "gone.bz2"):
+    with pytest.raises(FileNotFoundError), standard._open(tmp_path / "gone.bz2"):
         pass
 
 
@@ -245,7 +245,7 @@ def test_e2006_is_read_with_targets_as_they_are(tmp_path: Path, monkeypatch: pyt
     np.testing.assert_allclose(found.y_train, y_train, rtol=1e-12)
     np.testing.assert_allclose(found.y_test, y_test, rtol=1e-12)
     (tmp_path / "E2006.test").write_bytes(b"nan 1:1\n" * E2006.test)
-    with pytest.raises(ValueError, match=r"E2006\.test, row 1: a value that is no finite number"):
+    with pytest.raises(ValueError, match=r"E2006\.test, row 1: a value that is not a finite number"):
         load_e2006(tmp_path)
 
 
@@ -323,7 +323,7 @@ def test_damaged_labels_are_told(tmp_path: Path, mnist: dict[str, np.ndarray]) -
     """A label above 9, and images in the place of labels."""
     path = tmp_path / "t10k-labels-idx1-ubyte"
     path.write_bytes(idx(np.array([1, 2, 10, 3])))
-    with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte: label 10 is no digit"):
+    with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte: label 10 is not a digit"):
         load_mnist(tmp_path)
     path.write_bytes(idx(mnist["t10k-images-idx3-ubyte"]))
     with pytest.raises(ValueError, match=r"begins with 2051, not with 2049"):
@@ -384,8 +384,8 @@ def test_of_several_labels_one_is_chosen(tmp_path: Path) -> None:
 
 
 DAMAGED_NPZ: dict[str, tuple[dict[str, Any], str]] = {
-    "pickled images": ({"val_images": np.array([None, "x", 3], dtype=object)}, r"objects where it must hold numbers"),
-    "pickled labels": ({"test_labels": np.array([{}] * 4, dtype=object)}, r"objects where it must hold numbers"),
+    "pickled images": ({"val_images": np.array([None, "x", 3], dtype=object)}, r"objects instead of numbers"),
+    "pickled labels": ({"test_labels": np.array([{}] * 4, dtype=object)}, r"objects instead of numbers"),
     "volumes": ({"train_images": np.zeros((5, 2, 2, 2), np.uint8)}, r"train_images is uint8 of shape \(5, 2, 2, 2\)"),
     "floats": ({"test_images": np.zeros((4, 2, 2))}, r"test_images is float64"),
     "no images": ({"val_images": np.zeros((0, 2, 2), np.uint8)}, r"val_images is uint8 of shape \(0, 2, 2\)"),
@@ -413,11 +413,11 @@ def test_nothing_pickled_is_run(tmp_path: Path) -> None:
 
     mischief = np.array([Mischief()] * 5, dtype=object)
     np.savez(tmp_path / "pneumoniamnist.npz", **{**medmnist(), "train_images": mischief}, allow_pickle=True)
-    with pytest.raises(ValueError, match="objects where it must hold numbers"):
+    with pytest.raises(ValueError, match="objects instead of numbers"):
         load_medmnist(tmp_path)
     assert not (tmp_path / "made").exists()
     mischief.dump(tmp_path / "pneumoniamnist.npz")  # a pickle under the name of an archive
-    with pytest.raises(ValueError, match=r"no \.npz file"):
+    with pytest.raises(ValueError, match=r"not an .npz file"):
         load_medmnist(tmp_path)
     assert not (tmp_path / "made").exists()
 
@@ -429,7 +429,7 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
     np.savez_compressed(path, **arrays)
     right = path.read_bytes()
     path.write_bytes(right[: len(right) // 2])
-    with pytest.raises(ValueError, match=r"pneumoniamnist\.npz is truncated, or no \.npz file"):
+    with pytest.raises(ValueError, match=r"pneumoniamnist\.npz is truncated, or not an .npz file"):
         load_medmnist(tmp_path)
     path.write_bytes(right[:300] + bytes(200) + right[500:])
     with pytest.raises(ValueError, match=r"pneumoniamnist\.npz is damaged"):
@@ -478,7 +478,7 @@ def test_the_stated_files_are_those_that_are_read(loader: str, tmp_path: Path, m
 def test_where_to_get_is_one_sentence_with_a_source(loader: str) -> None:
     """It can stand in a message: it names what to get and where."""
     text = where_to_get(loader)
-    assert text.startswith(("Get ", "Make "))
+    assert text.startswith(("Get ", "Create "))
     assert text.endswith(".")
     assert "\n" not in text
     assert "https://" in text or "R package" in text
@@ -487,7 +487,7 @@ def test_where_to_get_is_one_sentence_with_a_source(loader: str) -> None:
 @pytest.mark.parametrize("loader", LOADERS)
 def test_the_page_names_loader_files_and_source(loader: str) -> None:
     """docs/data.md has what the code looks for and where the code sends people."""
-    page = (Path(__file__).parent.parent / "docs/data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
     for name in (loader, *FILES[loader]):
         assert re.search(rf"`{re.escape(name)}\b", page), name
     for address in re.findall(r"https?://[^\s),]+", where_to_get(loader)):
@@ -498,7 +498,7 @@ def test_the_page_names_loader_files_and_source(loader: str) -> None:
 def test_the_page_has_the_sizes_that_are_checked(size: str) -> None:
     """In the form of its table."""
     of = getattr(standard, size)
-    page = (Path(__file__).parent.parent / "docs/data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
     assert f"| {of.train:,} + {of.test:,} × {of.features:,} |" in page
 
 
@@ -540,7 +540,7 @@ def test_files_with_a_fixed_ending_are_not_looked_for_packed_again(tmp_path: Pat
 @pytest.mark.parametrize("ask", [available, where_to_get, find])
 def test_an_unknown_loader_is_refused(ask: Callable[[str], Any]) -> None:
     """A misspelt name is no missing file."""
-    with pytest.raises(ValueError, match=r"'load_rcv2' is no loader of tulle\.datasets; there are load_a9a"):
+    with pytest.raises(ValueError, match=r"'load_rcv2' is not a loader of tulle\.datasets; choose one of load_a9a"):
         ask("load_rcv2")
 
 

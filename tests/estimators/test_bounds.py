@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import chisquare
 
-from tulle.bounds import GRID, Bounds, KnownBounds, estimate_quantiles, quantile_releases
-from tulle.curator import Curator
-from tulle.intake import first_rows_of_each_person
-from tulle.losses import Logistic, Squared
-from tulle.privacy import Budget, BudgetExceededError, Ledger, Plan, epsilon
-from tulle.public import PublicFacts
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
+from tulle import SparseClassifier
+from tulle.backends.known_bounds import KnownBounds
+from tulle.estimators.bounds import GRID, Bounds, estimate_quantiles, quantile_releases
+from tulle.ledgers.ledger import BudgetExceededError, Ledger
+from tulle.methods import HardThresholding
+from tulle.methods.loss_functions import Logistic, Squared
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.curator import Curator
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.intake import select_first_rows
+from tulle.trusted.plan import Budget, Plan
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
 
 ALPHA = 1e-5
 
@@ -130,11 +135,11 @@ class TestPeople:
         for person in groups:
             seen[person] = seen.get(person, 0) + 1
             expected.append(seen[person] <= limit)
-        np.testing.assert_array_equal(first_rows_of_each_person(groups, limit), expected)
+        np.testing.assert_array_equal(select_first_rows(groups, limit), expected)
 
     @pytest.mark.parametrize("groups", [[3, 1, 3, 3, 1], np.array(["x", "y", "x", "x", "y"]), [2.5, -1, 2.5, 2.5, -1]])
     def test_ids_of_any_kind(self, groups: Any) -> None:
-        np.testing.assert_array_equal(first_rows_of_each_person(groups, 1), [True, True, False, False, False])
+        np.testing.assert_array_equal(select_first_rows(groups, 1), [True, True, False, False, False])
 
 
 def public(n: int, rows_per_unit: int = 1) -> PublicFacts:
@@ -230,3 +235,36 @@ class TestEstimate:
     def test_epsilon_is_checked(self, spent: Any) -> None:
         with pytest.raises(ValueError, match="epsilon must be a finite number > 0"):
             Bounds.estimate(np.ones((3, 1)), epsilon=spent)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_estimated_bounds_and_gaussian_releases_are_one_budget(epsilon: float) -> None:
+    """Bounds at a tenth of epsilon cost a few per cent of noise, where adding epsilons up costs more than a tenth."""
+    X = np.random.default_rng(0).normal(size=(400, 5))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    method = HardThresholding(noise="gaussian", n_iter=5)
+    fits = {}
+    for name, bounds in (("declared", Bounds(row_l2=3.0)), ("estimated", Bounds())):
+        model = SparseClassifier(epsilon, 1e-5, method=method, bounds=bounds, n_nonzero=2, classes=[-1, 1]).fit(X, y)
+        assert 0.99 * epsilon < model.privacy_.epsilon <= epsilon
+        fits[name] = model.privacy_
+    noise = [report.bill[-1].noise_per_sensitivity for report in fits.values()]
+    assert 1.0 < noise[1] / noise[0] < 1.06
+    assert "added up" not in str(fits["estimated"])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_any_share_for_bounds_leaves_a_budget(share: float, epsilon: float) -> None:
+    """Where composing would leave less than adding epsilons up, or nothing, they are added up."""
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    model = SparseClassifier(
+        epsilon,
+        1e-5,
+        method=HardThresholding(noise="gaussian", n_iter=3),
+        bounds=Bounds(estimate_share=share),
+        n_nonzero=2,
+        classes=[-1, 1],
+    ).fit(X, y)
+    assert 0.99 * epsilon < model.privacy_.epsilon <= epsilon

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from pairwise import reduce_to_pairs
 
-import tulle.fitting
+import tulle.trusted.fit
 from tulle import Bounds, Budget, Ledger, SparseRegressor
-from tulle.losses import Huber, Squared
+from tulle.estimators.lasso_path import LassoPath, lasso_path
+from tulle.files.error_messages import PrivacyWarning
+from tulle.ledgers.ledger import BudgetExceededError
 from tulle.methods import FrankWolfe
 from tulle.methods.frank_wolfe import RadiusPath
-from tulle.paths import LassoPath, lasso_path
-from tulle.privacy import BudgetExceededError, PrivacyWarning
-from tulle.report import PrivacyReport
+from tulle.methods.loss_functions import Huber, Squared
+from tulle.reports.report import PrivacyReport
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
 
@@ -54,6 +56,7 @@ def test_shapes_and_order(noise: Any, epsilon: float | None, convert: Any) -> No
     assert np.all(got.coefs.any(axis=0))
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("noise", ["auto", "selection", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, None), (8.0, 1e-4)])
 @pytest.mark.parametrize("radii", [(1.0,), (0.5, 1.0, 2.0), tuple(np.linspace(0.1, 3, 12))], ids=len)
@@ -75,6 +78,7 @@ def test_the_noise_is_that_of_as_many_steps_of_one_fit() -> None:
     assert three > 1.5 * path(1.0).privacy.bill[0].noise_per_sensitivity
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("noise", ["auto", "selection", "gaussian"])
 @pytest.mark.parametrize("epsilon", [0.05, 5.0, None])
 @pytest.mark.parametrize("loss", ["squared", "huber", "logistic", "squared_hinge"])
@@ -179,7 +183,7 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("the error came after noise was drawn")
 
-    monkeypatch.setattr(tulle.fitting, "keyed_generator", refuse)
+    monkeypatch.setattr(tulle.trusted.fit, "keyed_generator", refuse)
 
 
 @pytest.mark.usefixtures("no_noise")
@@ -206,7 +210,7 @@ def test_bad_radii(radii: Any, message: str, epsilon: float | None) -> None:
 @pytest.mark.parametrize(
     ("rows", "labels", "parameters", "message"),
     [
-        (X, np.arange(N) % 3, {"loss": "logistic"}, "lasso_path is for two classes; the labels hold more"),
+        (X, np.arange(N) % 3, {"loss": "logistic"}, "lasso_path is for two classes; the labels have more"),
         (X, np.arange(N) % 3, {"loss": "squared_hinge"}, "lasso_path is for two classes"),
         (X, np.zeros(N), {"loss": "logistic"}, "at least two classes"),
         (X, Y, {"loss": "magic"}, "loss='magic' is unknown for regression"),

@@ -15,12 +15,12 @@ import pytest
 
 from tulle import Budget, FileLedger
 from tulle.cli import main
-from tulle.federated.client import Client
-from tulle.federated.linear import linear_terms
+from tulle.federated.client_side.client import Client
+from tulle.federated.client_side.linear_study import linear_terms
+from tulle.federated.encoding import encode
 from tulle.federated.messages import Enrol
 from tulle.federated.terms import Terms
-from tulle.federated.wire import encode
-from tulle.local.user import User
+from tulle.local.user_side.user import User
 
 SECRET = "Jane Doe 12 Elm St"
 PARTS = ("Jane", "Doe", "Elm")
@@ -141,7 +141,7 @@ KNOWN = ("--row-l2", "1", "--n-nonzero", "1", "--task", "classification")
 COMMANDS: dict[str, Callable[[str, tuple[str, ...]], list[str]]] = {
     "fit": lambda data, read: [
         *("fit", data, *read, *KNOWN, "--epsilon", "1", "--seed", "0"),
-        *("--ledger", "ledger/budget.json", "--dataset", "visits", "-o", "out"),
+        *("--ledger", "ledger/budget", "--dataset", "visits", "-o", "out"),
     ],
     "predict": lambda data, read: ["predict", "model", data, *without(read, "--target", "--groups", "--n-features")],
     "convert": lambda data, read: ["convert", data, "rows.blocks", *read],
@@ -214,7 +214,7 @@ def test_a_secret_in_a_file_stays_there(
     (tmp_path / "model").symlink_to(model)
     Path(planted.name).write_bytes(planted.content)
     Path("ledger").mkdir()
-    FileLedger.create("ledger/budget.json", "visits", Budget(1000.0, 1e-3))
+    FileLedger.create("ledger/budget", "visits", Budget(1000.0, 1e-3))
     read = simulated(planted.options) if command == "simulate" else planted.options
     words = COMMANDS[command](planted.name, read)
     for mode in ((), ("--json",), ("--debug",)):
@@ -262,7 +262,7 @@ def test_a_secret_in_a_failed_cell_of_a_comparison_stays_there(
     def failing(self: Any, X: Any, y: Any, groups: Any = None) -> Any:
         raise ValueError(SECRET)
 
-    monkeypatch.setattr("tulle.estimators.SparseClassifier.fit", failing)
+    monkeypatch.setattr("tulle.estimators.sparse.SparseClassifier.fit", failing)
     assert main([*COMMANDS["compare"](planted.name, planted.options), "--quiet"]) == 1
     text = "".join([*capfd.readouterr(), texts_below(tmp_path / "out")])
     assert "ValueError (test_no_cell_leaves.py" in text
@@ -286,7 +286,7 @@ def test_a_secret_at_a_federated_client_stays_there(
     def failing(*rows: Any) -> Any:
         raise kind(SECRET)
 
-    monkeypatch.setattr("tulle.federated.linear.LinearTerms.task", failing)
+    monkeypatch.setattr("tulle.federated.client_side.linear_study.LinearTerms.task", failing)
     model = linear_terms(2, step=1.0, classes=None, loss="squared", row_l2=1.0, label=1.0)
     terms = Terms(
         "s", model, rounds=1, local_steps=1, n_nonzero=1, step=1.0, clip=1.0, batch=None, epsilon=None, delta=None

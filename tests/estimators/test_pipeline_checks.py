@@ -45,11 +45,11 @@ from sklearn.preprocessing import (
 from sklearn.utils import all_estimators
 
 from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor, load, save
+from tulle.estimators.pipeline_checks import Peek, check_pipeline, warn_of_peeks
+from tulle.files.error_messages import PrivacyWarning
 from tulle.local import LabelPrivateSparseClassifier, LabelPrivateSparseRegressor, LocalSparseRegressor
-from tulle.pages import fit_page
-from tulle.pipelines import Peek, check_pipeline, warn_of_peeks
-from tulle.privacy import PrivacyReport, PrivacyWarning
-from tulle.report import About
+from tulle.reports.pages import fit_page
+from tulle.reports.report import About, PrivacyReport
 
 PRIVATE = SparseClassifier(1.0, bounds=Bounds(row_linf=1.0), random_state=0)
 SEED = np.random.default_rng(0)
@@ -189,7 +189,7 @@ def test_settings_that_make_a_step_harmless_are_known(step: Any) -> None:
             "categories are rare",
         ),
         (RBFSampler(gamma="scale", n_components=3), "the width of its kernel"),
-        (StandardScaler(with_mean=False), "how far they spread"),
+        (StandardScaler(with_mean=False), "scale of each feature"),
     ],
     ids=str,
 )
@@ -211,7 +211,7 @@ def test_the_line_of_a_peek_says_where_why_and_what_instead() -> None:
     line = str(peek)
     assert "\n" not in line
     assert line.startswith("words (peeks): TfidfVectorizer learns its vocabulary and IDF weights from private rows")
-    assert "no bill holds that. Instead: HashingVectorizer(alternate_sign=False, norm='l2')" in line
+    assert "no bill includes that. Instead: HashingVectorizer(alternate_sign=False, norm='l2')" in line
 
 
 def test_nested_steps_are_named_by_their_path() -> None:
@@ -390,6 +390,7 @@ def test_a_fit_in_a_peeking_pipeline_warns_once_on_the_users_line() -> None:
     assert warning.filename == __file__
 
 
+@pytest.mark.filterwarnings("error::tulle.files.error_messages.PrivacyWarning")
 def test_the_warning_comes_before_anything_is_spent() -> None:
     """With the warning as an error nothing is billed and nothing is fitted."""
     pipeline = make_pipeline(StandardScaler(), clone(PRIVATE))
@@ -457,7 +458,7 @@ def test_a_private_search_in_a_pipeline_warns_once() -> None:
 
 def lines_about(report: PrivacyReport) -> list[str]:
     """What a report says of preparations, on paper and in JSON alike."""
-    found = [line for line in report.assumptions if line.startswith("The promise does not cover")]
+    found = [line for line in report.assumptions if line.startswith("The guarantee does not cover")]
     assert [line for line in json.loads(report.to_json())["assumptions"] if line in found] == found
     return found
 
@@ -471,10 +472,10 @@ def test_what_a_pipeline_did_stands_in_the_report(tmp_path: Path) -> None:
     assert len(lines_about(model.privacy_)) == 2
     first, second = lines_about(model.privacy_)
     assert first == (
-        "The promise does not cover standardscaler (peeks): StandardScaler learns where its features lie and how far "
-        "they spread from private rows, without noise, and no bill holds that."
+        "The guarantee does not cover standardscaler (peeks): StandardScaler learns the location and scale of each "
+        "feature from private rows, without noise, and no bill includes that."
     )
-    assert second.startswith("The promise does not cover functiontransformer (cannot be checked): ")
+    assert second.startswith("The guarantee does not cover functiontransformer (cannot be checked): ")
     save(model, tmp_path / "model.npz")
     assert lines_about(load(tmp_path / "model.npz").privacy_) == [first, second]
     assert first in fit_page(model, About())
@@ -503,12 +504,12 @@ def test_searches_and_ensembles_stand_in_the_reports_of_their_models() -> None:
     scaler, chosen = lines_about(best.privacy_)
     assert "maxabsscaler (peeks)" in scaler
     assert chosen == (
-        "The promise does not cover GridSearchCV (peeks): GridSearchCV chooses settings by scores from private rows, "
-        "without noise, and no bill holds that."
+        "The guarantee does not cover GridSearchCV (peeks): GridSearchCV chooses settings by scores from private rows, "
+        "without noise, and no bill includes that."
     )
     for part in parts:
         line = "".join(lines_about(part.privacy_))
-        assert line.startswith("The promise does not cover BaggingClassifier (billed apart): ")
+        assert line.startswith("The guarantee does not cover BaggingClassifier (billed apart): ")
 
 
 def test_private_searches_and_local_models_have_it_in_their_reports() -> None:
@@ -559,7 +560,7 @@ def test_without_a_pipeline_none_is_imported() -> None:
     code = (
         "import sys\nimport numpy as np\nfrom tulle import Bounds, SparseClassifier\n"
         "SparseClassifier(bounds=Bounds(row_l2=1.0)).fit(np.eye(20), np.arange(20) % 2)\n"
-        "assert 'tulle.pipelines' in sys.modules\nassert 'sklearn.pipeline' not in sys.modules"
+        "assert 'tulle.estimators.pipeline_checks' in sys.modules\nassert 'sklearn.pipeline' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
 
@@ -578,7 +579,9 @@ class Endless:
 
 def test_looking_for_a_pipeline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However deep the stack, a model that is fitted without a pipeline looks at a hundred frames."""
-    monkeypatch.setattr("tulle.pipelines.sys", SimpleNamespace(modules=sys.modules, _getframe=lambda depth: Endless()))
+    monkeypatch.setattr(
+        "tulle.estimators.pipeline_checks.sys", SimpleNamespace(modules=sys.modules, _getframe=lambda depth: Endless())
+    )
     warn_of_peeks(PRIVATE)
     assert Endless.steps == 100
 
@@ -616,7 +619,7 @@ def test_named_weights_speak_for_a_class() -> None:
     three = sparse_model([[1.0, 0.0], [0.0, 2.0], [3.0, 4.0]], [10, 20, 30])
     assert three.named_weights(["a", "b"], of=30) == [("b", 4.0), ("a", 3.0)]
     assert three.sparsify().named_weights(of=np.int64(20)) == [("x1", 2.0)]
-    with pytest.raises(ValueError, match=r"3 classes; say of which with of=\.\.\., one of \[10, 20, 30\]"):
+    with pytest.raises(ValueError, match=r"3 classes; choose one with of=\.\.\., one of \[10, 20, 30\]"):
         three.named_weights()
     with pytest.raises(ValueError, match="of=7 is none of"):
         three.named_weights(of=7)

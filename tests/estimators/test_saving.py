@@ -25,19 +25,21 @@ from sklearn.preprocessing import Normalizer
 
 import tulle
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor, load, save
-from tulle.archive import ArchiveError, read_archive, write_archive
+from tulle.estimators.saving import KIND, VERSION, load_saved
+from tulle.files.archive import ArchiveError, read_archive, write_archive
+from tulle.files.error_messages import PrivacyWarning
+from tulle.files.saved_models import saved_models
 from tulle.local import (
     LabelPrivateSparseClassifier,
     LabelPrivateSparseRegressor,
+    LocalSparseClassifier,
     LocalSparseRegressor,
     OneRoundSparseRegressor,
 )
-from tulle.losses import Huber, Squared
 from tulle.methods import FrankWolfe, HardThresholding, KnowledgeTransfer, ScreenRefine
-from tulle.privacy import PrivacyWarning
-from tulle.public_features import UniformFeatures
-from tulle.report import About, PrivacyReport
-from tulle.saving import KIND, VERSION, load_saved
+from tulle.methods.loss_functions import Huber, Squared
+from tulle.reports.report import About, PrivacyReport
+from tulle.transfer.public_features import UniformFeatures
 
 # Small data sets at small budgets are what these tests are made on.
 pytestmark = [
@@ -98,6 +100,10 @@ MODELS: dict[str, Any] = {
     ),
     "label-private classes": lambda: LabelPrivateSparseClassifier(3.0, n_nonzero=4, random_state=5).fit(X, CODES),
     "label-private numbers": lambda: LabelPrivateSparseRegressor(3.0, n_nonzero=4, bounds=BOUNDS).fit(X, Y),
+    "local classes": lambda: LocalSparseClassifier(3.0, n_nonzero=4, bounds=BOUNDS).fit(X, BINARY),
+    "local declared classes": lambda: LocalSparseClassifier(3.0, n_nonzero=4, classes=["no", "yes"], bounds=BOUNDS).fit(
+        X, np.array(["no", "yes"])[BINARY]
+    ),
     "local": lambda: LocalSparseRegressor(3.0, n_nonzero=4, bounds=BOUNDS).fit(X, Y),
     "one round": lambda: OneRoundSparseRegressor(3.0, n_nonzero=4, bounds=BOUNDS).fit(X, Y),
 }
@@ -169,7 +175,7 @@ def test_settings_are_kept_but_for_the_seed(tmp_path: Path, fitted: Any, name: s
 
 def test_every_model_that_can_be_saved_is_tried_above(fitted: Any) -> None:
     """A new estimator must be added to the tests too."""
-    assert {type(fitted(name)).__name__ for name in MODELS} == set(tulle.saving._MODELS)
+    assert {type(fitted(name)).__name__ for name in MODELS} == saved_models()
 
 
 def test_a_loaded_model_can_be_fitted_again(tmp_path: Path, fitted: Any) -> None:
@@ -265,8 +271,9 @@ def test_the_file_holds_what_is_documented_and_nothing_else(tmp_path: Path, fitt
     """Header and members by name; no rows, which would be 300 long."""
     save(fitted("teacher of classes"), tmp_path / "model.npz")
     header, arrays = read_archive(tmp_path / "model.npz", KIND, VERSION)
-    assert set(header) == {"format", "model", "settings", "fitted", "sparse", "privacy", "about"}
-    assert header["format"] == "tulle model 2"
+    assert set(header) == {"format", "tulle", "model", "settings", "fitted", "sparse", "privacy", "about"}
+    assert header["format"] == "tulle model 3"
+    assert header["tulle"] == header["privacy"]["version"] == tulle.__version__
     assert set(header["fitted"]) == {"n_features_in_", "n_iter_", "n_passes_", "n_thresholds_"}
     assert set(arrays) == {
         *(f"{weights}{part}" for weights in ("coef_", "teacher_coef_") for part in ("values", "places", "shape")),
@@ -321,7 +328,9 @@ def test_what_is_not_fitted_is_refused(tmp_path: Path) -> None:
 def test_a_loss_of_ones_own_is_refused(tmp_path: Path) -> None:
     """Its code would have to be in the file."""
     model = regressor(loss=MyLoss()).fit(X, Y)
-    with pytest.raises(ValueError, match=r"loss=MyLoss\(.*\) cannot be saved without a pickle; use what tulle has by"):
+    with pytest.raises(
+        ValueError, match=r"loss=MyLoss\(.*\) cannot be saved without a pickle; use a value that tulle knows by"
+    ):
         save(model, tmp_path / "model.npz")
     assert not [*tmp_path.iterdir()]
 
@@ -330,7 +339,7 @@ def test_classes_that_are_objects_are_refused(tmp_path: Path) -> None:
     """Only a pickle could keep them."""
     model = classifier().fit(X, BINARY)
     model.classes_ = np.array([None, "yes"], dtype=object)
-    with pytest.raises(ValueError, match="classes_ holds Python objects, which only a pickle could keep"):
+    with pytest.raises(ValueError, match="classes_ contains Python objects, which only a pickle could store"):
         save(model, tmp_path / "model.npz")
     assert not [*tmp_path.iterdir()]
 
@@ -349,7 +358,7 @@ def test_classes_that_are_objects_are_refused(tmp_path: Path) -> None:
 def test_what_is_no_model_of_tulle_is_refused_with_advice(tmp_path: Path, other: Any) -> None:
     """The last step of a pipeline, or the best model of a search, can be saved."""
     with pytest.raises(
-        TypeError, match=r"only models of tulle can be saved, not a \w+; save the last step of a pipeline, or best_est"
+        TypeError, match=r"only tulle models can be saved, not a \w+; save the last step of a pipeline, or best_est"
     ):
         save(other(), tmp_path / "model.npz")
     assert not [*tmp_path.iterdir()]
@@ -372,9 +381,9 @@ def forged(path: Path, header: dict[str, Any], arrays: dict[str, Any]) -> None:
 GONE: Any = object()
 # What is forged in the file of a classifier with three classes, 12 features and 4 weights each, and what is said.
 FORGED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "no such model": ({"model": "DenseClassifier"}, {}, "there is no model 'DenseClassifier'"),
-    "code for a model": ({"model": "os.system"}, {}, "there is no model 'os.system'"),
-    "a module for a model": ({"model": "tulle.estimators"}, {}, "there is no model"),
+    "no such model": ({"model": "DenseClassifier"}, {}, "unknown model class 'DenseClassifier'"),
+    "code for a model": ({"model": "os.system"}, {}, "unknown model class 'os.system'"),
+    "a module for a model": ({"model": "tulle.estimators.sparse"}, {}, "unknown model class"),
     "a list for a model": ({"model": ["SparseClassifier"]}, {}, "TypeError"),
     "another model": ({"model": "SparseRegressor"}, {}, "a regression has no classes"),
     "no model": ({"model": GONE}, {}, "KeyError: 'model'"),
@@ -389,17 +398,17 @@ FORGED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "epsilon must be a finite number > 0",
     ),
-    "no bounds": ({"settings": {"bounds": "1"}}, {}, "the setting bounds holds no bounds"),
+    "no bounds": ({"settings": {"bounds": "1"}}, {}, "the setting bounds does not contain bounds"),
     "wrong bounds": ({"settings": {"bounds": {"bounds": {"row_l2": -1}}}}, {}, "must be a finite number > 0"),
-    "unknown part": ({"rows": [1, 2]}, {}, "it holds rows, which no model has"),
-    "unknown figure": ({"fitted": {"__class__": 1}}, {}, "it holds __class__, which no model has"),
-    "unknown array": ({}, {"X": np.ones((300, 12))}, "it holds X, which no model has"),
+    "unknown part": ({"rows": [1, 2]}, {}, "it contains rows, which no model has"),
+    "unknown figure": ({"fitted": {"__class__": 1}}, {}, "it contains __class__, which no model has"),
+    "unknown array": ({}, {"X": np.ones((300, 12))}, "it contains X, which no model has"),
     "no figures": ({"fitted": {"n_features_in_": GONE}}, {}, "n_features_in_"),
     "figures that are words": ({"fitted": {"n_iter_": "many"}}, {}, "invalid literal"),
     "more features": (
         {"fitted": {"n_features_in_": 13}},
         {},
-        "shape [3, 12], where its classes and features say [3, 13]",
+        "shape [3, 12], but its classes and features require [3, 13]",
     ),
     "no features": ({"fitted": {"n_features_in_": 0}}, {"coef_shape": np.array([3, 0])}, "coef_ is of shape [3, 0]"),
     "features beyond memory": (
@@ -407,37 +416,45 @@ FORGED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"coef_shape": np.array([3, 10**12])},
         "coef_ is of shape [3, 1000000000000]",
     ),
-    "weights that are NaN": ({}, {"coef_values": np.full(12, math.nan)}, "out of place or not finite"),
-    "weights that are infinite": ({}, {"coef_values": np.full(12, math.inf)}, "out of place or not finite"),
-    "weights of another type": ({}, {"coef_values": np.full(12, "a")}, "does not hold numbers and their places"),
-    "weights below": ({}, {"coef_places": np.full((2, 12), -1)}, "has other places than weights"),
-    "a weight below": ({}, {"coef_places": np.vstack([[0] * 12, range(-1, 11)])}, "out of place"),
-    "a weight beyond": ({}, {"coef_places": np.vstack([[0] * 12, range(1, 13)])}, "out of place"),
-    "a class beyond": ({}, {"coef_places": np.vstack([[3] * 12, range(12)])}, "out of place"),
-    "places that are flags": ({}, {"coef_places": np.ones((2, 12), bool)}, "does not hold numbers and their places"),
+    "weights that are NaN": ({}, {"coef_values": np.full(12, math.nan)}, "invalid indices or that are not finite"),
+    "weights that are infinite": ({}, {"coef_values": np.full(12, math.inf)}, "invalid indices or that are not finite"),
+    "weights of another type": ({}, {"coef_values": np.full(12, "a")}, "does not contain numbers and their indices"),
+    "weights below": ({}, {"coef_places": np.full((2, 12), -1)}, "has indices that do not match its weights"),
+    "a weight below": ({}, {"coef_places": np.vstack([[0] * 12, range(-1, 11)])}, "invalid indices"),
+    "a weight beyond": ({}, {"coef_places": np.vstack([[0] * 12, range(1, 13)])}, "invalid indices"),
+    "a class beyond": ({}, {"coef_places": np.vstack([[3] * 12, range(12)])}, "invalid indices"),
+    "places that are flags": (
+        {},
+        {"coef_places": np.ones((2, 12), bool)},
+        "does not contain numbers and their indices",
+    ),
     "places missing": ({}, {"coef_places": GONE}, "KeyError: 'coef_places'"),
-    "fewer places": ({}, {"coef_places": np.zeros((2, 3), int)}, "has other places than weights"),
+    "fewer places": ({}, {"coef_places": np.zeros((2, 3), int)}, "has indices that do not match its weights"),
     "weights missing": ({}, {"coef_values": GONE, "coef_places": GONE, "coef_shape": GONE}, "coef_ and intercept_"),
     "another shape": (
         {},
         {"coef_shape": np.array([12, 3])},
-        "shape [12, 3], where its classes and features say [3, 12]",
+        "shape [12, 3], but its classes and features require [3, 12]",
     ),
     "a flat shape": ({}, {"coef_shape": np.array([36])}, "coef_ is of shape [36]"),
-    "intercepts missing": ({}, {"intercept_": GONE}, "it has not both of coef_ and intercept_"),
-    "one intercept": ({}, {"intercept_": np.array(0.5)}, "intercept_ does not hold a finite number for each output"),
-    "NaN intercepts": ({}, {"intercept_": np.full(3, math.nan)}, "intercept_ does not hold a finite number"),
-    "words for intercepts": ({}, {"intercept_": np.array(["a", "b", "c"])}, "intercept_ does not hold a finite number"),
-    "a teacher's intercept alone": ({}, {"teacher_intercept_": np.zeros(3)}, "both of teacher_coef_ and teacher_inter"),
-    "one class": ({}, {"classes_": np.array([1])}, "its classes are not at least two different ones"),
-    "no classes": ({}, {"classes_": GONE}, "its classes are not at least two different ones"),
-    "equal classes": ({}, {"classes_": np.array([1, 1, 2])}, "its classes are not at least two different ones"),
-    "a class that is no list": ({}, {"classes_": np.array(3)}, "its classes are not at least two different ones"),
-    "two classes": ({}, {"classes_": np.array([0, 1])}, "shape [3, 12], where its classes and features say [1, 12]"),
-    "fewer names": ({}, {"feature_names_in_": np.array(["a", "b"])}, "its names of features are not 12 words"),
-    "names that are numbers": ({}, {"feature_names_in_": np.arange(12)}, "its names of features are not 12 words"),
+    "intercepts missing": ({}, {"intercept_": GONE}, "it must have both coef_ and intercept_"),
+    "one intercept": ({}, {"intercept_": np.array(0.5)}, "intercept_ does not contain a finite number for each output"),
+    "NaN intercepts": ({}, {"intercept_": np.full(3, math.nan)}, "intercept_ does not contain a finite number"),
+    "words for intercepts": (
+        {},
+        {"intercept_": np.array(["a", "b", "c"])},
+        "intercept_ does not contain a finite number",
+    ),
+    "a teacher's intercept alone": ({}, {"teacher_intercept_": np.zeros(3)}, "both teacher_coef_ and teacher_inter"),
+    "one class": ({}, {"classes_": np.array([1])}, "it has fewer than two different classes"),
+    "no classes": ({}, {"classes_": GONE}, "it has fewer than two different classes"),
+    "equal classes": ({}, {"classes_": np.array([1, 1, 2])}, "it has fewer than two different classes"),
+    "a class that is no list": ({}, {"classes_": np.array(3)}, "it has fewer than two different classes"),
+    "two classes": ({}, {"classes_": np.array([0, 1])}, "shape [3, 12], but its classes and features require [1, 12]"),
+    "fewer names": ({}, {"feature_names_in_": np.array(["a", "b"])}, "its feature names are not 12 strings"),
+    "names that are numbers": ({}, {"feature_names_in_": np.arange(12)}, "its feature names are not 12 strings"),
     "no report": ({"privacy": GONE}, {}, "KeyError: 'privacy'"),
-    "a seed": ({"settings": {"random_state": 7}}, {}, "it brings a seed"),
+    "a seed": ({"settings": {"random_state": 7}}, {}, "it contains a seed"),
     "a budget below zero": ({"settings": {"epsilon": -1.0}}, {}, "epsilon must be a finite number > 0"),
     "no weights wanted": ({"settings": {"n_nonzero": 0}}, {}, "n_nonzero is 0"),
     "a word for yes": ({"settings": {"fit_intercept": "no"}}, {}, "fit_intercept is 'no'"),
@@ -455,7 +472,7 @@ def test_forged_files_are_refused(tmp_path: Path, fitted: Any, way: str) -> None
     save(fitted("several classes"), path)
     header, arrays, words = FORGED[way]
     forged(path, header, arrays)
-    with pytest.raises(ArchiveError, match=re.escape(f"{path} is no tulle model file: ")) as caught:
+    with pytest.raises(ArchiveError, match=re.escape(f"{path} is not a tulle model file: ")) as caught:
         load(path)
     assert words in str(caught.value)
 
@@ -478,22 +495,22 @@ def test_forged_regressions_are_refused(tmp_path: Path, fitted: Any, name: str) 
     ):
         save(fitted(name), tmp_path / "model.npz")
         forged(tmp_path / "model.npz", {}, arrays)
-        with pytest.raises(ArchiveError, match="is no tulle model file"):
+        with pytest.raises(ArchiveError, match="is not a tulle model file"):
             load(tmp_path / "model.npz")
 
 
 def test_damaged_files_and_files_of_others_are_refused(tmp_path: Path, fitted: Any) -> None:
-    """As `tulle.archive` refuses them; a data set that tulle published is not a model."""
+    """As `tulle.files.archive` refuses them; a data set that tulle published is not a model."""
     path = tmp_path / "model.npz"
     save(fitted("regression"), path)
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ArchiveError, match="is no tulle model file, or is damaged"):
+    with pytest.raises(ArchiveError, match="is not a tulle model file, or is damaged"):
         load(path)
     fitted("regression").release_synthetic(NEW).save(path)
-    with pytest.raises(ArchiveError, match="is no tulle model file: its format is 'tulle synthetic data 1'"):
+    with pytest.raises(ArchiveError, match="is not a tulle model file: its format is 'tulle synthetic data 1'"):
         load(path)
     write_archive(path, KIND, VERSION + 1, {}, {})
-    with pytest.raises(ArchiveError, match="of version 3, and this tulle reads up to version 2; upgrade tulle"):
+    with pytest.raises(ArchiveError, match="of version 4, and this tulle reads up to version 3; upgrade tulle"):
         load(path)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nowhere.npz")
@@ -510,16 +527,16 @@ def test_the_header_is_plain_json(tmp_path: Path) -> None:
 
 # --- files of earlier versions ---------------------------------------------------------------------------------------
 
-BEFORE = Path(__file__).parent / "written_before"
+BEFORE = Path(__file__).parents[1] / "written_before"
 
 
 def test_a_report_of_before_says_that_its_delta_leaves_finite_precision_out(tmp_path: Path) -> None:
     """Once on load, in the report, and in the report of what is saved again."""
-    with pytest.warns(PrivacyWarning, match="its δ leaves that part out") as caught:
+    with pytest.warns(PrivacyWarning, match="its δ omits that part") as caught:
         model = load(BEFORE / "model.npz")
     assert len(caught) == 1
     (line,) = [line for line in model.privacy_.assumptions if "written before" in line]
-    assert "by its own figure is at most 1.5e-10" in line
+    assert "by its own value is at most 1.5e-10" in line
     assert line in str(caught[0].message)
     save(model, tmp_path / "again.npz")
     assert load(tmp_path / "again.npz").privacy_ == model.privacy_
@@ -531,3 +548,16 @@ def test_nothing_is_said_of_new_files_and_of_fits_without_privacy(tmp_path: Path
     model = classifier().fit(X, BINARY)
     save(model, tmp_path / "model.npz")
     assert load(tmp_path / "model.npz").privacy_ == model.privacy_
+
+
+@pytest.mark.parametrize("name", ["model.npz", "no_privacy.npz"])
+@pytest.mark.filterwarnings("ignore::tulle.files.error_messages.PrivacyWarning")
+def test_files_of_before_name_no_version_and_are_read(tmp_path: Path, name: str) -> None:
+    """A report keeps the version that made it, and the file names the one that wrote it."""
+    model = load(BEFORE / name)
+    assert model.privacy_.version == ""
+    assert "Library" not in str(model.privacy_)
+    save(model, tmp_path / "again.npz")
+    header, _ = read_archive(tmp_path / "again.npz", KIND, VERSION)
+    assert (header["tulle"], header["privacy"]["version"]) == (tulle.__version__, "")
+    assert f"tulle {tulle.__version__}" in str(classifier().fit(X, BINARY).privacy_)

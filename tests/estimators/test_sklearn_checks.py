@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pairwise import cover_pairs
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from tulle import Bounds, Budget, PrivateSearch, SparseClassifier, SparseRegressor
 from tulle.local import (
     LabelPrivateSparseClassifier,
     LabelPrivateSparseRegressor,
+    LocalSparseClassifier,
     LocalSparseRegressor,
     OneRoundSparseRegressor,
 )
@@ -22,8 +24,8 @@ from tulle.methods import (
     ScreenRefine,
     StochasticHardThresholding,
 )
-from tulle.public_features import GaussianFeatures, UniformFeatures
-from tulle.sets import L2Ball
+from tulle.methods.feasible_sets import L2Ball
+from tulle.transfer.public_features import GaussianFeatures, UniformFeatures
 
 # The checks use features of a few units and labels of a few hundred at most; whatever lies outside is clipped.
 BOUNDS = Bounds(row_l2=10.0, row_linf=5.0, label=100.0)
@@ -57,6 +59,8 @@ LOCAL: list[Any] = [
     *(LabelPrivateSparseRegressor(randomiser="gaussian", bounds=bounds) for bounds in (None, BOUNDS)),
     *(LabelPrivateSparseClassifier(epsilon, solver="lasso", penalty=0.05) for epsilon in (1.0, None)),
     *(LabelPrivateSparseClassifier(epsilon) for epsilon in (1.0, None)),
+    *(LocalSparseClassifier(epsilon) for epsilon in (1.0, None)),
+    LocalSparseClassifier(bounds=BOUNDS),
 ]
 
 ESTIMATORS = [
@@ -88,7 +92,43 @@ ESTIMATORS = [
 ]
 
 
-@parametrize_with_checks(ESTIMATORS)
+def describe_case(estimator: Any, check: Any) -> tuple[str, ...]:
+    """The values of a case: a check, a class, and what was set of the parameters that decide how a fit goes."""
+    named = getattr(check, "func", check).__name__ + str(getattr(check, "keywords", ""))
+    inner = getattr(estimator, "estimator", estimator)
+    own = inner.get_params(deep=False)
+    method = own.get("method")
+    settings = (str(own.get(name)) for name in ("loss", "solver", "randomiser", "ball"))
+    whether = (str(own.get(name, "no such parameter") is None) for name in ("epsilon", "bounds"))
+    return (
+        named,
+        type(estimator).__name__ + type(inner).__name__,
+        method if isinstance(method, str) else type(method).__name__,
+        *settings,
+        *whether,
+    )
+
+
+def is_always_run(estimator: Any, check: Any) -> bool:
+    """All checks on the two estimators as they come, and what trains on all others."""
+    name = getattr(check, "func", check).__name__
+    trains = name in ("check_classifiers_train", "check_regressors_train", "check_fit_idempotent")
+    return trains or any(estimator is one for one in ESTIMATORS[:2])
+
+
+def choose_checks() -> pytest.MarkDecorator:
+    """Every check with every class, every method and every setting; training with all parameters of the methods, too.
+
+    Which of the estimators with one setting meets a check repeats the same fact.
+    """
+    mark = parametrize_with_checks(ESTIMATORS)
+    names, cases = mark.args[0], list(mark.args[1])
+    always = [place for place, case in enumerate(cases) if is_always_run(*case)]
+    chosen = cover_pairs([describe_case(*case) for case in cases], always)
+    return pytest.mark.parametrize(names, [cases[place] for place in chosen], **mark.kwargs)
+
+
+@choose_checks()
 def test_scikit_learn_check(estimator: Any, check: Callable[[Any], None]) -> None:
     """Every check that scikit-learn has for an estimator of this kind passes."""
     check(estimator)

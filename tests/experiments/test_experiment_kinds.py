@@ -14,18 +14,19 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from tulle.datasets import Split
-from tulle.experiments import gaps, labels
+from tulle.experiments import gaps
+from tulle.experiments import label_error as labels
 from tulle.experiments.catalogue import Published, published
 from tulle.experiments.cells import Cell, Finished
 from tulle.experiments.dependencies import sources
 from tulle.experiments.examples import Examples
 from tulle.experiments.gaps import AUTO, BEST, DEFAULT, DP_IHT, PRINTED, Gaps
-from tulle.experiments.labels import CHOSEN, GAUSSIAN, Labels, Study, label_problem
+from tulle.experiments.label_error import CHOSEN, GAUSSIAN, Labels, Study, label_problem
 from tulle.experiments.optimality import Objective, promising_supports, support_of, swapped
 from tulle.experiments.reproduction import experiment
 from tulle.experiments.varied import Varied
-from tulle.local.label_private import LabelPrivateSparseRegressor
-from tulle.local.labels import GaussianLabel
+from tulle.local.estimators.label_private import LabelPrivateSparseRegressor
+from tulle.local.user_side.label_randomisers import GaussianLabel
 
 FIGURE_1, FIGURE_2 = published("ldp-iht-figure1"), published("ldp-iht-figure2")
 
@@ -48,14 +49,14 @@ def test_one_quantity_at_a_time_leaves_its_usual_value() -> None:
     varied = Varied({"p": 1000, "ε": 1.0}, {"p": [250, 1000], "ε": [1.0, 2.0]})
     assert varied.settings() == [{"p": 250, "ε": 1.0}, {"p": 1000, "ε": 1.0}, {"p": 1000, "ε": 2.0}]
     assert [title for title, _ in varied.panels()] == ["p varies; ε = 1", "ε varies; p = 1,000"]
-    with pytest.raises(ValueError, match="k varies and has no usual value"):
+    with pytest.raises(ValueError, match="k varies but has no usual value"):
         Varied({"p": 1}, {"k": [1]})
 
 
 @pytest.mark.parametrize(
     ("of", "count"),
     # 9 settings × 5 numbers of users × 10 trials × 4 methods; 4 × (7 settings × 5 trials × 4 methods + 5 searches) × 2
-    [(FIGURE_1, 1800), (FIGURE_2, 1160)],
+    [(FIGURE_1, 2700), (FIGURE_2, 1160)],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_cells_are_named_once_and_the_fast_ones_are_among_them(of: Published, count: int) -> None:
@@ -94,8 +95,13 @@ def test_code_that_cells_depend_on_has_the_methods_and_no_others() -> None:
     label, gap = (
         sources().needed(task.sources(task.cells()[0])) for task in (experiment(FIGURE_1), experiment(FIGURE_2))
     )
-    assert {"tulle.local.label_private", "tulle.local.labels", "tulle.local.noisy_labels"} <= label
-    assert not any(name.startswith("tulle.methods.") for name in label)
+    assert {
+        "tulle.local.estimators.label_private",
+        "tulle.local.user_side.label_randomisers",
+        "tulle.local.server_side.noisy_labels",
+    } <= label
+    others = ("auto", "screen_refine", "two_stage", "frank_wolfe", "coordinate_descent", "knowledge_transfer")
+    assert label.isdisjoint(f"tulle.methods.{name}" for name in others)
     assert {"tulle.methods.hard_thresholding", "tulle.methods.auto", "tulle.experiments.optimality"} <= gap
     assert not any(name.startswith("tulle.local") for name in gap)
 
@@ -133,7 +139,7 @@ def small_labels() -> Labels:
 def test_labels_run_alike_twice_prove_their_epsilon_and_learn_from_more_users() -> None:
     task = small_labels()
     found = [finished(cell, **task.run(cell)) for cell in task.cells()]
-    assert len(found) == 2 * 2 * 2 * 3
+    assert len(found) == 2 * 2 * 2 * 4
     assert task.run(found[-1].cell)["score"] == found[-1].values["score"]
     assert all(one.values["proved"] <= 4.0 * (1 + 1e-9) for one in found)
     chosen = curve(task, found, "p varies; s* = 3, ε = 4 relative error", f"{CHOSEN}, p = 30")
@@ -143,7 +149,8 @@ def test_labels_run_alike_twice_prove_their_epsilon_and_learn_from_more_users() 
 
 
 def test_methods_get_the_same_rows_and_the_settings_that_the_paper_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise differs from method to method; the fit as printed takes ⌈log(n/p)⌉ steps and refits nothing."""
+    """Noise differs from method to method; the fit as printed takes ⌈log(n/p)⌉ steps from normal weights, stays in the
+    unit ball and refits nothing."""
     asked: dict[str, dict[str, Any]] = {}
     rows = []
 
@@ -155,17 +162,20 @@ def test_methods_get_the_same_rows_and_the_settings_that_the_paper_has(monkeypat
 
     monkeypatch.setattr(labels, "LabelPrivateSparseRegressor", Spy)
     task = small_labels()
-    for cell in task.cells()[:3]:
+    for cell in task.cells()[:4]:
         task.run(cell)
-    chosen, gaussian, printed = asked.values()
-    assert [one["randomiser"] for one in asked.values()] == ["auto", "gaussian", "gaussian"]
-    assert [one["refit"] for one in asked.values()] == [True, True, False]
-    assert (printed["step"], printed["n_iter"]) == (0.2, math.ceil(math.log(600 / 20)))
+    chosen, gaussian, printed, from_zero = asked.values()
+    assert [one["randomiser"] for one in asked.values()] == ["auto", "gaussian", "gaussian", "gaussian"]
+    assert [one["refit"] for one in asked.values()] == [True, True, False, False]
+    for one, start in ((printed, "normal"), (from_zero, "zero")):
+        assert (one["step"], one["n_iter"]) == (0.2, math.ceil(math.log(600 / 20)))
+        assert (one["ball"], one["start"]) == (1.0, start)
+    assert chosen["ball"] is gaussian["ball"] is None
     assert chosen["step"] is gaussian["step"] is None
     for one in asked.values():
         assert (one["epsilon"], one["delta"], one["n_nonzero"]) == (4.0, 1e-3, 3)
         assert one["bounds"].label == math.sqrt(3) + 1
-    assert len({one["random_state"] for one in asked.values()}) == 3
+    assert len({one["random_state"] for one in asked.values()}) == 4
     assert all(np.array_equal(X, rows[0][0]) and np.array_equal(y, rows[0][1]) for X, y in rows)
 
 
@@ -187,20 +197,23 @@ def test_label_panels_have_means_and_standard_errors() -> None:
 
 
 def test_so_few_steps_do_not_forget_a_normal_start() -> None:
-    """Why fits start from 0: the paper's T = ⌈log(n/p)⌉ steps from normal weights end beyond the zero model's error."""
+    """The paper's T = ⌈log(n/p)⌉ steps end further off from normal weights than from 0, and without the projection onto
+    the unit ball far beyond the zero model's error."""
     study, rng = Study(8000, 1000, 10), np.random.default_rng(0)
     X, y, weights = label_problem(study, 0.05, 0)
     bound = math.sqrt(study.s) + 1
     sent = np.clip(y, -bound, bound) + rng.normal(0, bound * GaussianLabel(1.0, bound, 1e-3).scale, study.n)
 
-    def error(w: Any) -> float:
+    def error(w: Any, ball: float) -> float:
         for _ in range(math.ceil(math.log(study.n / study.p))):
             w = w - 0.2 * X.T @ (X @ w - sent) / study.n
             w[np.argsort(-np.abs(w))[study.s :]] = 0
+            w *= min(1.0, ball / np.linalg.norm(w))
         return float(np.linalg.norm(w - weights) / np.linalg.norm(weights))
 
-    assert error(np.zeros(study.p)) < 1.2
-    assert error(rng.normal(size=study.p)) > 2
+    start = rng.normal(size=study.p)
+    assert error(np.zeros(study.p), 1.0) < error(start, 1.0) < 1.2
+    assert error(start, math.inf) > 2
 
 
 # --- optimality gaps -------------------------------------------------------------------------------------------------
@@ -293,8 +306,8 @@ def test_gaps_run_alike_twice_and_none_is_negative(covertype: None) -> None:
             assert one.values["nonzero"] <= 3
             assert (one.values["proved"] > one.cell.epsilon) == (one.cell.method == PRINTED)
     panels = task.panels(found)
-    assert [panel.y for panel in panels] == ["optimality gap", "optimality gap", "excess logistic loss"]
-    for panel in panels[:2]:
+    assert [panel.y for panel in panels] == ["optimality gap", "excess logistic loss", "optimality gap"]
+    for panel in panels[::2]:
         assert len(panel.series) == 8
         assert all(point.mean >= 0 for series in panel.series for point in series.points)
         assert {s.role for s in panel.series if s.name.startswith(PRINTED)} == {"unsound"}
@@ -329,7 +342,8 @@ def test_gaps_are_above_the_best_that_any_cell_found() -> None:
         for method in (DP_IHT, PRINTED, DEFAULT, AUTO)
         for trial in range(2)
     ]
-    gap, logistic = (f"no ball; ε varies; k = 3, p = 12 {y}" for y in ("optimality gap", "excess logistic loss"))
+    title = "no ball, as printed; ε varies; k = 3, p = 12"
+    gap, logistic = (f"{title} {y}" for y in ("optimality gap", "excess logistic loss"))
     for method in (DP_IHT, PRINTED):
         ((x, (mean, error, note)),) = curve(task, [best, *fits], gap, f"{method}, ε = 4").items()
         assert (x, mean, error) == (200, pytest.approx(0.4), pytest.approx(0.1))
@@ -349,7 +363,7 @@ def test_gaps_are_above_the_best_that_any_cell_found() -> None:
 def test_too_many_rows_are_refused_and_missing_data_is_named(covertype: None, monkeypatch: pytest.MonkeyPatch) -> None:
     task = small_gaps()
     more = Gaps(replace(task.of, settings={**task.of.settings, "rows": [500]}))
-    with pytest.raises(ValueError, match="Covertype has 400 rows, and 500 are asked for"):
+    with pytest.raises(ValueError, match="Covertype has 400 rows, but 500 are requested"):
         more.run(more.cells()[1])
     monkeypatch.undo()
     gaps.covertype_digest.cache_clear()

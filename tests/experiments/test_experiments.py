@@ -21,7 +21,8 @@ from copied_sources import copied, edited
 
 import tulle
 from tulle import Bounds, Budget, Ledger
-from tulle.experiments import runner
+from tulle.experiments import cell_runner as runner
+from tulle.experiments.cell_runner import Folder, LostWorkerError, OtherSettingsError, run_cells
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed, seed_from
 from tulle.experiments.comparison import (
     NOT_FOR_RELEASE,
@@ -33,8 +34,7 @@ from tulle.experiments.comparison import (
     table,
 )
 from tulle.experiments.dependencies import sources
-from tulle.experiments.progress import progress_line
-from tulle.experiments.runner import Folder, LostWorkerError, OtherSettingsError, run_cells
+from tulle.experiments.run_progress import progress_line
 
 AXES = [
     Cell("a", method, epsilon, trial) for method in ("x", "y") for epsilon in (None, 1.0, 2.0) for trial in range(3)
@@ -70,18 +70,18 @@ class Squares:
 
     def sources(self, cell: Cell) -> Sequence[str]:
         """Trials 0 and 1 of one module, the others of another."""
-        return ("tulle.durable",) if cell.trial < 2 else ("tulle.events",)
+        return ("tulle.files.durable_writes",) if cell.trial < 2 else ("tulle.trusted.events",)
 
 
 @dataclass(frozen=True)
 class Codes:
     """Stands for the source of the package: a version for each module."""
 
-    durable: str = "1" * 64
+    durable_writes: str = "1" * 64
     events: str = "2" * 64
 
     def digest(self, modules: Sequence[str] | None = None) -> str:
-        return "all" if modules is None else str(getattr(self, modules[0].removeprefix("tulle.")))
+        return "all" if modules is None else str(getattr(self, modules[0].rpartition(".")[2]))
 
 
 def started(folder: Path) -> list[int]:
@@ -144,7 +144,7 @@ def test_results_are_tables(tmp_path: Path) -> None:
     assert [row["trial"] for row in rows] == ["0", "1", "2", "3"]
     assert list(rows[0]) == ["data", "method", "epsilon", "trial", "square", "share", "failed", "code"]
     assert {row["code"] for row in rows} == {
-        sources().digest([name])[:12] for name in ("tulle.durable", "tulle.events")
+        sources().digest([name])[:12] for name in ("tulle.files.durable_writes", "tulle.trusted.events")
     }
     assert [float(row["share"]) for row in rows] == [0, 1 / 3, 2 / 3, 1]
     with (tmp_path / "times.csv").open(newline="") as file:
@@ -189,7 +189,7 @@ def test_a_failed_cell_stops_no_other_and_is_tried_again(tmp_path: Path) -> None
 def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     """The message names what differs, what it was and is, and what to do; --restart begins afresh."""
     run_cells(Squares(), tmp_path, jobs=1)
-    with pytest.raises(OtherSettingsError, match=r"\(version was 1, now 2\); name another folder, or pass --restart"):
+    with pytest.raises(OtherSettingsError, match=r"\(version was 1, now 2\); choose another folder, or pass --restart"):
         run_cells(Squares(version=2), tmp_path, jobs=1)
     assert started(tmp_path) == [0, 1, 2, 3]
     (tmp_path / "notes.txt").write_text("mine")
@@ -275,7 +275,7 @@ def test_a_cell_that_is_named_twice_is_refused(tmp_path: Path) -> None:
         def cells(self) -> Sequence[Cell]:
             return [*super().cells(), super().cells()[0]]
 
-    with pytest.raises(ValueError, match="names a cell twice"):
+    with pytest.raises(ValueError, match="lists a cell twice"):
         run_cells(Twice(), tmp_path / "o", jobs=1)
     assert not (tmp_path / "o").exists()
 
@@ -285,7 +285,7 @@ def test_settings_that_cannot_be_read_are_refused(tmp_path: Path, text: str) -> 
     """A damaged or foreign settings.json is not guessed at."""
     run_cells(Squares(), tmp_path, jobs=1)
     (tmp_path / "settings.json").write_text(text)
-    with pytest.raises(OtherSettingsError, match="not one that this version can read"):
+    with pytest.raises(OtherSettingsError, match="has a format that this version cannot read"):
         run_cells(Squares(), tmp_path, jobs=1)
 
 
@@ -294,7 +294,7 @@ def test_a_folder_of_an_older_version_is_refused_with_advice(tmp_path: Path) -> 
     run_cells(Squares(), tmp_path, jobs=1)
     settings = {"format": "tulle experiment 1", "settings": {**Squares().fingerprint(), "code": "0"}}
     (tmp_path / "settings.json").write_text(json.dumps(settings))
-    with pytest.raises(OtherSettingsError, match="this version can read; name another folder, or pass --restart"):
+    with pytest.raises(OtherSettingsError, match="this version cannot read; choose another folder, or pass --restart"):
         run_cells(Squares(), tmp_path, jobs=1)
     run_cells(Squares(), tmp_path, jobs=1, restart=True)
     assert started(tmp_path) == [0, 1, 2, 3]
@@ -352,7 +352,7 @@ def test_no_restart_under_a_run_that_works(tmp_path: Path) -> None:
     run_cells(Squares(), tmp_path, jobs=1)
     folder = Folder(tmp_path, Squares().fingerprint())
     with folder.opened(restart=False):
-        with pytest.raises(OtherSettingsError, match="another run is at work"):
+        with pytest.raises(OtherSettingsError, match="another run is using"):
             run_cells(Squares(), tmp_path, jobs=1, restart=True)
         assert len(list((tmp_path / "cells").iterdir())) == 4
     run_cells(Squares(), tmp_path, jobs=1, restart=True)
@@ -560,8 +560,8 @@ def test_whatever_changes_a_result_changes_the_fingerprint() -> None:
     ("changes", "message"),
     [
         ({"methods": ("auto", "magic")}, "method 'magic' is unknown; choose among auto,"),
-        ({"methods": ("auto", "auto")}, "methods must be named at least once and each only once"),
-        ({"epsilons": ()}, "epsilons must be named at least once"),
+        ({"methods": ("auto", "auto")}, "methods must be listed at least once and each only once"),
+        ({"epsilons": ()}, "epsilons must be listed at least once"),
         ({"epsilons": (0.0,)}, "epsilon"),
         ({"trials": 0}, "trials must be at least 1"),
         ({"test_share": 1.0}, "share of test rows must lie strictly between 0 and 1"),

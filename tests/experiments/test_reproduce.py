@@ -19,14 +19,16 @@ from tiny_data import write_images
 from tulle import Bounds, Budget, Ledger, SparseRegressor, datasets
 from tulle.cli import main
 from tulle.datasets import dp_ight_figure1
-from tulle.experiments import catalogue, noise, problems, reproduction, runner
+from tulle.experiments import catalogue, problems, reproduction, trial
+from tulle.experiments import cell_runner as runner
+from tulle.experiments import printed_noise as noise
 from tulle.experiments.cells import Cell, data_seed, noise_seed
 from tulle.experiments.fits import Fits, Tuning, settings_of
-from tulle.experiments.results import from_dict
 from tulle.methods import METHODS, HardThresholding
-from tulle.methods.published_stochastic import true_epsilon_table
+from tulle.methods.published_noise import true_epsilon_table
+from tulle.reports.series import from_dict
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "published"
+PUBLISHED = Path(__file__).parents[3] / "shared" / "published"
 
 TINY = """
 title = "A tiny table"
@@ -236,6 +238,18 @@ def test_what_a_file_says_is_measured_again_where_it_matters(old: str, new: str,
     assert changed == {cell for cell in before if again in ("all", cell.method)}
 
 
+def test_a_line_may_have_fewer_budgets_and_trials_than_its_table() -> None:
+    """What is left of it are the same cells; a budget that no data has is refused."""
+    whole = dependent(TINY)
+    fewer = dependent(TINY.replace('name = "sound"', 'name = "sound"\nepsilons = [8]\ntrials = 1'))
+    assert fewer.items() <= whole.items()
+    assert set(whole) - set(fewer) == {
+        Cell("linear", "sound", 4.0, 0), Cell("linear", "sound", 4.0, 1), Cell("linear", "sound", 8.0, 1),
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="tiny: sound is fitted at ε = 3, which no data has"):
+        catalogue.stated("tiny", TINY.replace('name = "sound"', 'name = "sound"\nepsilons = [3]'))
+
+
 def test_the_order_of_lines_does_not_matter() -> None:
     head, *lines = TINY.split("[[lines]]")
     assert dependent("[[lines]]".join([head, *lines[::-1]])) == dependent(TINY)
@@ -317,6 +331,32 @@ def test_a_cell_of_a_table_is_an_ordinary_fit() -> None:
     assert Fits(catalogue.stated("tiny", TINY)).run(cell)["score"] == pytest.approx(error, rel=1e-12)
 
 
+def test_what_a_line_says_of_its_cells_and_of_the_model() -> None:
+    """Its data, budgets and number of trials; how many weights are kept; the norm of the weights that were drawn."""
+    text = TINY.replace(
+        'name = "as published"',
+        'name = "as published"\ndata = ["linear"]\nepsilons = [8]\ntrials = 1\ngrid = "printed"',
+    ).replace(
+        'published_rule = "corollary_5.8" }',
+        'n_nonzero = "2 s", published_rule = "corollary_5.6", weight_norm = "true", label_noise = 0.3 }'
+        "\ntune = { n_iter = [2] }",
+    )
+    fits = Fits(replace(catalogue.stated("tiny", text), trials=3))
+    (cell,) = (cell for cell in fits.cells() if cell.method == "as published")
+    assert (cell.epsilon, cell.trial) == (8.0, 0)
+    (tried,) = {cell.method for cell in Tuning(fits).cells()}
+    assert tried == 'as published | {"n_iter": 2}'
+    assert fits.run(cell)["nonzero"] == 4
+    panel, line = fits._place(cell)
+    problem = fits.problem(panel, cell)
+    method = trial._method(line, {}, problem.held_out(0))
+    assert method.weight_norm == np.linalg.norm(problem.weights)
+    everything = replace(line, parameters={**line.parameters, "n_nonzero": "all"})
+    assert trial._n_nonzero(panel, everything, {}, 20) == 20
+    with pytest.raises(ValueError, match="unknown name 'quadratic'"):
+        catalogue.stated("tiny", text.replace('data = ["linear"]', 'data = ["quadratic"]'))
+
+
 def test_failures_are_told_and_stop_no_other_line(tmp_path: Path) -> None:
     text = TINY.replace('parameters = { noise = "gaussian" }', 'parameters = { noise = "loud" }')
     values = reproduction.reproduce(catalogue.stated("tiny", text), tmp_path, jobs=1)
@@ -352,7 +392,7 @@ def test_missing_data_is_told_with_where_to_get_it(tmp_path: Path, monkeypatch: 
 ALL = {name: catalogue.published(name) for name in catalogue.names()}
 FITS = {name: of for name, of in ALL.items() if of.kind in ("fits", "curves")}
 LINES = [pytest.param(line, id=f"{name}: {line.name}") for name, of in FITS.items() for line in of.lines]
-# Every table and figure of the five papers but the federated one.
+# Every table and figure of the five papers.
 EXPECTED = {
     "dp-ight-table2",
     "dp-ight-table3",
@@ -364,6 +404,7 @@ EXPECTED = {
     "dp-sgd-ht-table4",
     "dp-sgd-ht-table5",
     "dp-sgd-ht-figures",
+    "dp-sgd-ht-figure3",
     "ldp-iht-figure1",
     "ldp-iht-figure2",
 }
@@ -459,11 +500,12 @@ def test_lines_are_called_what_they_are(line: catalogue.Line) -> None:
     assert ("(oracle-tuned, not private)" in line.name) == bool(line.tune)
     printed_noise = "published" in (line.calibration, line.parameters.get("variant"))
     assert printed_noise == (line.role == "unsound")
-    assert printed_noise == ("paper's noise" in line.name)
+    assert printed_noise == ("paper's noise" in line.name or "as printed" in line.name)
     if line.method in METHODS:
         for settings in settings_of(line) or [{}]:
             parameters = {**line.parameters, **settings}
-            parameters.pop("features", None)
+            for name in ("features", "n_nonzero"):  # of the trial, not of the method
+                parameters.pop(name, None)
             METHODS[line.method](**parameters)
     if line.role == "honest":
         assert line.calibration == "rigorous"
@@ -553,8 +595,8 @@ def test_numbers_of_other_data_stand_apart() -> None:
         ("n_nonzero =", "n_nonzeros =", "n_nonzeros"),
         ("[fast]\ntrials", "[fast]\ntrails", "tiny: trails of fast is unknown"),
         ("epsilons = [8]", "epsilons = [9]", "tiny: fast leaves linear without a budget"),
-        ("epsilons = [8]", 'epsilons = [8]\nlines = ["sounds"]', "there is no 'sounds' to choose"),
-        ("epsilons = [8]", 'epsilons = [8]\ndata = ["linea"]', "there is no 'linea' to choose"),
+        ("epsilons = [8]", 'epsilons = [8]\nlines = ["sounds"]', "unknown name 'sounds'"),
+        ("epsilons = [8]", 'epsilons = [8]\ndata = ["linea"]', "unknown name 'linea'"),
         ('kind = "fits"', 'kind = "fit"', "tiny: kind = 'fit' is unknown; choose among fits"),
         ('"relative error"', '"relative eror"', "tiny: metric = 'relative eror' is unknown"),
         ("epsilons = [4, 8]", 'epsilons = [4, 8]\nmetric = "R²"', "tiny: metric = 'R²' is unknown"),
@@ -562,7 +604,7 @@ def test_numbers_of_other_data_stand_apart() -> None:
         ('task = "regression"', 'task = "regresion"', "tiny: task = 'regresion' is unknown"),
         ('"dp_ight_figure1"', '"dp_ight_figure7"', "tiny: there is no dp_ight_figure7"),
         ("epsilons = [4, 8]", 'epsilons = [4, 8]\nreal = { sorce = "load_rcv1" }', "sorce"),
-        ("epsilons = [4, 8]", 'epsilons = [4, 8]\nreal = { name = "RCV1" }', "real of linear names no source"),
+        ("epsilons = [4, 8]", 'epsilons = [4, 8]\nreal = { name = "RCV1" }', "real of linear has no source"),
         ('name = "sound"\nmethod = "hard_thresholding"', 'name = "sound"\nmethod = "magic"', "method = 'magic' is"),
         ('name = "sound"', 'name = "sound"\nonly = "regressions"', "only = 'regressions' is unknown"),
     ],
@@ -575,7 +617,7 @@ def test_what_a_file_misspells_is_refused(old: str, new: str, message: str) -> N
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="there is no 'unheard-of'; choose among dp-ight-figure1"):
+    with pytest.raises(ValueError, match="unknown table or figure 'unheard-of'; choose among dp-ight-figure1"):
         catalogue.published("unheard-of")
 
 
@@ -587,7 +629,7 @@ def test_without_its_data_nothing_is_begun(name: str, tmp_path: Path, monkeypatc
     monkeypatch.setenv("TULLE_DATA", str(tmp_path))
     with pytest.raises(
         reproduction.MissingDataError,
-        match=rf"^{name} needs data that is not here \(name its folder with --data\): load_\w+ finds no \S+",
+        match=rf"^{name} needs data that was not found \(pass its folder with --data\): load_\w+ finds no \S+",
     ):
         reproduction.reproduce(ALL[name].faster(), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
@@ -596,7 +638,12 @@ def test_without_its_data_nothing_is_begun(name: str, tmp_path: Path, monkeypatc
 def test_printed_noise_is_that_of_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of what printed noise proves has every row, and marks exactly those above their claim."""
     expected = list(islice(true_epsilon_table(), 20))
-    monkeypatch.setattr(noise, "true_epsilon_table", lambda: iter(expected))
+
+    def shortened() -> Iterator[Any]:
+        return iter(expected)
+
+    shortened.__module__ = true_epsilon_table.__module__  # what a result depends on
+    monkeypatch.setattr(noise, "true_epsilon_table", shortened)
     values = reproduction.reproduce(ALL["dp-sgd-ht-noise"], tmp_path, jobs=1)
     with (tmp_path / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -710,7 +757,7 @@ def test_everything_runs_but_what_has_no_data(
     assert values["failed"] == {}
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["tiny"]
     assert main(words) == 0
-    assert "Left out: mixed needs data that is not here" in capsys.readouterr().out
+    assert "Left out: mixed needs data that was not found" in capsys.readouterr().out
     assert len(log(tmp_path / "o" / "tiny")) == 3
 
 

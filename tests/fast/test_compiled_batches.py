@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tulle import rows as rows_module
-from tulle.rows import Block, Rows
-from tulle.weights import SparseWeights
+from tulle.fast import compiled, sparse_batch
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.trusted.rows import Block, Rows
 
 N, D = 60, 5000
 
@@ -28,7 +28,7 @@ def _answers(batch: Block, outputs: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("size", [0, 1, 17, N - 1])
 @pytest.mark.parametrize("index", [np.int32, np.int64], ids=["32 bits", "64 bits"])
 def test_compiled_batches_are_numpys(size: int, outputs: int, index: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tulle import kernels
+    from tulle.fast import batch_kernels
 
     rng = np.random.default_rng(size)
     X = sp.random_array((N, D), density=0.02, format="csr", rng=rng, data_sampler=rng.standard_normal)
@@ -37,14 +37,14 @@ def test_compiled_batches_are_numpys(size: int, outputs: int, index: type, monke
     X = sp.csr_array((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=(N, D))
     numbers = np.sort(rng.choice(N, size, replace=False))
     answers = []
-    for loops in (None, kernels):
-        monkeypatch.setattr(rows_module, "_compiled_loops", lambda n_rows, n_features, loops=loops: loops)
+    for loops in (None, batch_kernels):
+        monkeypatch.setattr(sparse_batch, "_compiled_loops", lambda n_rows, n_features, loops=loops: loops)
         rows = Rows(X, np.zeros(N))
         rows.clip_entries(0.5)
         rows.clip_rows(1.0)
         answers.append(_answers(rows.batch(numbers).blocks[0], outputs))
-    for by_numpy, compiled in zip(*answers, strict=True):
-        np.testing.assert_array_equal(compiled, by_numpy)
+    for by_numpy, by_loops in zip(*answers, strict=True):
+        np.testing.assert_array_equal(by_loops, by_numpy)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,5 @@ def test_compiled_batches_are_numpys(size: int, outputs: int, index: type, monke
 def test_loops_are_compiled_by_public_figures_only(
     n: int, d: int, loaded: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tulle import kernels
-
-    modules = {"tulle.kernels": kernels} if loaded else {}
-    others = {name: module for name, module in rows_module.sys.modules.items() if name != "tulle.kernels"}
-    monkeypatch.setattr(rows_module.sys, "modules", others | modules)
-    assert (rows_module._compiled_loops(n, d) is not None) == expected
+    monkeypatch.setattr(compiled, "_loaded", loaded)
+    assert (sparse_batch._compiled_loops(n, d) is not None) == expected

@@ -1,4 +1,4 @@
-"""Compiled loops over batches of rows, beside scipy and numpy. Those that follow walks: tests/test_following.py."""
+"""Compiled loops over batches of rows, compared with scipy and numpy. Others: tests/fast/test_scores_on_demand.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tulle import kernels
+from tulle.fast import batch_kernels as kernels
 
 D = 9000  # more than 64 × 64: some blocks of bits stay empty
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tulle.weights import SparseWeights
+from tulle.fast.sparse_weights import SparseWeights
 
 # Many zeros, so that whole lines are zero.
 ENTRIES = st.sampled_from([0.0, 0.0, 0.0, 0.0, 1.0, -2.0, 0.1])

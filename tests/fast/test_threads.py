@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from pairwise import reduce_to_pairs
 
-from tulle import rows as rows_module
-from tulle import threads
-from tulle.rows import Rows
+from tulle.fast import compiled_rows, threads
+from tulle.trusted.rows import Rows
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,7 @@ def _matrix(n: int, d: int, kind: str) -> Any:
     return sp.csr_array((matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)), (n, d))
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("count", [2, 3, 8])
 @pytest.mark.parametrize("kind", ["plain", "empty lines", "no entries", "one full line"])
 @pytest.mark.parametrize("shape", [(11, 6), (1, 6), (5, 1)], ids=["many lines", "one line", "one column"])
@@ -99,7 +100,7 @@ def test_a_shared_product_is_scipys(
 def test_sums_over_rows_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last bit: a seed gives the same model on every machine of a kind."""
     monkeypatch.setattr(threads, "_WORTH_SHARING", 0)
-    monkeypatch.setattr(rows_module, "_SPARSE_PART_ENTRIES", 16)
+    monkeypatch.setattr(compiled_rows, "_SPARSE_PART_ENTRIES", 16)
     rng = np.random.default_rng(0)
     X = sp.random_array((300, 40), density=0.3, format="csr", rng=rng)
     weights, slopes, features = rng.normal(size=(40, 1)), rng.normal(size=(300, 1)), np.arange(0, 40, 3)
@@ -115,6 +116,7 @@ def test_sums_over_rows_do_not_depend_on_the_number_of_threads(monkeypatch: pyte
             np.testing.assert_array_equal(one, other)
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("n", [1, 3, 200], ids=["one row", "fewer rows than lanes", "many rows"])
 @pytest.mark.parametrize("kept", [1, 40], ids=["one weight", "all weights"])
 @pytest.mark.parametrize("storage", ["float64", "float32", "fortran"])
@@ -122,7 +124,7 @@ def test_sums_over_rows_do_not_depend_on_the_number_of_threads(monkeypatch: pyte
 def test_dense_products_in_lanes_are_numpys(
     n: int, kept: int, storage: str, bound: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "_LARGE_DENSE", 0)
+    monkeypatch.setattr(compiled_rows, "_LARGE_DENSE", 0)
     rng = np.random.default_rng(n)
     exact = np.round(64 * rng.normal(size=(n, 40))) / 64  # float32 holds these
     X = {"float64": exact, "float32": exact.astype(np.float32), "fortran": np.asfortranarray(exact)}[storage]

@@ -13,42 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from test_federated_client import (
-    LINEAR,
-    LONG,
-    NOISE_ONLY,
-    NOTHING,
-    SOME,
-    TERMS,
-    UNRELATED,
-    D,
-    House,
-    N,
-    X,
-    Y,
-    answer,
-    ask,
-    correlation,
-    enrol,
-    refused,
-    said,
-    scale_of,
-    silent,
-)
+from client_house import LINEAR, LONG, SOME, TERMS, D, House, N, X, Y, answer, ask, enrol, refused, said
+from test_client_noise import NOISE_ONLY, NOTHING, UNRELATED, correlation, scale_of, silent
 from test_federated_server import PRIVATE, Scripted, enrolled, unit
 
 from tulle import Bounds, Budget, FileLedger
-from tulle.backends import AsNumbers
-from tulle.batch_queries import BatchGradient
-from tulle.curator import Curator
-from tulle.events import NoisePerSensitivity
-from tulle.exact_noise import grid_and_scale
-from tulle.federated import client as client_module
-from tulle.federated.client import Client, check_range
-from tulle.federated.linear import LinearTerms
+from tulle.backends.rows_elsewhere import AsNumbers
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side import study_plan
+from tulle.federated.client_side.client import Client
+from tulle.federated.client_side.linear_study import LinearTerms
+from tulle.federated.client_side.study_plan import check_range
+from tulle.federated.encoding import decode, encode
 from tulle.federated.messages import Enrol, Enrolled, Refused, RefusedError, Update
+from tulle.federated.question_data import OF_ROWS
 from tulle.federated.questions import (
-    OF_ROWS,
     REPLY_CLASSES,
     AskPrice,
     AskRows,
@@ -59,16 +38,17 @@ from tulle.federated.questions import (
     Summed,
     question_of,
 )
-from tulle.federated.server import Server
-from tulle.federated.wire import decode, encode
-from tulle.losses import Squared
-from tulle.mechanisms import Gaussian, SampledGaussian
-from tulle.privacy import Plan, Release
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient
-from tulle.rows import Rows
-from tulle.sampling import Sampling
-from tulle.weights import SparseWeights
+from tulle.federated.server_side.server import Server
+from tulle.methods.gradient_queries import BatchGradient, ClippedGradient
+from tulle.methods.loss_functions import Squared, facts_without_model
+from tulle.trusted.curator import Curator
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.exact_noise import grid_and_scale
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Gaussian, SampledGaussian
+from tulle.trusted.plan import Plan, Release
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import Sampling
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -258,7 +238,7 @@ def test_steps_are_whole_numbers_of_a_public_grid_whatever_weights_are_sent(
     house: House, monkeypatch: pytest.MonkeyPatch, size: float
 ) -> None:
     """The grid and the scale of noise come from public figures, and so do the units that leave: none is cut."""
-    from tulle import mechanisms
+    from tulle.trusted import mechanisms
 
     seen = []
     add_noise = mechanisms.add_noise
@@ -339,7 +319,8 @@ def test_a_study_is_not_paid_for_by_another_that_bears_its_digest_as_a_name(hous
     enrol(house.start())
     ledger = FileLedger.create(house.folder / "other.json", "others", Budget(100.0, 0.5))
     other = Client("ada", X, Y, ledger=ledger, state=house.folder / "state")
-    enrol(other, replace(TERMS, study=TERMS.digest, epsilon=0.01))
+    ending = other._ending(TERMS)  # as it stands in the ledger
+    enrol(other, replace(TERMS, study=ending, epsilon=0.01))
     enrol(other)
     assert [round(entry.epsilon, 2) for entry in ledger.refresh().entries] == [0.01, 2.0]
 
@@ -347,10 +328,11 @@ def test_a_study_is_not_paid_for_by_another_that_bears_its_digest_as_a_name(hous
 def test_a_ledger_that_was_put_back_is_billed_again(house: House) -> None:
     """From a copy of before the bill: the state alone does not mean that anything was paid."""
     house.start()
-    path = house.folder / "ledger.json"
-    shutil.copy(path, house.folder / "copy")
+    path = house.folder / "budget"
+    shutil.copytree(path, house.folder / "copy")
     enrol(house.start())
-    shutil.copy(house.folder / "copy", path)
+    shutil.rmtree(path)
+    (house.folder / "copy").rename(path)
     assert house.entries == ()
     enrol(house.start())
     assert len(house.entries) == 1
@@ -385,12 +367,12 @@ def test_a_client_does_not_go_on_with_rows_of_another_number(house: House) -> No
 def test_a_client_does_not_go_on_with_other_noise(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an upgrade whose accountant proves more: the rounds before and after would belong to no one proof."""
     enrol(house.start())
-    plain = client_module.calibrate  # type: ignore[attr-defined]
+    plain = study_plan.calibrate  # type: ignore[attr-defined]
 
     def sharper(planned: Any, budget: Any) -> Any:
         return tuple(release.scaled(0.9) for release in plain(planned, budget))
 
-    monkeypatch.setattr(client_module, "calibrate", sharper)
+    monkeypatch.setattr(study_plan, "calibrate", sharper)
     refused(said(house.start(), Enrol(TERMS)), "terms")
 
 
@@ -500,8 +482,8 @@ def test_single_rows_are_summed_only_in_fits_that_plan_batches(tmp_path: Path, s
     batches = SampledGaussian(NoisePerSensitivity(5.0), Sampling("poisson", N, 8))
     fit = opened(Release("step", batches, 1) if sampled else QUIET)
     assert isinstance(by_aggregator(client, OpenFit(fit)), Done)
-    public = PublicFacts.without_model(N, D, 1)
-    query = BatchGradient(SparseWeights.zeros(D, 1), 1.0, 0.0)
+    public = facts_without_model(N, D, 1)
+    query = replace(BatchGradient(SparseWeights.zeros(D, 1), 1.0, 0.0).resolve(public), level=1.0)
     question, _ = question_of(partial(query._contribution, public=public), OF_ROWS)
 
     def asked(numbers: Any) -> Any:

@@ -18,17 +18,18 @@ from scipy.special import expit
 
 import tulle
 from tulle import Bounds, Budget, FileLedger, SparseClassifier, SparseRegressor
-from tulle.federated.client import Client
-from tulle.federated.linear import LinearTerms, linear_terms
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.client import Client
+from tulle.federated.client_side.linear_study import LinearTerms, linear_terms
+from tulle.federated.encoding import MAGIC, decode, encode
 from tulle.federated.link import DirectLink, Link
 from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
-from tulle.federated.server import FederatedFit, RoundRecord, Server, StudyStoppedError, study_report
-from tulle.federated.simulation import simulate
+from tulle.federated.server_side.server import FederatedFit, RoundRecord, Server, StudyStoppedError
+from tulle.federated.server_side.simulation import simulate
+from tulle.federated.server_side.study_report import study_report
 from tulle.federated.terms import Terms
-from tulle.federated.wire import MAGIC, decode, encode
 from tulle.methods import StochasticHardThresholding
-from tulle.report import PrivacyReport
-from tulle.weights import SparseWeights
+from tulle.reports.report import PrivacyReport
 
 N, D = 200, 20
 RNG = np.random.default_rng(0)
@@ -407,7 +408,7 @@ BAD_ENROLMENTS: dict[str, bytes | None] = {
     "rows beyond any number": enrolled_with(n_rows=10**400),
     "half a row of a person": enrolled_with(rows_per_person=0.5),
     "no row of a person": enrolled_with(rows_per_person=0),
-    "words for a unit": enrolled_with(rows_per_person="one row\n\nPromise   none is needed"),
+    "words for a unit": enrolled_with(rows_per_person="one row\n\nGuarantee none is needed"),
 }
 
 
@@ -429,7 +430,7 @@ def test_whoever_enrols_wrongly_does_not_stop_the_study_nor_its_report(what: str
     assert fit.privacy.epsilon == terms.epsilon
     assert isinstance(str(fit.privacy), str)
     assert PrivacyReport.from_dict(json.loads(fit.privacy.to_json())) == fit.privacy
-    assert "\n\nPromise   none" not in str(fit.privacy)
+    assert "\n\nGuarantee none" not in str(fit.privacy)
     assert np.isfinite(fit.model().coef_).all()
     if what != "silence":
         enrolling = [question for at, question in link.asked if at == "x" and isinstance(question, Enrol)]

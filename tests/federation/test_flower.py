@@ -22,16 +22,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from certificates import write_certificates
 
 import tulle
 from tulle import Budget, FileLedger
 from tulle.cli import main
+from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated import Terms, linear_terms
-from tulle.federated.client import StudyState
-from tulle.federated.flower import FlowerLink, connect, is_this_machine
+from tulle.federated.client_side.study_state import StudyState
+from tulle.federated.encoding import decode, encode
 from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
-from tulle.federated.wire import decode, encode
-from tulle.weights import SparseWeights
+from tulle.federated.server_side.flower import FlowerLink, connect, is_this_machine
 
 # Loopback answers in milliseconds; this is for a machine that is busy with other things.
 PATIENCE = 30.0
@@ -174,7 +175,7 @@ def test_looking_for_a_server_leaves_no_threads_behind() -> None:
     """A client that has lost its server three times has about as many threads as at first."""
     port = free_port()
     code = (
-        "import threading\nfrom tulle.federated.flower import connect\n"
+        "import threading\nfrom tulle.federated.server_side.flower import connect\n"
         f"connect('127.0.0.1:{port}', lambda raw: str(threading.active_count()).encode(), retry_seconds={PATIENCE})"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as client:
@@ -293,46 +294,7 @@ def test_what_leaves_the_machine() -> None:
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """An authority, a server's certificate for localhost with its key, and an authority that nobody knows."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    folder = tmp_path_factory.mktemp("keys")
-
-    def name(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    def made(whose: str, issuer: str, key: Any, signer: Any, authority: bool) -> bytes:
-        now = datetime.now(UTC)
-        built = (
-            x509.CertificateBuilder()
-            .subject_name(name(whose))
-            .issuer_name(name(issuer))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-            .sign(signer, hashes.SHA256())
-        )
-        return built.public_bytes(serialization.Encoding.PEM)
-
-    ours, theirs, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
-    plain = serialization.NoEncryption()
-    pem, kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    files = {
-        "authority": made("ours", "ours", ours, ours, True),
-        "stranger": made("theirs", "theirs", theirs, theirs, True),
-        "certificate": made("server", "ours", server, ours, False),
-        "key": server.private_bytes(pem, kind, plain),
-    }
-    for file, content in files.items():
-        (folder / file).write_bytes(content)
-    return {file: folder / file for file in files}
+    return write_certificates(tmp_path_factory.mktemp("keys"))
 
 
 def test_tls_lets_in_only_those_who_know_the_server(keys: dict[str, Path]) -> None:
@@ -373,7 +335,7 @@ def test_telemetry_is_off_and_the_process_stays_the_callers() -> None:
     code = """
 import logging, signal, threading, urllib.request
 before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-from tulle.federated.flower import FlowerLink, connect
+from tulle.federated.server_side.flower import FlowerLink, connect
 from flwr.supercore import telemetry
 logging.basicConfig()
 sent = []
@@ -396,7 +358,7 @@ assert before == {number: signal.getsignal(number) for number in before}
 
 
 def test_a_missing_extra_is_named() -> None:
-    code = "import sys; sys.modules['flwr'] = None; import tulle.federated.flower"
+    code = "import sys; sys.modules['flwr'] = None; import tulle.federated.server_side.flower"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
@@ -465,7 +427,7 @@ class Place:
         """Clients in one process that say what they like: expressions of `raw`."""
         listed = ", ".join(f"lambda raw: {answer}" for answer in answers)
         code = (
-            "import os, threading, time\nfrom tulle.federated.flower import connect\n"
+            "import os, threading, time\nfrom tulle.federated.server_side.flower import connect\n"
             f"for answer in ({listed},):\n"
             f"    threading.Thread(target=connect, args=('127.0.0.1:{self.port}', answer)).start()"
         )
@@ -575,16 +537,18 @@ def test_who_may_not_cannot_or_will_not_take_part_does_not_stop_a_study(place: P
     """Beside two honest clients: one whose cap does not allow it (exit code 3, nothing billed), one with other columns,
     one that sends garbage, and one that never says anything."""
     rounds = 20
+    asked = place.folder / "asked"
+    place.strangers(f"(open({str(asked)!r}, 'a').close(), os.urandom(len(raw)))[1]", "time.sleep(1000)")
+    server = place.server("--min-clients", "2", "--seconds", "2", rounds=rounds)
+    place.until(asked.exists)  # else a fast study can end before a stranger has started
     good = [place.client(name) for name in ("north", "south")]
     capped = place.client("capped", cap=1.0)
     other = place.client("other", rows=place.rows("other", d=FEATURES - 1))
-    place.strangers("os.urandom(len(raw))", "time.sleep(1000)")
-    server = place.server("--min-clients", "2", "--seconds", "2", rounds=rounds)
     place.ended(server)
     for process in good:
         place.ended(process)
     place.ended(capped, code=3)
-    place.ended(other)
+    place.ended(other, code=5)
 
     lines = place.rounds()
     for name in ("north", "south"):
@@ -634,6 +598,26 @@ def test_a_killed_server_goes_on_from_its_journal(place: Place) -> None:
     assert "the journal of another study, or of other terms" in (place.folder / "server.out").read_text()
 
 
+def test_a_terminated_server_and_client_say_what_was_billed(place: Place) -> None:
+    """In the middle of a study: exit code 143, and the bill is told; a server that waits has billed nobody."""
+    waiting = place.server("--min-clients", "2", rounds=5)
+    place.until((place.folder / "model").exists)
+    waiting.terminate()
+    place.ended(waiting, code=143)
+    assert "billed" not in (place.folder / "server.out").read_text()
+    assert not (place.folder / "model").exists()
+    server = place.server("--min-clients", "1", rounds=100_000)
+    client = place.client("north")
+    place.until(lambda: len(place.rounds()) >= 2)
+    client.terminate()
+    place.ended(client, code=143)
+    assert "The budget is spent: a study or a fit was billed" in place.log("north")
+    server.terminate()
+    place.ended(server, code=143)
+    assert "clients may have billed the study" in (place.folder / "server.out").read_text()
+    assert place.entries("north") == 1
+
+
 def test_a_malicious_server_gets_nothing_but_refusals(place: Place) -> None:
     """It has the client's agreement to five rounds, and asks for whatever else it can think of."""
     terms = Terms(
@@ -658,11 +642,16 @@ def test_a_malicious_server_gets_nothing_but_refusals(place: Place) -> None:
             ((_, answer),) = link.ask(raw, link.connected(), PATIENCE)
             return decode(answer, kinds)
 
-        def books() -> tuple[bytes, dict[str, bytes]]:
+        def books() -> list[dict[str, bytes]]:
             state = place.folder / "north-state"
-            return (place.folder / "north.json").read_bytes(), {
-                path.name: path.read_bytes() for path in state.iterdir() if path.suffix != ".lock"
-            }
+            return [
+                {
+                    path.name: path.read_bytes()
+                    for path in folder.rglob("*")
+                    if path.is_file() and path.suffix != ".lock"
+                }
+                for folder in (place.folder / "north.json", state)
+            ]
 
         nothing = SparseWeights.zeros(*terms.model.shape)
         first = Round(terms.digest, 1, nothing)

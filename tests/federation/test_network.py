@@ -22,13 +22,17 @@ from scipy import stats
 from sklearn.datasets import load_digits
 from torch import nn
 
-from tulle.curator import Curator, summation_slack
-from tulle.events import NoisePerSensitivity
-from tulle.federated import network
-from tulle.federated.network import (
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side import network_study as network
+from tulle.federated.client_side.network_registry import (
     NETWORKS,
     NLL,
     SQUARED_ERROR,
+    make_network,
+    mnist_cnn,
+    register_network,
+)
+from tulle.federated.client_side.network_study import (
     NetworkGradient,
     NetworkTask,
     NetworkTerms,
@@ -36,17 +40,19 @@ from tulle.federated.network import (
     network_of,
     network_rows,
     predictions,
-    register_network,
 )
-from tulle.federated.simulation import simulate
+from tulle.federated.encoding import decode, encode
+from tulle.federated.server_side.simulation import simulate
 from tulle.federated.terms import Terms
-from tulle.federated.wire import decode, encode
-from tulle.mechanisms import HardThreshold, SampledGaussian, ThresholdByLayer
-from tulle.privacy import Plan, Release
-from tulle.public import PublicFacts
-from tulle.rows import Rows
-from tulle.sampling import Sampler, Sampling
-from tulle.weights import SparseWeights
+from tulle.methods.loss_functions import facts_without_model
+from tulle.methods.thresholds import HardThreshold, ThresholdByLayer
+from tulle.trusted.curator import Curator, summation_slack
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import SampledGaussian
+from tulle.trusted.plan import Plan, Release
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import Sampler, Sampling
 
 FEATURES, CLASSES = 6, 3
 
@@ -120,7 +126,13 @@ def slow_mean(terms: NetworkTerms, weights: SparseWeights, X: Any, y: Any, clip:
 
 
 def public_of(n: int, features: int = FEATURES, rows_per_unit: int = 1) -> PublicFacts:
-    return PublicFacts.without_model(n, features, rows_per_unit)
+    return facts_without_model(n, features, rows_per_unit)
+
+
+def test_snapshots_are_refused() -> None:
+    """Before any client hears of the study."""
+    with pytest.raises(ValueError, match="snapshot_batch is for linear models; leave it out for a network"):
+        Terms("s", terms_of("linear"), 2, 2, 5, 1.0, 1.0, 10, 1.0, 1e-5, snapshot_batch="all")
 
 
 class TestGradients:
@@ -304,6 +316,27 @@ class TestCompany:
         assert torch.equal(before[others], after[others])
         assert not torch.equal(before[5], after[5])
 
+    @pytest.mark.parametrize("extreme", [0.0, 1e30, 1e300, math.nan])
+    def test_nor_in_a_network_of_layers(self, extreme: float) -> None:
+        """Its gradients come from a few products for all rows of a chunk."""
+        rng, terms = np.random.default_rng(8), NetworkTerms("mnist_cnn", 10)
+        X, y = rng.random((16, 784)), torch.from_numpy(rng.integers(0, 10, 16))
+        gradients = terms._gradients(torch.device("cpu"), weights_of(terms))
+        before = gradients(torch.from_numpy(X), y)
+        X[5] = extreme
+        after = gradients(torch.from_numpy(X), y)
+        others = np.setdiff1d(np.arange(16), 5)
+        assert torch.equal(before[others], after[others])
+        assert not torch.equal(before[5], after[5])
+
+    def test_layers_are_no_other_gradients_than_those_of_any_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rng, terms = np.random.default_rng(9), NetworkTerms("mnist_cnn", 10, seed=3)
+        X, y = torch.from_numpy(rng.random((8, 784))), torch.from_numpy(rng.integers(0, 10, 8))
+        in_layers = terms._gradients(torch.device("cpu"), weights_of(terms))(X, y)
+        monkeypatch.setitem(NETWORKS, "mnist_cnn", replace(NETWORKS["mnist_cnn"], in_layers=False))
+        of_any = terms._gradients(torch.device("cpu"), weights_of(terms))(X, y)
+        torch.testing.assert_close(in_layers, of_any, rtol=0, atol=1e-14)
+
     def test_chunks_have_one_public_shape(self) -> None:
         cpu = torch.device("cpu")
         for rows in (1, 2, 15, 16, 100, 1000, 10**6):
@@ -326,7 +359,7 @@ class TestCompany:
         with monkeypatch.context() as patch:
             patch.setattr(network, "_chunk_length", lambda *_: 8)
             assert query._chunks(block, public, meta) is not again
-        assert query._chunks(block.twin(), public, meta) is not first
+        assert query._chunks(copy.copy(block), public, meta) is not first
         again = query._chunks(block, public, meta)
         rows.clip_entries(0.5)
         assert query._chunks(block, public, meta) is not again
@@ -449,7 +482,7 @@ class TestTerms:
         assert decode(encode(terms), (NetworkTerms,)) == terms
 
     def test_the_start_is_the_seeds_and_leaves_torchs_generator_alone(self) -> None:
-        network._made.cache_clear()
+        make_network.cache_clear()
         torch.manual_seed(123)
         expected = torch.rand(3)
         torch.manual_seed(123)
@@ -458,7 +491,7 @@ class TestTerms:
         np.testing.assert_array_equal(one.to_dense(), same.to_dense())
         assert not np.array_equal(one.to_dense(), other.to_dense())
         torch.manual_seed(7)
-        fresh = torch.cat([p.detach().flatten() for p in network.mnist_cnn().parameters()]).double().numpy()
+        fresh = torch.cat([p.detach().flatten() for p in mnist_cnn().parameters()]).double().numpy()
         np.testing.assert_array_equal(one.to_dense(), HardThreshold(500, len(fresh))(fresh[:, None]))
 
     def test_the_threshold_is_over_all_weights_or_by_layer(self) -> None:

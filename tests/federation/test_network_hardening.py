@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from tulle import Budget, FileLedger
-from tulle.federated.client import Client
+from tulle.federated.client_side.client import Client
+from tulle.federated.client_side.network_registry import SQUARED_ERROR, register_network
+from tulle.federated.client_side.network_study import NetworkGradient, NetworkTerms, _clipped_sum
+from tulle.federated.encoding import decode, encode
 from tulle.federated.messages import Enrol, Enrolled, Refused
-from tulle.federated.network import SQUARED_ERROR, NetworkGradient, NetworkTerms, _clipped_sum, register_network
 from tulle.federated.terms import Terms
-from tulle.federated.wire import decode, encode
 
 
 def slopes() -> nn.Module:
@@ -67,7 +68,7 @@ def test_chunks_are_as_long_as_public_figures_say_and_not_as_the_batch_is() -> N
 
 def test_thresholds_that_cannot_be_are_refused_before_the_bill(tmp_path: Path) -> None:
     """Fewer weights than layers: nothing is paid for a study in which no round could be answered."""
-    ledger = FileLedger.create(tmp_path / "ledger.json", "rows", Budget(100.0, 0.5))
+    ledger = FileLedger.create(tmp_path / "budget", "rows", Budget(100.0, 0.5))
     client = Client("ada", X, np.ones(20), ledger=ledger, state=tmp_path / "state")
     for keep, allowed in ((1, False), (4, True)):
         terms = replace(TERMS, model=replace(MODEL, by_layer=True), n_nonzero=keep)

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tulle import archive, durable
-from tulle.archive import ArchiveError, read_archive, write_archive
+from tulle.files import archive
+from tulle.files import durable_writes as durable
+from tulle.files.archive import ArchiveError, read_archive, write_archive
 
 KIND, VERSION = "tulle test", 3
 HEADER = {"words": 'ε, 漢字, "quotes", \\ and \n', "number": 0.1 + 0.2, "nested": {"list": [1, None, True]}}
@@ -136,7 +137,7 @@ def test_a_file_cut_short_is_refused(path: Path, share: float) -> None:
     """At twenty places, of which the first leaves nothing."""
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    assert "FILE is no tulle test file" in refusal(path)
+    assert "FILE is not a tulle test file" in refusal(path)
 
 
 def test_one_byte_short_is_refused(path: Path) -> None:
@@ -209,13 +210,13 @@ def test_files_of_others_are_refused(tmp_path: Path, way: str) -> None:
     path = tmp_path / "foreign.npz"
     FOREIGN[way](path)
     words = refusal(path)
-    assert "FILE is no tulle test file" in words
+    assert "FILE is not a tulle test file" in words
     assert len(words) < 300
 
 
 def test_the_format_that_was_found_is_named(path: Path) -> None:
     """A file of another kind of tulle's own: the user sees which."""
-    assert refusal(path, kind="tulle model") == "FILE is no tulle model file: its format is 'tulle test 3'"
+    assert refusal(path, kind="tulle model") == "FILE is not a tulle model file: its format is 'tulle test 3'"
 
 
 def test_a_newer_version_says_upgrade(path: Path) -> None:
@@ -236,26 +237,26 @@ def test_a_file_that_is_not_there_or_a_folder_is_no_damage(tmp_path: Path) -> No
 # --- changed by hand -------------------------------------------------------------------------------------------------
 
 CHANGED: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] = {
-    "removed": (lambda m: {name: m[name] for name in m if name != "words.npy"}, "checksums do not agree"),
-    "added": (lambda m: m | {"more.npy": npy(np.ones(3))}, "checksums do not agree"),
-    "replaced": (lambda m: m | {"one.npy": npy(np.array(3.6))}, "checksums do not agree"),
+    "removed": (lambda m: {name: m[name] for name in m if name != "words.npy"}, "checksums do not match"),
+    "added": (lambda m: m | {"more.npy": npy(np.ones(3))}, "checksums do not match"),
+    "replaced": (lambda m: m | {"one.npy": npy(np.array(3.6))}, "checksums do not match"),
     "swapped": (
         lambda m: m | {"floats.npy": m["signs.npy"], "signs.npy": m["floats.npy"]},
-        "checksums do not agree",
+        "checksums do not match",
     ),
-    "of another type": (lambda m: m | {"one.npy": npy(np.array(3.5, dtype=">f8"))}, "checksums do not agree"),
-    "of another shape": (lambda m: m | {"one.npy": npy(np.array([3.5]))}, "checksums do not agree"),
-    "text added": (lambda m: m | {"notes.txt": b"hello"}, "holds other things than arrays"),
-    "a folder added": (lambda m: m | {"folder/": b""}, "holds other things than arrays"),
+    "of another type": (lambda m: m | {"one.npy": npy(np.array(3.5, dtype=">f8"))}, "checksums do not match"),
+    "of another shape": (lambda m: m | {"one.npy": npy(np.array([3.5]))}, "checksums do not match"),
+    "text added": (lambda m: m | {"notes.txt": b"hello"}, "contains something other than arrays"),
+    "a folder added": (lambda m: m | {"folder/": b""}, "contains something other than arrays"),
     "a longer member": (lambda m: m | {"one.npy": m["one.npy"] + b"hidden"}, "one.npy is longer than its array"),
     "no header": (lambda m: {name: m[name] for name in m if name != "header.npy"}, "it has no header"),
     "checksums gone": (
         lambda m: m | {"header.npy": npy(np.array('{"format": "tulle test 3"}'))},
-        "checksums do not agree",
+        "checksums do not match",
     ),
     "checksums no object": (
         lambda m: m | {"header.npy": npy(np.array('{"format": "tulle test 3", "arrays": 5}'))},
-        "checksums do not agree",
+        "checksums do not match",
     ),
 }
 
@@ -275,7 +276,7 @@ def test_two_members_of_one_name_are_refused(path: Path, name: str) -> None:
     """Which of them counts would depend on the reader."""
     with zipfile.ZipFile(path, "a") as file:
         file.writestr(name, members(path)[name])
-    assert refusal(path) == "FILE is no tulle test file: two of its arrays have the same name"
+    assert refusal(path) == "FILE is not a tulle test file: two of its arrays have the same name"
 
 
 class Trap:
@@ -304,7 +305,7 @@ def test_no_pickle_is_ever_opened(path: Path, tmp_path: Path, name: str) -> None
 
 READ_IN_LITTLE_MEMORY = """
 import resource, sys
-from tulle.archive import ArchiveError, read_archive
+from tulle.files.archive import ArchiveError, read_archive
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     read_archive(sys.argv[1], "tulle test", 3)
@@ -341,7 +342,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, name: str) 
         [sys.executable, "-c", READ_IN_LITTLE_MEMORY, path], capture_output=True, text=True, check=True, timeout=60
     )
     words, kilobytes = run.stdout.splitlines()
-    assert words.endswith("it would unpack to far more than such a file holds")
+    assert words.endswith("it would unpack to far more data than such a file can have")
     assert int(kilobytes) < 50_000
 
 
@@ -376,7 +377,7 @@ def test_objects_are_refused_before_anything_is_written(tmp_path: Path) -> None:
         np.array(["a", 1], dtype=object),
         np.array([(1, None)], dtype=[("a", "i4"), ("b", "O")]),
     ):
-        with pytest.raises(ValueError, match="which is neither numbers nor text"):
+        with pytest.raises(ValueError, match="which is neither numeric nor text"):
             write_archive(path, KIND, VERSION, {}, {"good": np.ones(2), "bad": array})
     assert not path.exists()
 
@@ -407,8 +408,8 @@ def test_a_failure_in_the_middle_leaves_the_old_file(path: Path, monkeypatch: An
 def test_a_process_killed_in_the_middle_leaves_the_old_file(path: Path) -> None:
     """Killed at the worst moment, when the new bytes are there and not yet the file."""
     code = (
-        "import os, signal, sys\nimport numpy as np\nfrom tulle import durable\n"
-        "from tulle.archive import write_archive\n"
+        "import os, signal, sys\nimport numpy as np\nfrom tulle.files import durable_writes as durable\n"
+        "from tulle.files.archive import write_archive\n"
         "durable.os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
         "write_archive(sys.argv[1], 'tulle test', 3, {}, {'one': np.ones(1000)})\n"
     )
@@ -433,5 +434,5 @@ def test_types_that_no_file_of_ours_holds_are_refused(descr: str) -> None:
     with zipfile.ZipFile(file, "w") as members, members.open("a.npy", "w") as member:
         shape = (2**20,) if descr == "<U0" else (0,)
         np.lib.format.write_array_header_1_0(member, {"descr": descr, "fortran_order": False, "shape": shape})
-    with zipfile.ZipFile(file) as members, pytest.raises(ArchiveError, match="which no file of ours holds"):
+    with zipfile.ZipFile(file) as members, pytest.raises(ArchiveError, match="which tulle files never contain"):
         archive._array(members, "a.npy")

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tulle import Budget, tables
-from tulle.failures import own_words, said_of, traced
+from tulle import Budget
+from tulle.files import tables
+from tulle.files.error_messages import describe_error, format_trace, get_own_message
 
 SECRET = "Jane Doe 12 Elm St"
 
@@ -23,11 +24,10 @@ def caught(call: Any) -> Exception:
 
 def test_what_tulle_raises_is_told() -> None:
     error = caught(lambda: Budget(-1.0, 0.1))
-    assert own_words(error) == str(error)
-    assert said_of(error) == f"ValueError: {error}"
+    assert get_own_message(error) == str(error)
+    assert describe_error(error) == f"ValueError: {error}"
     assert (
-        own_words(caught(lambda: tables.read_table("nowhere.csv")))
-        == "nowhere.csv: there is no such file; check the path"
+        get_own_message(caught(lambda: tables.read_table("nowhere.csv"))) == "nowhere.csv: no such file; check the path"
     )
 
 
@@ -45,7 +45,7 @@ def test_what_others_say_is_not_repeated(call: Any) -> None:
     """Of the interpreter, of compiled and of other Python code; not in tracebacks and not by way of another error."""
     error = caught(call)
     assert SECRET in str(error)
-    assert own_words(error) is None
+    assert get_own_message(error) is None
 
     def wrapped() -> None:
         try:
@@ -53,7 +53,7 @@ def test_what_others_say_is_not_repeated(call: Any) -> None:
         except Exception as behind:
             raise RuntimeError("an error of ours") from behind
 
-    for text in (said_of(error), traced(error), traced(caught(wrapped))):
+    for text in (describe_error(error), format_trace(error), format_trace(caught(wrapped))):
         assert SECRET not in text
         assert type(error).__name__ in text
 
@@ -65,10 +65,10 @@ def test_compiled_code_that_tulle_calls_is_not_tulle() -> None:
     )
     module: dict[str, Any] = {"__name__": "tulle.made_up"}
     exec(code, module)
-    assert own_words(caught(module["cast"])) is None
-    assert own_words(caught(module["refuse"])) == "ours"
+    assert get_own_message(caught(module["cast"])) is None
+    assert get_own_message(caught(module["refuse"])) == "ours"
 
 
 def test_an_error_that_was_never_raised_has_no_words() -> None:
-    assert own_words(ValueError(SECRET)) is None
-    assert said_of(ValueError(SECRET)) == "ValueError"
+    assert get_own_message(ValueError(SECRET)) is None
+    assert describe_error(ValueError(SECRET)) == "ValueError"

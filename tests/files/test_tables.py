@@ -25,7 +25,8 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 from test_imports import loaded_by
 
-from tulle.tables import FORMATS, TableError, files, read_table
+from tulle.files.tables import FORMATS, TableError, read_table
+from tulle.files.tables import input_files as files
 
 GOOD = "age,dose,sick\n30,2.5,yes\n41,4,no\n"
 Write = Callable[[str, "str | bytes"], Path]
@@ -244,13 +245,13 @@ CSV_REFUSED = {
     "too large": (GOOD.replace("4,no", "1e400,no"), {}, ["line 3, column 'dose'", "finite"]),
     "decimal comma": ("a;y\n1,5;u\n", {"target": "y"}, ["line 2, column 'a'", "decimal comma"]),
     "wrong delimiter": ("a b\n1;2\n", {"target": None}, ["line 2", "--delimiter ';'"]),
-    "cut in a line": (GOOD[:-5], {}, ["line 3", "2 cells", "has 3", "cut short"]),
+    "cut in a line": (GOOD[:-5], {}, ["line 3", "2 cells", "has 3", "truncated"]),
     "too many cells": (GOOD + "1,2,yes,9\n", {}, ["line 4", "4 cells", "has 3"]),
     "too many, ignored": (GOOD + "1,2,yes,9\n", {"ignore": ["dose"]}, ["line 4", "4 cells"]),
     "open quote": (GOOD + '1,2,"yes\n', {}, ["line 4", "quotation marks"]),
     "missing target": (GOOD.replace("yes", ""), {}, ["line 2, column 'sick'", "target is missing"]),
-    "word among numbers": ("a,sick\n1,2\n3,x\n", {}, ["line 3, column 'sick'", "is a word", "number"]),
-    "number among words": ("a,sick\n1,x\n3,2\n", {}, ["line 3, column 'sick'", "is a number", "word"]),
+    "word among numbers": ("a,sick\n1,2\n3,x\n", {}, ["line 3, column 'sick'", "is text", "number"]),
+    "number among words": ("a,sick\n1,x\n3,2\n", {}, ["line 3, column 'sick'", "is a number", "text"]),
     "infinite target": ("a,sick\n1,2\n3,inf\n", {}, ["line 3, column 'sick'", "finite"]),
     "missing person": (GOOD.replace("41", " "), {"groups": "age"}, ["line 3, column 'age'", "id is missing"]),
     "Windows-1252": (
@@ -270,19 +271,19 @@ CSV_REFUSED = {
     "not an encoding": (GOOD, {"encoding": "hex"}, ["--encoding 'hex'"]),
     "long delimiter": (GOOD, {"delimiter": "||"}, ["--delimiter", "one character"]),
     "no header": ("1,2\n3,4\n", {"target": "1"}, ["line 1", "--no-header"]),
-    "repeated names": ("a,b,a,b,c\n1,2,3,4,5\n", {"target": "c"}, ["'a', 'b'", "its own name"]),
+    "repeated names": ("a,b,a,b,c\n1,2,3,4,5\n", {"target": "c"}, ["'a', 'b'", "a unique name"]),
     "no such target": (GOOD, {"target": "Sick"}, ["--target", "'Sick'", "did you mean 'sick'", "'age', 'dose'"]),
     "no such person": (GOOD, {"groups": "person"}, ["--groups", "'person'", "'age', 'dose', 'sick'"]),
     "no such ignored": (GOOD, {"ignore": ["ages"]}, ["--ignore", "'ages'", "did you mean 'age'"]),
-    "target ignored": (GOOD, {"ignore": ["sick"]}, ["column 'sick'", "--target and by --ignore"]),
-    "person ignored": (GOOD, {"groups": "age", "ignore": ["age"]}, ["column 'age'", "--groups and by --ignore"]),
+    "target ignored": (GOOD, {"ignore": ["sick"]}, ["column 'sick'", "both --target and --ignore"]),
+    "person ignored": (GOOD, {"groups": "age", "ignore": ["age"]}, ["column 'age'", "both --groups and --ignore"]),
     "target and person": (GOOD, {"groups": "sick"}, ["column 'sick'", "--target and --groups"]),
     "nothing left": (GOOD, {"ignore": ["age", "dose"]}, ["no column is left"]),
     "absent features": (GOOD, {"features": ["dose", "ag", "w"]}, ["2 of 3", "'ag', 'w'", "did you mean 'age'"]),
     "target is a feature": (GOOD, {"features": ["sick"]}, ["column 'sick'", "--target"]),
-    "another number": (GOOD, {"n_features": 5}, ["2 features", "5 are wanted", "--n-features"]),
-    "names and number": (GOOD, {"features": ["age"], "n_features": 5}, ["1 features", "--n-features says 5"]),
-    "no feature asked": (GOOD, {"n_features": 0}, ["--n-features is at least 1"]),
+    "another number": (GOOD, {"n_features": 5}, ["2 features", "expected 5", "--n-features"]),
+    "names and number": (GOOD, {"features": ["age"], "n_features": 5}, ["1 features", "--n-features is 5"]),
+    "no feature asked": (GOOD, {"n_features": 0}, ["--n-features must be at least 1"]),
     "header only": ("age,dose,sick\n", {}, ["no rows"]),
     "header only, no end": ("age,dose,sick", {}, ["no rows"]),
     "blank": ("\n\n\n", {}, ["blank lines"]),
@@ -318,7 +319,7 @@ def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
     monkeypatch.setattr(files, "LONGEST_LINE", 1000)
     assert "no row ends within" in refused(write("a.csv", "a" * 5000))
     message = refused(write("b.csv", "a,b\n" + "1,2\n" * 20 + '1,"2\n' + "1,2\n" * 1000))
-    assert "quotation marks close" in message
+    assert "unclosed quotation marks" in message
     assert "no row ends within" in refused(write("c.svm", "1 " * 5000))
 
 
@@ -340,8 +341,8 @@ def test_all_columns_that_cannot_be_read_are_in_one_message(write: Write, small_
 
 def test_all_columns_of_other_formats_are_in_one_message(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """By row, batch after batch; columns of the wrong type are known before any row."""
-    monkeypatch.setattr("tulle.tables.parquet._FEWEST_ROWS", 2)
-    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 8)
+    monkeypatch.setattr("tulle.files.tables.parquet._FEWEST_ROWS", 2)
+    monkeypatch.setattr("tulle.files.tables.parquet.BLOCK_BYTES", 8)
     content = parquet(a=[1.0, np.nan, 3.0, 4.0], b=[1.0, 2.0, 3.0, np.inf], c=[1, 2, 3, None], y=["u", "v", "u", None])
     message = refused(write("a.parquet", content), target="y")
     assert all(f"'{name}' (row {row})" in message for name, row in (("a", 2), ("b", 4), ("c", 4), ("y", 4)))
@@ -364,10 +365,10 @@ def test_what_a_library_says_of_damage_is_not_repeated(write: Write) -> None:
     with (
         pytest.raises(TableError) as raised,
         files.open_source(str(write("a.npz", b"1"))) as source,
-        files.damage_told(source, "the member X"),
+        files.report_damage(source, "the member X"),
     ):
         float("Jane Doe")
-    assert "the member X is cut short or damaged (ValueError)" in str(raised.value)
+    assert "the member X is truncated or damaged (ValueError)" in str(raised.value)
     assert "Jane" not in "".join(traceback.format_exception(raised.value)).replace('float("Jane Doe")', "")
 
 
@@ -422,8 +423,8 @@ def test_an_unknown_suffix_asks_for_the_format(write: Write) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
-        ("a.csv.gz", GOOD.encode(), "drop .gz"),
-        ("a.svm.bz2", b"1 1:2\n", "drop .bz2"),
+        ("a.csv.gz", GOOD.encode(), "remove the suffix .gz"),
+        ("a.svm.bz2", b"1 1:2\n", "remove the suffix .bz2"),
         ("a.npz", GOOD.encode(), "--format"),
         ("a.parquet", GOOD.encode(), "--format"),
         ("a.npz", b"\x93NUMPY\x01\x00", "np.savez"),
@@ -447,7 +448,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(write: Write, monkeypat
         return fingerprint(source)
 
     monkeypatch.setattr(files.Source, "fingerprint", grown)
-    assert "changed while it was read" in refused(path, target="sick")
+    assert "changed while it was being read" in refused(path, target="sick")
 
 
 def test_progress_is_shown_on_standard_error_with_the_time_left(
@@ -466,9 +467,9 @@ def test_progress_is_shown_on_standard_error_with_the_time_left(
 
 def test_reading_loads_nothing_that_is_not_needed(write: Write) -> None:
     """The door loads no numpy; CSV loads neither scikit-learn nor pandas nor pyarrow, svmlight neither of the last."""
-    assert loaded_by("import tulle.tables").isdisjoint({"numpy", "scipy", "sklearn", "pandas", "pyarrow"})
+    assert loaded_by("import tulle.files.tables").isdisjoint({"numpy", "scipy", "sklearn", "pandas", "pyarrow"})
     path = str(write("a.csv", GOOD))
-    loaded = loaded_by(f"from tulle.tables import read_table\nread_table({path!r}, target='sick')")
+    loaded = loaded_by(f"from tulle.files.tables import read_table\nread_table({path!r}, target='sick')")
     assert "numpy" in loaded
     assert loaded.isdisjoint({"sklearn", "scipy", "pandas", "pyarrow", "numba"})
 
@@ -481,8 +482,8 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(
     write: Write, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Its size is estimated from the file's first block or header; the message says how much and what to do."""
-    for module in ("files", "parquet"):
-        monkeypatch.setattr(f"tulle.tables.{module}.BLOCK_BYTES", 1 << 12)
+    for module in ("input_files", "parquet"):
+        monkeypatch.setattr(f"tulle.files.tables.{module}.BLOCK_BYTES", 1 << 12)
     n = 20_000
     text = "x,y\n" + "1,2\n" * n
     contents: dict[str, Callable[[], bytes]] = {
@@ -494,7 +495,7 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(
     }
     path = write(name, contents[name]())
     assert read_table(path).X.shape == (n, 2)
-    monkeypatch.setattr("tulle.tables.memory.free_memory", lambda: 30_000)  # of 320,000 that are needed
+    monkeypatch.setattr("tulle.files.tables.free_memory.free_memory", lambda: 30_000)  # of 320,000 that are needed
     message = refused(path)
     assert "memory" in message
     assert "0.03 MB are free" in message
@@ -503,7 +504,7 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(
 
 def test_free_memory_is_a_plausible_figure() -> None:
     """Between a megabyte and a petabyte where the system says it."""
-    from tulle.tables.memory import free_memory
+    from tulle.files.tables.free_memory import free_memory
 
     free = free_memory()
     assert free is None or 1e6 < free < 1e15
@@ -585,7 +586,7 @@ def test_named_features_only_count_where_a_file_has_no_names(write: Write) -> No
     assert read_table(write("a.svm", "1 2:3\n"), features=names).X.shape == (1, 4)
     assert "--n-features is 4" in refused(write("a.svm", "1 5:3\n"), features=names)
     assert read_table(write("a.npz", npz(X=np.eye(4))), features=names).X.shape == (4, 4)
-    assert "3 features, where 4" in refused(write("a.npz", npz(X=np.eye(3))), features=names)
+    assert "3 features, expected 4" in refused(write("a.npz", npz(X=np.eye(3))), features=names)
 
 
 def test_svmlight_indices_count_from_where_the_user_says(write: Any) -> None:
@@ -620,7 +621,7 @@ SVMLIGHT_REFUSED = {
     "no qid": ("1 qid:3 1:2\n0 1:2\n", {"groups": "qid"}, ["line 2", "qid", "--groups"]),
     "bad qid": ("1 qid:x 1:2\n", {"groups": "qid"}, ["line 1", "whole number"]),
     "groups by name": ("1 1:2\n", {"groups": "person"}, ["--groups 'person'", "qid"]),
-    "target by name": ("1 1:2\n", {"target": "y"}, ["--target 'y'", "first in every line"]),
+    "target by name": ("1 1:2\n", {"target": "y"}, ["--target 'y'", "first value of every line"]),
     "ignored": ("1 1:2\n", {"ignore": ["3"]}, ["--ignore", "no names"]),
     "not ASCII": ("1 1:2\n1 ²:4\n", {}, ["line 2", "index:value"]),
     "random": (b"\xf7\xb1\x9c\x00\x8e", {}, ["line 1", "not a number"]),
@@ -642,7 +643,7 @@ def test_svmlight_lines_are_right_in_later_blocks(write: Write, small_blocks: No
 
 def test_as_many_weights_as_an_index_asks_for_must_fit(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that 32 bits hold may still ask for more weights than there is memory."""
-    monkeypatch.setattr("tulle.tables.memory.free_memory", lambda: 10**9)
+    monkeypatch.setattr("tulle.files.tables.free_memory.free_memory", lambda: 10**9)
     assert "--n-features" in refused(write("a.svm", "1 2000000000:1\n"))
 
 
@@ -742,13 +743,13 @@ NPZ_REFUSED = {
     "target ignored": (npz(X=ROWS, y=[1, 2, 3]), {"target": "y", "ignore": ["y"]}, ["'y'", "--ignore"]),
     "ignored, no names": (npz(X=ROWS), {"ignore": ["a"]}, ["--ignore 'a'", "feature_names"]),
     "names too few": (npz(X=ROWS, feature_names=["a"]), {}, ["1 names", "2 columns"]),
-    "names repeated": (npz(X=ROWS, feature_names=["a", "a"]), {}, ["'a'", "its own name"]),
-    "names of numbers": (npz(X=ROWS, feature_names=[1, 2]), {}, ["feature_names", "word"]),
-    "another number": (npz(X=ROWS), {"n_features": 7}, ["2 features", "7 are wanted"]),
+    "names repeated": (npz(X=ROWS, feature_names=["a", "a"]), {}, ["'a'", "a unique name"]),
+    "names of numbers": (npz(X=ROWS, feature_names=[1, 2]), {}, ["feature_names", "string"]),
+    "another number": (npz(X=ROWS), {"n_features": 7}, ["2 features", "expected 7"]),
     "CSC": (csr_npz(sp.csc_array(ROWS)), {}, ["'csc'", "tocsr()"]),
     "format of no word": (npz(data=[1.0], indices=[0], indptr=[0, 1], shape=[1, 2], format=b"\xff"), {}, ["format"]),
-    "index beyond": (csr_of([1.0], [5], [0, 1], [1, 2]), {}, ["outside of the 2 columns"]),
-    "negative index": (csr_of([1.0], [-1], [0, 1], [1, 2]), {}, ["outside of the 2 columns"]),
+    "index beyond": (csr_of([1.0], [5], [0, 1], [1, 2]), {}, ["outside the 2 columns"]),
+    "negative index": (csr_of([1.0], [-1], [0, 1], [1, 2]), {}, ["outside the 2 columns"]),
     "rows that overlap": (csr_of([1.0, 2.0], [0, 1], [0, 2, 1], [2, 2]), {}, ["indptr"]),
     "rows that go back": (csr_of([1.0, 2.0], [0, 1], [0, 5, 2], [2, 2]), {}, ["indptr"]),
     "rows too few": (csr_of([1.0, 2.0], [0, 1], [0, 2], [2, 2]), {}, ["indptr"]),
@@ -797,8 +798,8 @@ def test_a_parquet_file_becomes_a_table(write: Write, monkeypatch: pytest.Monkey
     pa = pytest.importorskip("pyarrow")
     from decimal import Decimal
 
-    monkeypatch.setattr("tulle.tables.parquet._FEWEST_ROWS", 2)
-    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 8)
+    monkeypatch.setattr("tulle.files.tables.parquet._FEWEST_ROWS", 2)
+    monkeypatch.setattr("tulle.files.tables.parquet.BLOCK_BYTES", 8)
     content = parquet(
         count=pa.array([1, 2, 3, 4, 5], pa.int8()),
         flag=[True, False, True, True, False],
@@ -854,8 +855,8 @@ def test_a_bad_parquet_file_is_refused_with_its_column_and_advice(write: Write, 
 
 def test_parquet_rows_are_right_in_later_batches(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows count from the start of the file, whatever is wrong with them."""
-    monkeypatch.setattr("tulle.tables.parquet._FEWEST_ROWS", 2)
-    monkeypatch.setattr("tulle.tables.parquet.BLOCK_BYTES", 8)
+    monkeypatch.setattr("tulle.files.tables.parquet._FEWEST_ROWS", 2)
+    monkeypatch.setattr("tulle.files.tables.parquet.BLOCK_BYTES", 8)
     good, names = [1.0] * 6, ["u"] * 6
     assert ", row 7, column 'a': " in refused(write("a.parquet", parquet(a=[*good, None])))
     assert ", row 7, column 'a': " in refused(write("b.parquet", parquet(a=[*good, np.nan])))

@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import joblib
@@ -21,14 +22,18 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import tulle.bounds
-import tulle.curator
-import tulle.fitting
+import tulle.estimators.bounds
+import tulle.trusted.curator
+import tulle.trusted.fit
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor, private_score
-from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import Gaussian, Laplace
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.files.error_messages import PrivacyWarning
+from tulle.ledgers.ledger import BudgetExceededError
 from tulle.methods import HardThresholding
-from tulle.privacy import BudgetExceededError, Plan, PlanError, PrivacyWarning, Release, gaussian_epsilon, gaussian_mu
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.gaussian import gaussian_epsilon
+from tulle.trusted.mechanisms import Exact, Gaussian, Laplace
+from tulle.trusted.plan import Plan, PlanError, Release
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (200, 10))
@@ -53,8 +58,7 @@ def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("a generator was made: noise would have been drawn")
 
-    monkeypatch.setattr(tulle.fitting, "keyed_generator", refuse)
-    monkeypatch.setattr(tulle.bounds, "keyed_generator", refuse)
+    monkeypatch.setattr(tulle.trusted.fit, "keyed_generator", refuse)
 
 
 # --- what is billed --------------------------------------------------------------------------------------------------
@@ -86,19 +90,29 @@ def test_every_fit_and_every_clone_is_billed(method: Any) -> None:
     assert ledger.epsilon * (1 - 1e-8) <= float(printed.group(1)) <= ledger.epsilon * 1.001  # never rounded down
 
 
-def test_a_fit_without_a_gaussian_price_is_refused_after_one_that_fixed_that_currency() -> None:
-    """The default method after Gaussian noise: refused and unbilled, with advice; the other way round both pass."""
+def test_the_default_method_and_gaussian_noise_share_a_currency() -> None:
+    """Objective perturbation has a price in mu²: in either order both fit, and cost what their squares add up to."""
     default, gaussian = model(method="auto"), model(method="hard_thresholding")
-    with Ledger(Budget(10.0, DELTA)) as ledger:
-        gaussian.fit(X, Y)
-        with pytest.raises(BudgetExceededError, match=r"It has no price in the currency .* run it first or apart"):
-            default.fit(X, Y)
-        assert len(ledger.fits) == 1
-        gaussian.fit(X, Y)
-    with Ledger(Budget(10.0, DELTA)) as other:
-        default.fit(X, Y)
-        gaussian.fit(X, Y)
-    assert len(other.fits) == 2
+    spent = []
+    for order in ((default, gaussian), (gaussian, default)):
+        with Ledger(Budget(10.0, DELTA)) as ledger:
+            for one in order:
+                one.fit(X, Y)
+        assert len(ledger.fits) == 2
+        spent.append(ledger.epsilon)
+    assert spent[0] == pytest.approx(spent[1], rel=1e-6)
+    assert default.privacy_.epsilon < spent[0] < default.privacy_.epsilon + gaussian.privacy_.epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "least"), [(0.5, 33), (1.0, 9)])
+def test_how_many_default_fits_a_ledger_holds(epsilon: float, least: int) -> None:
+    """Under a cap of (3, 1e-5), with delta = 1e-6 each: three times as many as with the sums of their epsilons."""
+    fits = 0
+    with Ledger(Budget(3.0, 1e-5)), suppress(BudgetExceededError):
+        while fits < 100:
+            SparseClassifier(epsilon, 1e-6, n_nonzero=3, bounds=BOUNDS).fit(X, Y)
+            fits += 1
+    assert least <= fits < 100
 
 
 @pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage"])
@@ -219,7 +233,7 @@ def test_a_fit_past_the_cap_draws_no_noise_and_bills_nothing(
         with pytest.raises(
             BudgetExceededError,
             match=r"SparseClassifier\.fit would take the ledger to 1\d\d\.\d % of its cap \(epsilon = 1, "
-            r"delta = 1e-05; .* % is spent\); nothing was released\. Lower this fit's epsilon or open",
+            r"delta = 1e-05; .* % is spent\); nothing was released\. Lower this fit's epsilon, or do without it",
         ):
             unfitted.fit(X, Y)
         assert (ledger.fits, ledger.epsilon, ledger.share) == before
@@ -328,13 +342,13 @@ def test_a_plan_that_was_not_billed_is_refused(noise: str) -> None:
 def test_all_noise_comes_from_the_keyed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever asks about private rows: an ordinary generator's future can be told from its past."""
     streams = []
-    made = tulle.curator.Curator.__init__
+    made = tulle.trusted.curator.Curator.__init__
 
     def noted(self: Any, rows: Any, public: Any, plan: Any, generator: Any, *more: Any) -> None:
         streams.append(type(generator.bit_generator).__name__)
         made(self, rows, public, plan, generator, *more)
 
-    monkeypatch.setattr(tulle.curator.Curator, "__init__", noted)
+    monkeypatch.setattr(tulle.trusted.curator.Curator, "__init__", noted)
     for seed in (None, 3):
         for release in (
             lambda seed=seed: model(random_state=seed).fit(X, Y),
@@ -484,3 +498,18 @@ def test_a_ledger_protects_one_kind_of_unit() -> None:
         with pytest.raises(ValueError, match=r"protects units of 1 row\(s\) and SparseClassifier\.fit units of 3"):
             model(bounds=Bounds(row_l2=2.0, rows_per_person=3)).fit(X, Y)
     assert len(ledger.fits) == 1
+
+
+def test_a_refusal_never_advises_another_ledger_or_cap() -> None:
+    """A cap that is raised whenever it is reached protects nobody."""
+    for cap, plan, promise in (
+        (Budget(1.0, 1e-5), Plan((Release("x", Gaussian(NoisePerSensitivity(0.5)), 1),)), (9.0, 1e-5)),
+        (Budget(1.0, 0.0), Plan((Release("x", Gaussian(NoisePerSensitivity(0.5)), 1),)), (0.5, 1e-5)),
+        (Budget(1.0, 1e-5), Plan((Release("x", Exact(), 1),)), (math.inf, 0.0)),
+    ):
+        with pytest.raises(BudgetExceededError) as refusal:
+            Ledger(cap).quote("a fit", [plan], promise, 1)
+        advice = str(refusal.value).rpartition("nothing was released. ")[2]
+        assert advice
+        assert "ledger" not in advice.replace("the ledger's first fit", "")
+        assert "cap" not in advice

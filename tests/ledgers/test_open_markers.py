@@ -18,10 +18,17 @@ from typing import IO
 import numpy as np
 import pytest
 
-import tulle.ledger_markers as markers
+import tulle.ledgers.open_markers as markers
 from tulle import Bounds, Budget, Ledger, SparseClassifier
-from tulle.ledger_markers import MarkerError, Process, leave_marker, take_marker_away, this_process, why_not_to_fit
-from tulle.privacy import BudgetExceededError
+from tulle.ledgers.ledger import BudgetExceededError
+from tulle.ledgers.open_markers import (
+    MarkerError,
+    Process,
+    leave_marker,
+    take_marker_away,
+    this_process,
+    why_not_to_fit,
+)
 
 CAP = Budget(20.0, 1e-5)
 
@@ -83,9 +90,9 @@ def test_a_worker_of_an_early_worker_is_refused() -> None:
 _WAITING = """
 import os, sys
 sys.path.insert(0, {tests!r})
-import tulle.ledger_markers as markers
+import tulle.ledgers.open_markers as markers
 from pathlib import Path
-from test_ledger_markers import fit
+from test_open_markers import fit
 markers.FOLDERS = tuple(map(Path, {folders!r})) or markers.FOLDERS
 {before}
 print("ready", os.getpid(), os.getppid(), flush=True)
@@ -138,7 +145,7 @@ def test_a_process_whose_parent_has_died_is_refused_while_a_ledger_is_open(folde
     with waiting(_ORPHANED, (str(folder),)) as worker, Ledger(CAP):
         said = ask(worker)
     assert f"a ledger is open in another process, number {os.getpid()}" in said
-    assert "cannot be told" in said
+    assert "is unknown whether" in said
 
 
 def test_a_process_whose_parent_has_died_may_fit_where_no_ledger_is_open(folder: Path) -> None:
@@ -163,7 +170,7 @@ def test_a_shell_that_is_older_than_the_ledgers_process_is_free(folder: Path, mo
     (folder / str(later)).unlink()
     earlier = Process(here.number + 10**6, here.start - 1, here.space)
     (folder / str(earlier)).touch()
-    assert "cannot be told" in why_not_to_fit()
+    assert "is unknown whether" in why_not_to_fit()
 
 
 def test_a_worker_that_outlives_its_parent_goes_by_what_it_inherited(
@@ -174,7 +181,7 @@ def test_a_worker_that_outlives_its_parent_goes_by_what_it_inherited(
     gone.wait()
     here = this_process()
     monkeypatch.setenv("TULLE_LEDGER_PROCESS", str(Process(gone.pid, here.start, here.space)))
-    assert "take TULLE_LEDGER_PROCESS out of its environment" in why_not_to_fit()
+    assert "remove TULLE_LEDGER_PROCESS from its environment" in why_not_to_fit()
     assert f"process {gone.pid}, above this one, had a ledger open" in fit()
 
 
@@ -296,7 +303,7 @@ def test_folders_that_others_could_write_are_not_used(
 
 def test_the_folder_does_not_depend_on_the_environment(tmp_path: Path) -> None:
     """Neither TMPDIR nor the folder of a login session."""
-    code = "import tulle.ledger_markers as m; print(*m.FOLDERS)"
+    code = "import tulle.ledgers.open_markers as m; print(*m.FOLDERS)"
     settings = [{}, {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)}]
     said = [subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **one}) for one in settings]
     assert said[0] == said[1]

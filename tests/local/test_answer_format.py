@@ -17,10 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from tulle.local.ball import PrivUnit
-from tulle.local.channel import Channel, Unrandomised
-from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, RandomisedResponse, TwoPoint
-from tulle.local.wire import (
+from tulle.local.user_side.answer_format import (
     CHANNELS,
     MOST_NUMBERS,
     MOST_QUESTION_BYTES,
@@ -37,6 +34,16 @@ from tulle.local.wire import (
     encode_answer,
     encode_question,
     place,
+)
+from tulle.local.user_side.ball import PrivUnit
+from tulle.local.user_side.channel import Channel, Unrandomised
+from tulle.local.user_side.label_randomisers import (
+    GaussianLabel,
+    Hybrid,
+    LaplaceLabel,
+    Piecewise,
+    RandomisedResponse,
+    TwoPoint,
 )
 
 WEIGHTS = np.array([0.1, -0.0, 5e-324, -1.7976931348623157e308])

@@ -23,8 +23,8 @@ from scipy.stats import chisquare, laplace, norm
 from scipy.stats.qmc import Sobol
 
 from tulle.audit import audit_channel
-from tulle.local.channel import Channel
-from tulle.local.labels import (
+from tulle.local.user_side.channel import Channel
+from tulle.local.user_side.label_randomisers import (
     GaussianLabel,
     Hybrid,
     LabelChannel,
@@ -34,7 +34,7 @@ from tulle.local.labels import (
     TwoPoint,
     best_label_channel,
 )
-from tulle.local.uniforms import SeededUniforms
+from tulle.local.user_side.uniforms import SeededUniforms
 
 ALPHA = 1e-6
 LARGEST_Z = 5.0  # passed with probability 6e-7

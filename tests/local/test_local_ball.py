@@ -22,8 +22,8 @@ from scipy.special import gammaln
 from scipy.stats import beta, kstest
 
 from tulle.audit import audit_channel
-from tulle.local.ball import PrivUnit, best_cap, cap_share, mean_component
-from tulle.local.uniforms import SeededUniforms
+from tulle.local.user_side.ball import PrivUnit, best_cap, cap_share, mean_component
+from tulle.local.user_side.uniforms import SeededUniforms
 
 ALPHA = 1e-6
 LARGEST_Z = 5.0  # passed with probability 6e-7
@@ -537,10 +537,10 @@ def test_a_bad_cap_is_refused(cap: Any) -> None:
 
 def test_caps_that_are_empty_are_refused() -> None:
     """Caps that next to nothing of the sphere lies in, and any cap in one dimension."""
-    with pytest.raises(ValueError, match=r"empty in 100000 dimensions; use PrivUnit\.best"):
+    with pytest.raises(ValueError, match=r"almost no mass in 100000 dimensions; use PrivUnit\.best"):
         PrivUnit(1.0, 1.0, 100_000, 0.9)
     # 52 random bits cannot tell such a cap from no cap.
-    with pytest.raises(ValueError, match="empty in 1000 dimensions"):
+    with pytest.raises(ValueError, match="almost no mass in 1000 dimensions"):
         PrivUnit(1.0, 1.0, 1000, 0.35)
     with pytest.raises(ValueError, match="in one dimension there is no cap"):
         PrivUnit(1.0, 1.0, 1, 0.2)

@@ -13,25 +13,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tulle.local.simulation
+import tulle.local.estimators.simulated_study
 from tulle import Bounds, Budget, Ledger
-from tulle.events import ExposedEvent, GaussianEvent, PureEvent
+from tulle.files.error_messages import PrivacyWarning
+from tulle.files.number_text import rounded_up
+from tulle.ledgers.ledger import BudgetExceededError
 from tulle.local import (
     LabelPrivateSparseClassifier,
     LabelPrivateSparseRegressor,
     LocalSparseRegressor,
     OneRoundSparseRegressor,
 )
-from tulle.local.billing import LocalAnswer, bill, promise, releases, report
-from tulle.local.channel import Unrandomised
-from tulle.local.labels import GaussianLabel, RandomisedResponse, TwoPoint
-from tulle.local.protocols import LabelCollection, LdpIht
-from tulle.local.responses import RESPONSES
-from tulle.local.uniforms import SeededUniforms, SystemUniforms
-from tulle.local.user import RefusedError, check_question
-from tulle.local.wire import Question
-from tulle.privacy import BudgetExceededError, PrivacyReport, PrivacyWarning, gaussian_delta
-from tulle.report import rounded_up
+from tulle.local.estimators.local_bill import LocalAnswer, bill, promise, releases, report
+from tulle.local.server_side.protocols import LabelCollection, LdpIht
+from tulle.local.user_side.answer_format import Question
+from tulle.local.user_side.channel import Unrandomised
+from tulle.local.user_side.label_randomisers import GaussianLabel, RandomisedResponse, TwoPoint
+from tulle.local.user_side.responses import RESPONSES
+from tulle.local.user_side.uniforms import SeededUniforms, SystemUniforms
+from tulle.local.user_side.user import RefusedError, check_question
+from tulle.reports.report import PrivacyReport
+from tulle.trusted.events import ExposedEvent, GaussianEvent, PureEvent
+from tulle.trusted.gaussian import gaussian_delta
+from tulle.trusted.mechanisms import price_of
 
 N, D = 400, 3
 RNG = np.random.default_rng(0)
@@ -40,7 +44,7 @@ Y = X[:, 0] + 0.1 * RNG.normal(size=N)
 CLASSES = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
 BOUNDS = Bounds(row_linf=1.0, label=1.5)
 
-ignore_few_users = pytest.mark.filterwarnings("ignore:.*is expected to carry noise:UserWarning")
+ignore_few_users = pytest.mark.filterwarnings("ignore:.*is expected to have noise:UserWarning")
 imprecise = pytest.mark.filterwarnings("ignore:delta = .* which finite precision needs")
 pytestmark = ignore_few_users
 
@@ -63,7 +67,7 @@ def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("somebody was asked")
 
-    monkeypatch.setattr(tulle.local.simulation.Population, "answer", refuse)
+    monkeypatch.setattr(tulle.local.estimators.simulated_study.Population, "answer", refuse)
     for source in (SystemUniforms, SeededUniforms):
         monkeypatch.setattr(source, "draw", refuse)
 
@@ -120,7 +124,7 @@ def test_gaussian_noise_has_a_default_delta() -> None:
     """min(1e-5, 1/(10 n)), and the report is not a pure one."""
     report = LabelPrivateSparseRegressor(1.0, randomiser="gaussian", bounds=BOUNDS).fit(X, Y).privacy_
     assert report.delta == 1e-5
-    assert math.isinf(LocalAnswer.through(GaussianLabel(1.0, 1.0, 1e-5)).events[0].pure_epsilon())
+    assert math.isinf(price_of(LocalAnswer.through(GaussianLabel(1.0, 1.0, 1e-5)))[0].pure_epsilon())
 
 
 def test_the_promise_is_the_dearest_answer() -> None:
@@ -133,14 +137,14 @@ def test_the_promise_is_the_dearest_answer() -> None:
 
 def test_channels_are_accounted_for_as_what_they_are() -> None:
     """Pure ones by their epsilon, the Gaussian by its noise over a sensitivity of two bounds, exact ones not at all."""
-    assert LocalAnswer.through(TwoPoint(0.3, 2.0)).events == (PureEvent(0.3), 1)
-    assert LocalAnswer.through(RandomisedResponse(0.3, 1.0, 4)).events == (PureEvent(0.3), 1)
+    assert price_of(LocalAnswer.through(TwoPoint(0.3, 2.0))) == (PureEvent(0.3), 1)
+    assert price_of(LocalAnswer.through(RandomisedResponse(0.3, 1.0, 4))) == (PureEvent(0.3), 1)
     channel = GaussianLabel(1.0, 5.0, 1e-5)
-    event, uses = LocalAnswer.through(channel).events
+    event, uses = price_of(LocalAnswer.through(channel))
     assert isinstance(event, GaussianEvent)
     assert uses == 1
     assert event.gaussian_mu() == pytest.approx(2 * 5.0 / math.sqrt(channel.worst_variance))
-    assert LocalAnswer.through(Unrandomised(math.inf, 1.0, 2)).events == (ExposedEvent(), 1)
+    assert price_of(LocalAnswer.through(Unrandomised(math.inf, 1.0, 2))) == (ExposedEvent(), 1)
 
 
 def test_estimates_through_a_channel_are_its_answers() -> None:
@@ -180,7 +184,7 @@ def test_the_report_names_unit_users_and_what_was_seen(cls: Any) -> None:
     seen, said = " ".join(report.who_saw_what), " ".join(report.assumptions)
     assert ("features" in seen) is not whole
     assert "the process that ran fit held all rows" in seen
-    assert f"In a real study nobody but the user sees the user's {'row' if whole else 'label'}" in seen
+    assert f"In a real study only the user sees the user's {'row' if whole else 'label'}" in seen
     assert said.startswith("Local privacy, simulated")
     assert ("Only labels are protected" in said) is not whole
     assert "at most one question" in said
@@ -193,7 +197,7 @@ def test_the_report_of_a_real_study_speaks_of_users() -> None:
     """Nobody but they saw rows, and their randomness is not the server's to vouch for."""
     protocol = LabelCollection(Budget(1.0), D, Bounds(label=1.0), True)
     real = report(protocol, "a method", 10, 10)
-    assert "Nobody but the user saw the user's label." in real.who_saw_what
+    assert "Only the user saw the user's label." in real.who_saw_what
     assert "simulat" not in str(real)
     assert "a server cannot check that" in real.assumptions[-1]
 
@@ -204,7 +208,7 @@ def test_a_delta_of_arithmetic_that_promises_nothing_is_told_before_anybody_is_a
     """Of whole rows at epsilon = 16 it is above 1/n; at 8 it is not, and labels have none."""
     LabelPrivateSparseRegressor(16.0, bounds=Bounds(label=1.0)).fit(X, np.ones(N))
     LocalSparseRegressor(8.0, bounds=BOUNDS).fit(X, Y)
-    monkeypatch.setattr(tulle.local.simulation.Population, "answer", None)
+    monkeypatch.setattr(tulle.local.estimators.simulated_study.Population, "answer", None)
     rows, y = np.zeros((3000, 20)), np.zeros(3000)
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrivacyWarning)
@@ -238,7 +242,10 @@ def test_whole_rows_state_the_delta_of_their_arithmetic_everywhere(ball: Any, ep
         assert ledger.share >= 0.5 - 1e-9
     with Ledger(Budget(epsilon, 0.9 * delta)), pytest.raises(BudgetExceededError):
         bill("a study", protocol)
-    with Ledger(Budget(2 * epsilon)), pytest.raises(BudgetExceededError, match="a ledger whose cap has a delta"):
+    with (
+        Ledger(Budget(2 * epsilon)),
+        pytest.raises(BudgetExceededError, match="use a method whose noise needs no delta"),
+    ):
         bill("a study", protocol)
 
 
@@ -256,12 +263,12 @@ def test_a_delta_that_is_asked_for_has_room_for_finite_precision_or_is_refused()
     assert about.epsilon <= 4.0
     assert about.floating_point_slack <= needed
     assert about.floating_point_slack == pytest.approx(needed, rel=1e-6)
-    with pytest.raises(ValueError, match=r"finite precision would take 1\.6e-08 of delta = .*fewer features"):
+    with pytest.raises(ValueError, match=r"finite precision would use 1\.6e-08 of delta = .*fewer features"):
         LdpIht(Budget(4.0, 9.9 * needed), 20, BOUNDS, False)
 
 
 def test_a_study_of_which_finite_precision_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="leaves nothing of the promise; use a smaller epsilon or fewer features"):
+    with pytest.raises(ValueError, match="leaves no privacy guarantee; use a smaller epsilon or fewer features"):
         LdpIht(Budget(16.0), 200_000, BOUNDS, False)
 
 
@@ -281,7 +288,7 @@ def test_the_report_tells_of_bounds_that_were_searched_for() -> None:
     """With their values, and as a line of the bill; declared ones are not mentioned."""
     searched = LocalSparseRegressor(1.0, random_state=0).fit(X, Y).privacy_
     assert [line.release for line in searched.bill] == ["bounds", "gradient"]
-    assert any(text.startswith("Bounds were searched for") and "row" in text for text in searched.assumptions)
+    assert any(text.startswith("Bounds were estimated") and "row" in text for text in searched.assumptions)
     declared = LocalSparseRegressor(1.0, bounds=BOUNDS).fit(X, Y).privacy_
     assert [line.release for line in declared.bill] == ["gradient"]
     assert not any("searched" in text for text in declared.assumptions)
@@ -311,7 +318,7 @@ def test_without_an_epsilon_nothing_is_promised_or_said_to_be_hidden(cls: Any) -
     assert report.calibration == "none"
     assert math.isinf(report.bill[-1].epsilon_alone)
     said = " ".join([*report.who_saw_what, *report.assumptions, report.method])
-    for word in ("andomised", "Nobody but", "promise covers", "protected", "Local privacy"):
+    for word in ("andomised", "Only the user", "guarantee covers", "protected", "Local privacy"):
         assert word not in said
     assert "none." in str(report)
 
@@ -348,7 +355,7 @@ def test_a_study_beyond_the_cap_asks_nobody(cls: Any, monkeypatch: pytest.Monkey
     with Ledger(Budget(1.0, 1e-6)) as ledger:
         cls(0.7, bounds=BOUNDS).fit(X, Y)
         spent = ledger.epsilon
-        monkeypatch.setattr(tulle.local.simulation.Population, "answer", _asked)
+        monkeypatch.setattr(tulle.local.estimators.simulated_study.Population, "answer", _asked)
         with pytest.raises(BudgetExceededError, match="nothing was released"):
             cls(0.7, bounds=BOUNDS).fit(X, Y)
         assert ledger.epsilon == spent

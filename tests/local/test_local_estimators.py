@@ -18,12 +18,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from pairwise import reduce_to_pairs
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.linear_model import Lasso, LogisticRegression
 
-import tulle.local.simulation
+import tulle.local.estimators.simulated_study
 from tulle import Bounds
+from tulle.files.error_messages import PrivacyWarning
 from tulle.local import (
     LabelPrivateSparseClassifier,
     LabelPrivateSparseRegressor,
@@ -31,18 +33,17 @@ from tulle.local import (
     OneRoundSparseRegressor,
     Response,
 )
-from tulle.local.expectations import expectation
-from tulle.local.noisy_labels import IDENTITY_LINK, NoisyLabels, hard_thresholding
-from tulle.local.responses import RESPONSES
-from tulle.local.server import Server
-from tulle.local.uniforms import SeededUniforms, SystemUniforms
-from tulle.privacy import PrivacyWarning
+from tulle.local.server_side.expectations import expectation
+from tulle.local.server_side.noisy_labels import IDENTITY_LINK, NoisyLabels, hard_thresholding
+from tulle.local.server_side.study_server import Server
+from tulle.local.user_side.responses import RESPONSES
+from tulle.local.user_side.uniforms import SeededUniforms, SystemUniforms
 
 Array = NDArray[np.float64]
 
 ARCTAN = Response("arctan", lambda m: 2 * np.arctan(m), lambda m: 2 / (1 + m**2))
 SIGNS = Bounds(row_linf=1.0, label=2.0)
-pytestmark = pytest.mark.filterwarnings("ignore:.*is expected to carry noise:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*is expected to have noise:UserWarning")
 
 WHOLE_ROW: list[Any] = [LocalSparseRegressor, OneRoundSparseRegressor]
 REGRESSORS: list[Any] = [*WHOLE_ROW, LabelPrivateSparseRegressor]
@@ -83,7 +84,7 @@ def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("somebody was asked")
 
-    monkeypatch.setattr(tulle.local.simulation.Population, "answer", refuse)
+    monkeypatch.setattr(tulle.local.estimators.simulated_study.Population, "answer", refuse)
     for source in (SystemUniforms, SeededUniforms):
         monkeypatch.setattr(source, "draw", refuse)
 
@@ -308,7 +309,7 @@ def test_answers_on_public_features_can_be_published(cls: Any) -> None:
     data = fitted(cls).release_synthetic(public)
     assert data.privacy.epsilon <= 1.0
     np.testing.assert_array_equal(data.y, fitted(cls).predict(public))
-    with pytest.raises(ValueError, match="nothing is proved"):
+    with pytest.raises(ValueError, match="no epsilon is proved"):
         fitted(cls, None).release_synthetic(public)
 
 
@@ -340,7 +341,9 @@ BAD: list[tuple[list[Any], str, Any]] = [
     *((ESTIMATORS, "n_nonzero", value) for value in (0, -1, 1.5, "2")),
     *((ESTIMATORS, "random_state", value) for value in (-1, "seed")),
     *(([LocalSparseRegressor], "n_rounds", value) for value in (0, 2.0, True)),
-    *((WHOLE_ROW, "ball", value) for value in ("cube", None)),
+    (WHOLE_ROW, "ball", "cube"),
+    ([OneRoundSparseRegressor], "ball", None),
+    *(([LocalSparseRegressor], "settings", value) for value in ("printed", None, "theorem")),
     *((WHOLE_ROW, name, value) for name in ("radius", "weight_bound") for value in (0, -1, math.inf, math.nan)),
     *(([LocalSparseRegressor], "step", value) for value in (0, -1, math.inf)),
     *(([OneRoundSparseRegressor], "second_moment", value) for value in (0, -1, math.inf)),
@@ -352,6 +355,8 @@ BAD: list[tuple[list[Any], str, Any]] = [
     *((ESTIMATORS[2:], "penalty", value) for value in (-1.0, math.inf, "auto")),
     *((ESTIMATORS[2:], "n_iter", value) for value in (0, 1.5)),
     *((ESTIMATORS[2:], "step", value) for value in (0, math.inf)),
+    *((ESTIMATORS[2:], "ball", value) for value in (0, -1.0, math.inf, math.nan, "unit")),
+    *((ESTIMATORS[2:], "start", value) for value in ("random", None, 0)),
 ]
 CASES = [(cls, name, value) for group, name, value in BAD for cls in group]
 SAYS = {"bounds": "(normalise them before|rows_per_person=1)"}
@@ -416,6 +421,7 @@ def test_one_user_is_refused(cls: Any, nobody_answers: None) -> None:
         model_of(cls).fit(signs(1), np.ones(1))
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("n", [2, 3, 10])
 @pytest.mark.parametrize("solver", ["iht", "lasso"])
 @over(ESTIMATORS)
@@ -433,6 +439,7 @@ def test_few_users_are_enough_not_to_fail(cls: Any, solver: str, n: int) -> None
             assert model.n_answers_ == n
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("solver", ["iht", "lasso"])
 @pytest.mark.parametrize("kind", ["zeros", "constant columns", "empty rows", "huge"])
 @over(ESTIMATORS)
@@ -467,7 +474,7 @@ def test_too_few_users_are_warned_of_before_anybody_is_asked_and_by_shape_alone(
         model = model_of(cls, 0.1, random_state=None)
         y = labels_for(cls, X)
         with (
-            pytest.warns(UserWarning, match="is expected to carry noise") as caught,
+            pytest.warns(UserWarning, match="is expected to have noise") as caught,
             pytest.raises(AssertionError, match="somebody was asked"),
         ):
             model.fit(X, y)

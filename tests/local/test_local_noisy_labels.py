@@ -16,7 +16,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 
-from tulle.local.noisy_labels import (
+from tulle.local.server_side.noisy_labels import (
     IDENTITY_LINK,
     LOGISTIC_LINK,
     SOFTMAX_LINK,
@@ -29,7 +29,7 @@ from tulle.local.noisy_labels import (
     lasso,
     link_of,
 )
-from tulle.local.responses import RESPONSES, Response
+from tulle.local.user_side.responses import RESPONSES, Response
 
 N, D = 60, 7
 ARCTAN = Response("arctan", lambda m: 3 * np.arctan(m / 2), lambda m: 1.5 / (1 + m**2 / 4))

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tulle.bounds import GRID, Bounds
+from tulle.estimators.bounds import GRID, Bounds
 from tulle.local import LabelPrivateSparseRegressor, LocalSparseRegressor, OneRoundSparseRegressor
-from tulle.local.channel import Channel, Unrandomised
-from tulle.local.expectations import expectation
-from tulle.local.labels import Hybrid, LaplaceLabel, Piecewise, RandomisedResponse, TwoPoint
-from tulle.local.protocols import LABEL_CHANNELS, LabelCollection, LdpIht, Protocol, Tally
-from tulle.local.responses import LOGISTIC, RESPONSES, TANH
-from tulle.local.server import Server
-from tulle.local.simulation import Population, simulate
-from tulle.local.wire import ExceedsAsk, GradientAsk, LabelAsk
-from tulle.privacy import Budget
+from tulle.local.estimators.simulated_study import Population, simulate
+from tulle.local.server_side.expectations import expectation
+from tulle.local.server_side.protocols import LABEL_CHANNELS, LabelCollection, LdpIht, Protocol, Tally
+from tulle.local.server_side.study_server import Server
+from tulle.local.user_side.answer_format import ExceedsAsk, GradientAsk, LabelAsk
+from tulle.local.user_side.channel import Channel, Unrandomised
+from tulle.local.user_side.label_randomisers import Hybrid, LaplaceLabel, Piecewise, RandomisedResponse, TwoPoint
+from tulle.local.user_side.responses import LOGISTIC, RESPONSES, TANH
+from tulle.trusted.plan import Budget
 
 D = 4
 PURE, NONE = Budget(1.0), None

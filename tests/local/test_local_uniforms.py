@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from tulle.local.uniforms import SeededUniforms, SystemUniforms, open_interval
+from tulle.local.user_side.uniforms import SeededUniforms, SystemUniforms, open_interval
 
 ALPHA = 1e-6
 

@@ -19,13 +19,8 @@ import local_hosts
 import numpy as np
 import pytest
 
-from tulle.local.ball import PrivUnit
-from tulle.local.channel import Channel
-from tulle.local.labels import GaussianLabel, Hybrid, LaplaceLabel, Piecewise, RandomisedResponse, TwoPoint
-from tulle.local.responses import RESPONSES, Response
-from tulle.local.uniforms import FloatArray, SeededUniforms, Uniforms
-from tulle.local.user import AlreadyAnsweredError, FileRecord, MemoryRecord, RefusedError, User
-from tulle.local.wire import (
+import tulle.local.user_side
+from tulle.local.user_side.answer_format import (
     Ask,
     ExceedsAsk,
     GradientAsk,
@@ -36,6 +31,19 @@ from tulle.local.wire import (
     encode_question,
     place,
 )
+from tulle.local.user_side.ball import PrivUnit
+from tulle.local.user_side.channel import Channel
+from tulle.local.user_side.label_randomisers import (
+    GaussianLabel,
+    Hybrid,
+    LaplaceLabel,
+    Piecewise,
+    RandomisedResponse,
+    TwoPoint,
+)
+from tulle.local.user_side.responses import RESPONSES, Response
+from tulle.local.user_side.uniforms import FloatArray, SeededUniforms, Uniforms
+from tulle.local.user_side.user import AlreadyAnsweredError, FileRecord, MemoryRecord, RefusedError, User
 
 ROW = [0.25, -0.5, 0.75]
 YES_OR_NO = RandomisedResponse(1.0, 1.0, 2)
@@ -105,9 +113,12 @@ def test_a_record_on_disk_outlives_the_user(tmp_path: Path) -> None:
     """A new `User` with the same file does not answer; the file says what was paid, for which study, and no row."""
     path = tmp_path / "anna.json"
     user(record=FileRecord(path)).answer(label())
-    assert json.loads(path.read_text()) == {"study": "a study", "round": 1, "epsilon": 1.0, "delta": 0.0}
+    assert json.loads(path.read_text()) == {
+        **{"study": "a study", "round": 1, "epsilon": 1.0, "delta": 0.0},
+        "tulle": tulle.__version__,
+    }
     assert path.stat().st_mode & 0o077 == 0
-    with pytest.raises(AlreadyAnsweredError, match=r"anna\.json says that this user has answered before"):
+    with pytest.raises(AlreadyAnsweredError, match=r"anna\.json records that this user has answered before"):
         user(record=FileRecord(str(path))).answer(label())
 
 
@@ -116,7 +127,7 @@ def test_a_record_on_disk_outlives_the_process(tmp_path: Path) -> None:
     path = tmp_path / "anna.json"
     user(record=FileRecord(path)).answer(label())
     code = (
-        "import sys\nfrom tulle.local.user import AlreadyAnsweredError, FileRecord, User\n"
+        "import sys\nfrom tulle.local.user_side.user import AlreadyAnsweredError, FileRecord, User\n"
         "user = User('anna', [1.0], 1.0, max_epsilon=1.0, record=FileRecord(sys.argv[1]))\n"
         "try:\n    user.answer(sys.stdin.buffer.read())\nexcept AlreadyAnsweredError:\n    print('refused')"
     )
@@ -214,8 +225,8 @@ REFUSALS: dict[str, tuple[Callable[[], bytes], str]] = {
     "an unknown response": (lambda: gradient(response="eval"), "does not know the response 'eval'"),
     "another group, before": (lambda: label(start=here(1)[0], end=here(1)[1]), "other users"),
     "another group, after": (lambda: label(start=here(0)[0], end=here(0)[1]), "other users"),
-    "yes or no, two points": (lambda: asking(ExceedsAsk("row", 1.0, True), TwoPoint(1.0, 2.0)), "yes or no"),
-    "yes or no, three": (lambda: asking(ExceedsAsk("label", 1.0, True), RandomisedResponse(1.0, 1.0, 3)), "yes or no"),
+    "yes or no, two points": (lambda: asking(ExceedsAsk("row", 1.0, True), TwoPoint(1.0, 2.0)), "yes-or-no"),
+    "yes or no, three": (lambda: asking(ExceedsAsk("label", 1.0, True), RandomisedResponse(1.0, 1.0, 3)), "yes-or-no"),
     "yes or no, four": (lambda: asking(ExceedsAsk("row", 1.0, True), PrivUnit.best(1.0, 2.0, 4)), "channel for 4"),
 }
 
@@ -256,7 +267,7 @@ def test_the_price_that_is_allowed_is_paid() -> None:
 def test_a_hostile_epsilon_does_not_cost_the_answer(channel: Channel, epsilon: bytes) -> None:
     """One so small that nothing can be computed with it is refused before the record is written."""
     anna = user(max_delta=1e-6)
-    with pytest.raises(WireError, match="no such channel"):
+    with pytest.raises(WireError, match="invalid channel"):
         anna.answer(label(channel).replace(b'"epsilon":1.0', b'"epsilon":' + epsilon))
     assert still_answers(anna)
 
@@ -492,31 +503,39 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_the_users_side_needs_numpy_and_scipy_alone() -> None:
     """Beside the standard library; and of tulle the user's side, neither accountants nor mechanisms nor estimators."""
-    loaded = loaded_by("import tulle.local.user, tulle.local.client")
+    loaded = loaded_by("import tulle.local.user_side.user, tulle.local.user_side.http_client")
     bare = loaded_by("import numpy, scipy.special, scipy.optimize")
     packages = {name.split(".")[0] for name in loaded}
     assert {"numpy", "scipy", "tulle"} <= packages
     assert packages.isdisjoint({"sklearn", "numba", "randomgen", "dp_accounting", "joblib", "pandas", "matplotlib"})
     known = {name.split(".")[0] for name in bare} | set(sys.stdlib_module_names)
     assert packages - known == {"tulle"}
-    of_tulle = {name for name in loaded if name.startswith("tulle.")} - {"tulle.local"}
-    rooms = ("user", "client", "wire", "channel", "ball", "labels", "responses", "uniforms")
-    sides = {f"tulle.local.{room}" for room in rooms}
-    assert of_tulle == sides | {"tulle.gaussian_tradeoff", "tulle.durable", "tulle.intake", "tulle.exact_noise"}
+    packages = {"tulle.local", "tulle.local.user_side", "tulle.trusted", "tulle.accounting", "tulle.files"}
+    of_tulle = {name for name in loaded if name.startswith("tulle.")} - packages
+    user_side = Path(tulle.local.user_side.__path__[0])
+    assert of_tulle - {f"tulle.local.user_side.{path.stem}" for path in user_side.glob("*.py")} == {
+        "tulle.trusted.gaussian",
+        "tulle.accounting.gaussian_budget",
+        "tulle.files.durable_writes",
+        "tulle.files.saved_models",  # of `import tulle`
+        "tulle.trusted.intake",
+        "tulle.trusted.exact_noise",
+    }
 
 
 def test_the_servers_side_needs_more() -> None:
     """The test above can fail: the server loads mechanisms and accountants."""
-    loaded = loaded_by("import tulle.local.server")
-    assert {"tulle.privacy", "tulle.mechanisms"} <= loaded
+    loaded = loaded_by("import tulle.local.server_side.study_server")
+    assert {"tulle.trusted.plan", "tulle.trusted.mechanisms"} <= loaded
 
 
 def test_an_answer_loads_nothing_more() -> None:
     """Not at the first answer either, through any channel."""
     loaded = loaded_by(
-        "from tulle.local.labels import GaussianLabel\nfrom tulle.local.user import User\n"
-        "from tulle.local.wire import LabelAsk, Question, encode_question\n"
+        "from tulle.local.user_side.label_randomisers import GaussianLabel\n"
+        "from tulle.local.user_side.user import User\n"
+        "from tulle.local.user_side.answer_format import LabelAsk, Question, encode_question\n"
         "question = Question('s', 1, 0.0, 1.0, LabelAsk(), GaussianLabel(1.0, 1.0, 1e-5))\n"
         "User('anna', [1.0], 1.0, max_epsilon=1.0, max_delta=1e-5).answer(encode_question(question))"
     )
-    assert not any(name.startswith(("sklearn", "numba", "randomgen", "tulle.privacy")) for name in loaded)
+    assert not any(name.startswith(("sklearn", "numba", "randomgen", "tulle.trusted.plan")) for name in loaded)

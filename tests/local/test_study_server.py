@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tulle
 from tulle import Bounds, Budget
-from tulle.local.channel import IntArray
-from tulle.local.protocols import LabelCollection, LdpIht, Protocol
-from tulle.local.server import Server
-from tulle.local.uniforms import SeededUniforms
-from tulle.local.user import User
-from tulle.local.wire import Answer, WireError, decode_answer, decode_question, encode_answer, place
+from tulle.local.server_side.protocols import LabelCollection, LdpIht, Protocol
+from tulle.local.server_side.study_server import Server
+from tulle.local.user_side.answer_format import Answer, WireError, decode_answer, decode_question, encode_answer, place
+from tulle.local.user_side.channel import IntArray
+from tulle.local.user_side.uniforms import SeededUniforms
+from tulle.local.user_side.user import User
 
 N, D, ROUNDS = 40, 3, 3
 STUDY = "a study"
@@ -151,7 +152,7 @@ def test_a_question_is_for_those_who_are_asked() -> None:
 
 def test_two_users_cannot_share_a_name() -> None:
     """One of them would be refused as a duplicate, or the other."""
-    with pytest.raises(ValueError, match="two users share a name"):
+    with pytest.raises(ValueError, match="two users have the same name"):
         Server(protocol(), ["anna", "ben", "anna"], STUDY)
 
 
@@ -160,10 +161,10 @@ def test_two_users_cannot_share_a_name() -> None:
 )
 def test_names_that_cannot_travel_are_told_before_anybody_answers(names: list[str], study: str) -> None:
     """Otherwise every answer would be spent and malformed."""
-    with pytest.raises(ValueError, match="a name must be a text of 1 to 128 characters"):
+    with pytest.raises(ValueError, match="a name must be a string of 1 to 128 characters"):
         Server(protocol(), names, study)
     if study == STUDY:
-        with pytest.raises(ValueError, match="a name must be a text of 1 to 128 characters"):
+        with pytest.raises(ValueError, match="a name must be a string of 1 to 128 characters"):
             User(names[0], [1.0], 1.0, max_epsilon=1.0)
 
 
@@ -424,7 +425,7 @@ def test_answers_in_bulk_are_from_users_who_are_asked_and_once(
     later = min(set(NAMES) - study.asked - study._answered)
     before = study.accepted
     for names in (["mallory"], [later], [min(study._answered)], [first, "mallory"], [first, first]):
-        with pytest.raises(ValueError, match=r"not asked now, or have answered|each user once"):
+        with pytest.raises(ValueError, match=r"not asked in this round, or have answered|each user once"):
             study.receive_many(names, np.repeat(one, len(names), axis=0))
     with pytest.raises(ValueError, match="one answer for each user"):
         study.receive_many([first, second], one)
@@ -477,7 +478,8 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_a_journal_holds_each_answer_that_counts_and_each_end_of_a_round(journal: bytes, tmp_path: Path) -> None:
     """A line each; what does not count leaves none."""
-    lines = journal.splitlines()
+    first, *lines = journal.splitlines()
+    assert json.loads(first) == {"written by": f"tulle {tulle.__version__}"}
     assert len(lines) == N + ROUNDS
     closed = [json.loads(line) for line in lines if b"closed" in line]
     assert closed == [{"closed": number} for number in range(1, ROUNDS + 1)]
@@ -485,7 +487,7 @@ def test_a_journal_holds_each_answer_that_counts_and_each_end_of_a_round(journal
     study = server(journal=tmp_path / "study")
     study.receive(b"nonsense", min(study.asked))
     study.receive(forged("mallory"), "mallory")
-    assert (tmp_path / "study").read_bytes() == b""
+    assert (tmp_path / "study").read_bytes() == first + b"\n"
 
 
 def test_a_journal_is_written_before_the_answer_is_confirmed(tmp_path: Path) -> None:
@@ -494,7 +496,43 @@ def test_a_journal_is_written_before_the_answer_is_confirmed(tmp_path: Path) -> 
     study, everyone = server(journal=path), users()
     for count, (name, raw) in enumerate(answers(study, everyone).items(), 1):
         assert study.receive(raw, name).accepted
-        assert path.read_bytes().count(b"\n") == count
+        assert path.read_bytes().count(b"\n") == 1 + count
+
+
+def test_a_full_disk_leaves_no_half_line_in_the_journal(tmp_path: Path) -> None:
+    """The answer does not count, the error names the file, and the study goes on when there is room again."""
+    path = tmp_path / "study"
+    study, everyone = server(journal=path), users()
+    found = answers(study, everyone)
+    file = study._journal
+
+    class Full:
+        name, tell, truncate, seek, close, fileno = (
+            file.name,
+            file.tell,
+            file.truncate,
+            file.seek,
+            file.close,
+            file.fileno,
+        )
+
+        def write(self, content: bytes) -> int:
+            if file.tell() >= room:
+                raise OSError(28, "No space left on device")
+            return int(file.write(content[: room - file.tell()]))
+
+    room = file.tell() + 200
+    study._journal = Full()
+    accepted = 0
+    with pytest.raises(OSError, match=r"No space left on device: '.*study'"):  # noqa: PT012
+        for name, raw in found.items():
+            accepted += study.receive(raw, name).accepted
+    assert 0 < accepted == study.accepted
+    assert path.read_bytes().count(b"\n") == 1 + accepted
+    assert path.read_bytes().endswith(b"}\n")
+    room = 10**9
+    assert study.receive(raw, name).accepted
+    assert resumed(path) == (undisturbed()[1], N)
 
 
 def test_a_study_goes_on_wherever_it_was_cut_off(journal: bytes, tmp_path: Path) -> None:
@@ -522,12 +560,23 @@ def test_a_study_goes_on_after_two_crashes(journal: bytes, tmp_path: Path) -> No
     assert resumed(path) == (undisturbed()[1], N)
 
 
+def test_a_journal_of_before_that_names_no_version_goes_on(journal: bytes, tmp_path: Path) -> None:
+    """And stays as it is: a version is no line of the middle."""
+    path = tmp_path / "study"
+    first, older = journal.split(b"\n", 1)
+    path.write_bytes(older[: len(older) // 2])
+    assert resumed(path) == (undisturbed()[1], N)
+    path.write_bytes(older[: older.index(b"\n") + 1] + first + b"\n")
+    with pytest.raises(ValueError, match="line 2, does not belong to this study"):
+        server(journal=path)
+
+
 def test_who_answered_before_the_crash_is_a_duplicate_after(journal: bytes, tmp_path: Path) -> None:
     """And is not counted twice."""
     path = tmp_path / "study"
-    path.write_bytes(journal.split(b"\n")[0] + b"\n")
+    path.write_bytes(b"\n".join(journal.split(b"\n")[:2]) + b"\n")
     study = server(journal=path)
-    said = json.loads(journal.split(b"\n")[0])["user"]
+    said = json.loads(journal.split(b"\n")[1])["user"]
     assert study.accepted == 1
     assert study.receive(forged(said), said).reason == "duplicate"
     assert study.accepted == 1
@@ -541,7 +590,7 @@ def test_an_answer_of_several_lines_does_not_break_the_journal(tmp_path: Path) -
     found = answers(study, everyone)
     for (name, raw), gap in zip(found.items(), (b",\n", b",\r\n", b",\r", b",\n\n")):
         assert study.receive(raw.replace(b",", gap), name).accepted
-    assert len(path.read_bytes().splitlines()) == 4
+    assert len(path.read_bytes().splitlines()) == 1 + 4
     assert resumed(path) == (undisturbed()[1], N)
 
 

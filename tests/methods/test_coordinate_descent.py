@@ -31,11 +31,13 @@ from fits import (
     signed,
     slopes_of,
 )
+from pairwise import reduce_to_pairs
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.events import BoundedRangeEvent, GaussianEvent
-from tulle.losses import LOSSES, Softmax
 from tulle.methods import CoordinateDescent
+from tulle.methods.loss_functions import LOSSES, Softmax
+from tulle.trusted.events import BoundedRangeEvent, GaussianEvent
+from tulle.trusted.mechanisms import price_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
 
@@ -51,7 +53,7 @@ def test_the_share_of_choosing_is_what_it_says(n_outputs: int, share: float) -> 
     """In zCDP, where a choice of range r costs r²/8 and a value 1 / (2 noise²), choices cost `share` of the total."""
     public = facts(loss=Softmax(3)) if n_outputs == 3 else facts()
     select, update = CoordinateDescent(n_iter=9, noise="selection", selection_share=share).releases(public)
-    (choice, uses), (value, once) = select.mechanism.events, update.mechanism.events
+    (choice, uses), (value, once) = price_of(select.mechanism), price_of(update.mechanism)
     assert (uses, once) == (n_outputs, 1)
     assert isinstance(choice, BoundedRangeEvent)
     assert isinstance(value, GaussianEvent)
@@ -107,6 +109,7 @@ EXACT: dict[str, dict[str, Any]] = {
 }
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("loss", BUT_POISSON)
 @pytest.mark.parametrize("case", EXACT)
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -159,6 +162,7 @@ def test_without_noise_on_three_classes(recorder: type[RecordingCurator], case: 
     )
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("case", EXACT)
 @pytest.mark.parametrize("loss", BUT_POISSON)
 @pytest.mark.parametrize(("clip", "last_clip"), [(0.2, 1.0), (0.2, 0.25), (1e6, 1.0)])

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from tulle.methods import FrankWolfe
-from tulle.sets import Box, CappedL1Ball, FeasibleSet, KSupportBall, L1Ball, L2Ball, LqBall, Polytope, Simplex
+from tulle.methods.feasible_sets import (
+    Box,
+    CappedL1Ball,
+    FeasibleSet,
+    KSupportBall,
+    L1Ball,
+    L2Ball,
+    LqBall,
+    Polytope,
+    Simplex,
+)
 
 Array = NDArray[np.float64]
 

@@ -25,14 +25,15 @@ from fits import (
     the_examples_of_the_rule,
     to_digits,
 )
+from pairwise import reduce_to_pairs
 from sklearn.base import clone
 
 from tulle import Bounds, Budget, SparseClassifier, SparseRegressor
 from tulle.datasets import dp_ight_figure1
-from tulle.losses import Logistic, Loss, Squared
+from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import HardThresholding
 from tulle.methods.hard_thresholding import Settings
-from tulle.privacy import PrivacyWarning
+from tulle.methods.loss_functions import Logistic, Loss, Squared
 
 recorder = fits.recorder
 problem = partial(fits.problem, n=120, n_classes=None)
@@ -42,6 +43,7 @@ facts = partial(fits.facts, n_nonzero=5, row_l2=1.0)
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("epsilon", [1.0, None])
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("n_iter", [None, 1, 7])
@@ -103,8 +105,9 @@ def plain_ight(
     return w[:d], constant * w[d]
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("loss", BUT_POISSON)
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
+@pytest.mark.parametrize("noise", ["gaussian", "selection", "laplace"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("options", [{}, {"penalty": 0.3}, {"ball": 0.7}], ids=["plain", "penalty", "ball"])
 @pytest.mark.parametrize("keep", [1, 3])
@@ -308,6 +311,26 @@ def test_true_epsilon_of_corollary_5_8(row: list[str], steps: int) -> None:
     assert 2 * model.privacy_.bill[0].noise_per_sensitivity == pytest.approx(sigma, rel=1e-12)
 
 
+def test_corollary_5_6_names_what_it_needs() -> None:
+    """Its gradient bound has constants of a data model; none is made up, and rows beyond it are clipped."""
+    X, y = problem("regression")
+
+    def fit(cls: Any = SparseRegressor, **method: Any) -> Any:
+        method = {"noise": "gaussian", "n_iter": 3, "published_rule": "corollary_5.6", **method}
+        bounds = Bounds(row_l2=2.0, label=3.0)
+        return cls(4.0, 1e-5, method=HardThresholding(**method), bounds=bounds, calibration="published").fit(X, y)
+
+    with pytest.raises(ValueError, match="needs weight_norm and label_noise: its gradient bound is row_l2"):
+        fit()
+    with pytest.raises(ValueError, match="needs label_noise: "):
+        fit(weight_norm=1.0)
+    with pytest.raises(ValueError, match="is for a regression and has a clip of its own; leave clip=None"):
+        fit(weight_norm=1.0, label_noise=0.1, clip=2.0)
+    with pytest.warns(PrivacyWarning, match="the published noise for epsilon = 4 proves only epsilon = 4.84"):
+        model = fit(weight_norm=0.01, label_noise=0.0)  # nearly all rows are clipped, and what is proved still holds
+    assert "slopes clipped at 0.0" in model.privacy_.method
+
+
 @pytest.mark.parametrize(
     ("epsilon", "delta", "constant"),
     [(0.1, 1e-3, 1.75), (0.1, 1e-5, 3.29), (1, 1e-3, 3.84), (1, 1e-5, 4.84), (8, 1e-3, 8.54), (8, 1e-5, 8.01)],
@@ -324,8 +347,8 @@ def test_the_report_of_a_published_fit_says_that_it_proves_more() -> None:
     """The printed report names both figures and says which is larger."""
     report = published_fit(4.84, 4.0, 1e-5).privacy_
     assert report.calibration == "published"
-    assert "ε = 4, δ = 1e-05 was asked for; ε = 4.84" in " ".join(str(report).split())
-    assert "MORE than was asked for" in " ".join(str(report).split())
+    assert "ε = 4, δ = 1e-05 was requested; ε = 4.84" in " ".join(str(report).split())
+    assert "MORE than requested" in " ".join(str(report).split())
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.datasets import dp_ight_figure1
 from tulle.experiments import fits, problems
 from tulle.experiments.catalogue import Data, Line, stated
+from tulle.experiments.cell_runner import run_cells
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
 from tulle.experiments.examples import Examples
 from tulle.experiments.fits import Curves, Fits, Tuning, settings_of
 from tulle.experiments.problems import Problem, problem_of
-from tulle.experiments.runner import run_cells
 from tulle.experiments.trial import run_trial
 from tulle.methods import HardThresholding, KnowledgeTransfer
-from tulle.public_features import UniformFeatures
+from tulle.transfer.public_features import UniformFeatures
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget_rows() -> None:
-    for kept in (problems._loaded, problems._divided, problems._drawn):
+    for kept in (problems._loaded, problems._divided, problems._draw):
         kept.cache_clear()
 
 
@@ -597,9 +597,9 @@ def test_sound_noise_that_proves_more_than_its_budget_stops_everything() -> None
     """No table is made of it."""
     task = tuned()
     task.panels(found(task))
-    with pytest.raises(AssertionError, match=r"tuned .* promised ε = 4 and proves 4.5"):
+    with pytest.raises(AssertionError, match=r"tuned .* claims ε = 4 but proves 4.5"):
         task.panels(found(task, proved=4.5))
-    with pytest.raises(AssertionError, match="promised"):
+    with pytest.raises(AssertionError, match="claims ε = 4 but proves inf"):
         Curves(task.of).panels(found(task, proved="inf"))
 
 

@@ -13,7 +13,7 @@ from pages import ROOT, cells
 
 from tulle import SparseRegressor
 from tulle.methods import HardThresholding
-from tulle.privacy import gaussian_epsilon
+from tulle.trusted.gaussian import gaussian_epsilon
 
 PAGE = ROOT / "docs/proofs/published_transfer.md"
 

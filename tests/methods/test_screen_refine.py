@@ -1,14 +1,12 @@
-"""Screen and refine: the plan it keeps, the method it is without noise, what it learns, its two presets beside it."""
+"""Screen and refine: the plan it keeps, the method it is without noise, its rounds, and what is not allowed."""
 
 from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -28,30 +26,38 @@ from fits import (
     shortened,
     signed,
 )
-from scipy.optimize import root
-from scipy.special import expit, logit
+from pairwise import reduce_to_pairs
+from screened_rows import BOUNDS, BUDGETS, OwnLogistic, facts, problem
 from sklearn.base import clone
 
-import tulle.fitting
+import tulle.estimators.request
+import tulle.trusted.fit
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
-from tulle.bounds import GRID
-from tulle.losses import LOSSES, Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
-from tulle.mechanisms import ObjectivePerturbation
-from tulle.methods import Auto, CoordinateDescent, HardThresholding, ScreenRefine, TwoStage
-from tulle.methods.geometry import budget_mu
+from tulle.accounting.calibration import calibrate
+from tulle.estimators.bounds import GRID
+from tulle.files.error_messages import PrivacyWarning
+from tulle.methods import ScreenRefine, TwoStage
+from tulle.methods.loss_functions import (
+    LOSSES,
+    Huber,
+    Logistic,
+    Loss,
+    OneVsRest,
+    Poisson,
+    Squared,
+    SquaredHinge,
+)
+from tulle.methods.noise_scales import budget_mu
 from tulle.methods.screen_refine import Settings
-from tulle.privacy import PrivacyWarning, Release, calibrate, compose, epsilon
-from tulle.public import PublicFacts
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import ObjectivePerturbation, price_of
+from tulle.trusted.plan import Release, compose
 
-# Small data sets at small budgets are what many of these tests are made on; tests/test_estimators.py is about it.
+# Many of these tests use small data sets at small budgets; see tests/estimators/test_sparse.py.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
 
-
 recorder = fits.recorder
-problem = partial(fits.problem, n_classes=None)
-facts = partial(fits.facts, n_nonzero=6, row_l2=1.0, label=2.0)
-
-BOUNDS = Bounds(row_l2=2.5, row_linf=1.0, label=4.0)
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -72,6 +78,7 @@ def labels_of(loss: str, n_classes: int, n: int = 150) -> tuple[Array, Array]:
     return X, y if n_classes == 2 else np.arange(n) % n_classes
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize(("loss", "n_classes", "parameters"), CONFIGURATIONS, ids=str)
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("budget", "people"), [(1.0, 1), (1.0, 3), (None, 1)], ids=["rows", "people", "exact"])
@@ -109,9 +116,6 @@ def test_what_is_asked_equals_the_plan(
     assert planned == wanted
 
 
-BUDGETS = [(0.1, 1e-6), (1.0, 1e-5), (4.0, 1e-9), (20.0, 1e-5)]
-
-
 @pytest.mark.parametrize(("loss", "n_classes", "parameters"), CONFIGURATIONS, ids=str)
 @pytest.mark.parametrize(("eps", "delta"), BUDGETS)
 def test_the_proved_epsilon_is_just_below_the_budget(
@@ -129,10 +133,13 @@ def test_the_proved_epsilon_is_just_below_the_budget(
         assert report.delta == delta
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Squared(), OneVsRest(SquaredHinge(), 3)], ids=lambda loss: loss.kind)
+@reduce_to_pairs()
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Squared(), OneVsRest(SquaredHinge(), 3)], ids=lambda loss: type(loss).__name__
+)
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"screening_share": 0.1}, {"start_share": 0.3, "rescale_share": 0.3}, {"determinant_share": 0.5, "rounds": 3}],
+    [{}, {"screening_share": 0.1}, {"start_share": 0.3, "rescale_share": 0.3}, {"curvature": 2.0, "rounds": 3}],
     ids=str,
 )
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
@@ -149,24 +156,24 @@ def test_a_plan_costs_its_budget(loss: Loss, parameters: dict[str, Any], noise: 
 @pytest.mark.parametrize("loss", [Logistic(), OneVsRest(SquaredHinge(), 3)], ids=["two", "three"])
 def test_the_cost_is_divided_as_the_parameters_say(noise: Any, rounds: int, loss: Loss) -> None:
     """Each part's sum of mu² (a choice of range r is (r/2)²) is its share, over all rounds and outputs together, and
-    all determinants together take their share of epsilon."""
+    the curvature that a penalty allows is in proportion to the mu of its own release."""
     public = facts(loss=loss)
-    method = ScreenRefine(
-        rounds, noise, screening_share=0.3, start_share=0.1, rescale_share=0.2, determinant_share=0.06
-    )
-    squares, determinants = {}, {}
+    method = ScreenRefine(rounds, noise, screening_share=0.3, start_share=0.1, rescale_share=0.2, curvature=0.6)
+    squares, curvatures = {}, {}
     for release in method.releases(public):
-        _, uses = release.mechanism.events
+        _, uses = price_of(release.mechanism)
         squares[release.name] = uses * release.count / release.mechanism.noise.value**2
-        determinants[release.name] = release.count * getattr(release.mechanism, "log_determinant", 0.0)
+        curvatures[release.name] = math.expm1(getattr(release.mechanism, "log_determinant", 0.0))
     assert sum(squares.values()) == pytest.approx(1.0)
     assert squares["start"] == pytest.approx(0.1)
     assert squares["screen" if noise == "gaussian" else "select"] == pytest.approx(0.7 * 0.3)
     assert squares["refine"] == pytest.approx(0.7 * 0.7)
     assert squares["spread"] + squares["rescale"] == pytest.approx(0.2)
     assert public.budget is not None
-    assert determinants["refine"] == pytest.approx(0.06 * public.budget.epsilon)
-    assert determinants["rescale"] == pytest.approx(0.02 * public.budget.epsilon)
+    half = budget_mu(public.budget) / 2
+    uses = rounds * loss.n_outputs
+    assert curvatures["refine"] == pytest.approx(0.6 * half * math.sqrt(0.7 * 0.7 / uses))
+    assert curvatures["rescale"] == pytest.approx(0.8 * half * math.sqrt(0.75 * 0.2 / loss.n_outputs))
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
@@ -236,6 +243,7 @@ def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: Public
     return w, intercept
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("loss", list(SLOPES))
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -270,12 +278,18 @@ def test_without_privacy_it_is_the_non_private_method(
 
 @pytest.fixture
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A private fit whose noise is taken away after it was planned; the report says so, and it warns."""
-    monkeypatch.setattr(tulle.fitting, "calibrate", lambda releases, budget: tuple(r.scaled(0.0) for r in releases))
+    """A private fit whose noise is taken away after it was planned; the report says so, and it warns.
+
+    Trusted code, which refuses a rigorous plan that proves too little, is told that the plan is none.
+    """
+    request, order = tulle.estimators.request, tulle.estimators.request.FitRequest.order
+    monkeypatch.setattr(request, "calibrate", lambda releases, budget: tuple(r.scaled(0.0) for r in releases))
+    monkeypatch.setattr(request.FitRequest, "order", lambda self, planned: replace(order(self, planned), budget=None))
     with pytest.warns(PrivacyWarning, match="proves nothing: the fit is not private"):
         yield
 
 
+@reduce_to_pairs()
 @pytest.mark.usefixtures("without_noise")
 @pytest.mark.parametrize("loss", list(SLOPES))
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
@@ -401,6 +415,7 @@ def test_the_cost_of_a_plan_does_not_depend_on_the_bounds(loss: Loss, method: Sc
     assert len({compose(plan) for plan in plans}) == 1
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage"])
 @pytest.mark.parametrize("rows", ["flat", "spiky"])
@@ -418,6 +433,7 @@ def test_estimated_bounds_are_within_the_bill_whatever_they_turn_out_to_be(
     assert model.privacy_.epsilon <= 2.0
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage", "hard_thresholding"])
 @pytest.mark.parametrize("shape", [(400, 30), (72, 7129), (20_000, 1000)], ids=str)
@@ -429,12 +445,12 @@ def test_every_bound_leads_to_a_plan_that_was_billed(
     estimates, but every plan is one of those that are billed before the estimates are known."""
     model = estimator_for(loss)(1.0, 1e-5, method=method, n_nonzero=n_nonzero)
     request = model._request(LOSSES[loss](), shape[0])
-    billed = {compose(plan) for plan in tulle.fitting.possible_plans(request, shape)}
+    billed = {compose(one.plan) for one in request.plan_all(shape)}
     for row_l2 in GRID[10:40:4]:
         for row_linf in GRID[10:40:4]:
             estimates = {"row_l2": row_l2, "row_linf": row_linf, "label": 3.0}
             known = request.bounds.known(shape[1], {of: estimates[of] for of in request.wanted})
-            assert compose(request.plan(request.public(shape, known))) in billed
+            assert compose(request.plan(shape, known).plan) in billed
 
 
 def test_settings_are_a_function_of_the_public_facts() -> None:
@@ -487,7 +503,11 @@ def test_defaults() -> None:
         ("start_share", 0.5, lambda run: run.start_share),
         ("rescale_share", 0.25, lambda run: run.rescale_share),
         ("centre", 3.0, lambda run: run.centre),
-        ("determinant_share", 0.125, lambda run: run.refine.log_determinant),
+        (
+            "curvature",
+            0.125,
+            lambda run: math.expm1(run.refine.log_determinant) / (budget_mu(facts().budget) / 2 * math.sqrt(0.475)),
+        ),
         ("row_bound", 0.5, lambda run: run.refine.row_bound / math.hypot(1, 0.25)),
     ],
 )
@@ -524,6 +544,7 @@ def test_defaults_scale_with_features_and_labels(noise: Any, loss: str) -> None:
 # --- rounds ----------------------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @pytest.mark.parametrize("noise", ["gaussian", "selection"])
 @pytest.mark.parametrize("budget", [5.0, None])
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -574,16 +595,7 @@ def test_a_later_round_is_screened_at_the_refined_model(recorder: type[Recording
 # --- what is not allowed ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any attempt to make a generator fails the test."""
-
-    def refuse(*arguments: Any) -> Any:
-        raise AssertionError("the error came after noise was drawn")
-
-    monkeypatch.setattr(tulle.fitting, "keyed_generator", refuse)
-
-
+@reduce_to_pairs()
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("budget", [1.0, None])
@@ -594,7 +606,7 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
         *(("screening_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, "half", True)),
         *(("start_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan, None)),
         *(("rescale_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan)),
-        *(("determinant_share", value, "must lie in (0, 0.5]") for value in (0, 0.6, np.nan)),
+        *(("curvature", value, "must lie in (0, 4]") for value in (0, 4.1, np.nan)),
         *(("clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
         *(("slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
         *(("row_bound", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
@@ -631,10 +643,6 @@ def test_combinations_that_cannot_be(method: Any, loss: str, labels: int, messag
         SparseClassifier(method=method, loss=loss, bounds=BOUNDS).fit(X, y)
 
 
-class OwnLogistic(Logistic):
-    """A subclass may say anything of itself."""
-
-
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("method", ["screen_refine", "two_stage"])
 def test_a_loss_of_the_users_own_is_refused(method: Any) -> None:
@@ -642,384 +650,3 @@ def test_a_loss_of_the_users_own_is_refused(method: Any) -> None:
     X, y = problem("logistic")
     with pytest.raises(ValueError, match=r"which is not known of OwnLogistic\(\); use method='hard_thresholding'"):
         SparseClassifier(method=method, loss=OwnLogistic(), bounds=BOUNDS).fit(X, y)
-
-
-# --- what is not bad -------------------------------------------------------------------------------------------------
-
-
-def strange(which: str) -> tuple[Array, Array]:
-    """Good input that looks bad; the labels are 0 and 1."""
-    rng = np.random.default_rng(0)
-    X, y = rng.uniform(-1, 1, (60, 5)), (np.arange(60) % 3 == 0).astype(float)
-    if which == "empty rows and constant columns":
-        X[:10], X[:, 1], X[10:, 2] = 0.0, 0.0, 3.0
-    elif which == "nothing at all":
-        X[:] = 0.0
-    elif which == "two rows":
-        X, y = X[:2], np.array([0.0, 1.0])
-    elif which == "one feature":
-        X = X[:, :1]
-    elif which == "one empty feature":
-        X = np.zeros((60, 1))
-    elif which == "enormous":
-        X = 1e200 * X
-    elif which == "tiny":
-        X = 1e-200 * X
-    return X, y
-
-
-STRANGE = [
-    "empty rows and constant columns",
-    "nothing at all",
-    "two rows",
-    "one feature",
-    "one empty feature",
-    "enormous",
-    "tiny",
-]
-METHODS: list[Any] = [
-    ScreenRefine(noise="gaussian"),
-    ScreenRefine(noise="selection"),
-    ScreenRefine(rounds=3, noise="gaussian"),
-    ScreenRefine(rounds=2, noise="selection"),
-    TwoStage(),
-]
-
-
-@pytest.mark.parametrize("which", STRANGE)
-@pytest.mark.parametrize("method", METHODS, ids=["gaussian", "selection", "gaussian-3", "selection-2", "two-stage"])
-@pytest.mark.parametrize("budget", [0.1, 50.0, None])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_strange_rows_are_fitted(which: str, method: Any, budget: float | None, fit_intercept: bool) -> None:
-    """No error once noise is drawn: dense and sparse rows, two losses, some weights and all of them."""
-    X, y = strange(which)
-    for number, loss in enumerate(("logistic", "squared", "poisson")):
-        for n_nonzero in (1, X.shape[1]):
-            rows = sp.csr_array(X) if number % 2 else X
-            model = estimator_for(loss)(
-                budget,
-                n_nonzero=n_nonzero,
-                method=method,
-                loss=loss,
-                bounds=BOUNDS,
-                fit_intercept=fit_intercept,
-                random_state=number,
-            ).fit(rows, y)
-            assert np.all(np.isfinite(model.coef_))
-            assert np.all(np.isfinite(model.intercept_))
-            assert fit_intercept or np.all(model.intercept_ == 0)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_scores_that_all_vanish_leave_an_empty_support(loss: str, fit_intercept: bool) -> None:
-    """One empty feature and 40 seeds: the released grid holds a zero, and then there is nothing to refine."""
-    X = np.zeros((50, 1))
-    y = np.arange(50.0) % 2
-    model = estimator_for(loss)(1.0, method=ScreenRefine(noise="gaussian"), bounds=BOUNDS, fit_intercept=fit_intercept)
-    weights = [clone(model).set_params(random_state=seed).fit(X, y).coef_.ravel()[0] for seed in range(40)]
-    assert 0 in weights
-    assert np.count_nonzero(weights) > 20
-
-
-@pytest.mark.parametrize("label", [1e-50, 1e-12, 1e12, 1e50])
-@pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
-@pytest.mark.parametrize("method", METHODS[:2], ids=["gaussian", "selection"])
-def test_label_bounds_of_any_size(label: float, loss: str, method: Any) -> None:
-    """A bound far from all labels drowns or clips them, and nothing else."""
-    X, y = problem(loss)
-    model = SparseRegressor(1.0, n_nonzero=3, method=method, loss=loss, bounds=replace(BOUNDS, label=label)).fit(X, y)
-    assert np.all(np.isfinite(model.coef_))
-    assert np.isfinite(model.intercept_)
-
-
-@pytest.mark.parametrize("people", [30, 300, 3000])
-@pytest.mark.parametrize("method", ["auto", "screen_refine", "two_stage"])
-def test_many_rows_of_a_person(people: int, method: Any) -> None:
-    """The budget holds for any number of rows, however useless the model."""
-    X, y = problem("logistic")
-    bounds = replace(BOUNDS, rows_per_person=people)
-    model = SparseClassifier(1.0, n_nonzero=2, method=method, bounds=bounds, random_state=0).fit(X, y)
-    assert 0.98 < model.privacy_.epsilon <= 1
-    assert np.all(np.isfinite(model.coef_))
-
-
-# --- accuracy --------------------------------------------------------------------------------------------------------
-
-
-TRUE = [4, 20, 40, 41]
-
-
-def easy(n: int, loss: str, seed: int) -> tuple[Array, Array]:
-    """A hundred features of which four matter."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1, 1, (n, 100))
-    margins = X[:, TRUE] @ np.array([3.0, -3.0, 2.5, 2.5]) + 1.0
-    if loss == "squared":
-        return X, margins + 0.3 * rng.standard_normal(n)
-    return X, (rng.random(n) < expit(margins)).astype(float)
-
-
-EASY_BOUNDS = Bounds(row_l2=6.4, row_linf=1.0, label=9.0)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
-def test_an_easy_support_is_found_and_beats_the_null_model(loss: str, noise: Any) -> None:
-    """6,000 rows at epsilon = 4, three seeds: the true features and most of what can be explained."""
-    for seed in range(3):
-        X, y = easy(7000, loss, seed)
-        model = estimator_for(loss)(
-            4.0, n_nonzero=4, method=ScreenRefine(noise=noise), bounds=EASY_BOUNDS, random_state=seed
-        ).fit(X[:6000], y[:6000])
-        assert model.support_.tolist() == TRUE
-        score = model.score(X[6000:], y[6000:])
-        null = max(np.mean(y), 1 - np.mean(y)) if loss == "logistic" else 0.0
-        assert score > null + (0.15 if loss == "logistic" else 0.8)
-
-
-def test_a_last_round_with_room_for_fewer_loses_no_good_feature() -> None:
-    """Three features in two rounds (two and one) at an epsilon where choices are clear: three good ones of four."""
-    for seed in range(3):
-        X, y = easy(6000, "logistic", seed)
-        method = ScreenRefine(rounds=2, noise="selection")
-        model = SparseClassifier(20.0, n_nonzero=3, method=method, bounds=EASY_BOUNDS, random_state=seed).fit(X, y)
-        assert len(model.support_) == 3
-        assert set(model.support_) <= set(TRUE)
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
-def test_the_intercept_is_right_on_classes_of_unequal_size(noise: Any) -> None:
-    """95 % ones and features that say little: the mean probability is theirs, and so is every prediction."""
-    rng = np.random.default_rng(2)
-    X = rng.uniform(-1, 1, (4000, 50))
-    y = (rng.random(4000) < expit(logit(0.95) + 0.5 * X[:, 0])).astype(float)
-    for seed in range(3):
-        model = SparseClassifier(
-            2.0,
-            n_nonzero=2,
-            method=ScreenRefine(noise=noise),
-            bounds=Bounds(row_l2=5.0, row_linf=1.0),
-            random_state=seed,
-        ).fit(X, y)
-        assert 0.88 < model.predict_proba(X)[:, 1].mean() < 0.985
-        assert model.score(X, y) >= 0.94
-
-
-def calibration_slope(margins: Array, y: Array) -> float:
-    """The factor on the margins (and an offset beside it) that describes the labels best: 1 is calibrated."""
-    A = np.column_stack([margins, np.ones(len(margins))])
-    found = root(lambda b: A.T @ (expit(A @ b) - y), np.array([1.0, 0.0]), method="hybr")
-    return float(found.x[0])
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
-@pytest.mark.parametrize("distortion", [{}, {"slope_clip": 0.3, "row_bound": 0.5}], ids=["default", "distorted"])
-def test_rescaling_calibrates_probabilities(noise: Any, distortion: dict[str, float]) -> None:
-    """The slope of calibration on fresh rows is near 1; without the rescaling, strongly clipped rows put it far off."""
-    X, y = easy(11_000, "logistic", 5)
-
-    def slope(rescale_share: float | None) -> float:
-        model = SparseClassifier(
-            4.0,
-            n_nonzero=4,
-            method=ScreenRefine(noise=noise, rescale_share=rescale_share, **distortion),
-            bounds=EASY_BOUNDS,
-            random_state=0,
-        ).fit(X[:7000], y[:7000])
-        return calibration_slope(model.decision_function(X[7000:]), y[7000:])
-
-    assert 0.65 < slope(None) < 1.5
-    if distortion:
-        assert not 0.65 < slope(0.0) < 1.5
-
-
-# --- the noise that is drawn -----------------------------------------------------------------------------------------
-
-
-def test_the_refinement_has_the_noise_that_was_billed() -> None:
-    """On empty rows a refinement is centre - b / penalty: 4,000 draws have the deviation that the bill states.
-
-    The spread of the estimate is 1.1 %; both limits are six of its deviations away, a false alarm has probability
-    below 1e-8. A third of the noise, or the noise without its factor 2, is far outside.
-    """
-    method = ScreenRefine(noise="selection", rounds=1, start_share=0.0, rescale_share=0.0)
-    bounds = Bounds(row_linf=1.0, row_l2=2.0, label=1.0)
-    d = 400
-    draws = []
-    for seed in range(10):
-        model = SparseRegressor(
-            1.0, 1e-5, n_nonzero=d, method=method, bounds=bounds, fit_intercept=False, random_state=seed
-        ).fit(np.zeros((30, d)), np.zeros(30))
-        draws.append(model.coef_)
-    public = facts(
-        n_rows=30,
-        n_features=d,
-        n_nonzero=d,
-        loss=Squared(),
-        row_l2=2.0,
-        label=1.0,
-        fit_intercept=False,
-    )
-    constants = method.settings(public).refine
-    billed = next(line.noise_per_sensitivity for line in model.privacy_.bill if line.release == "refine")
-    moves = 2 * constants.slope_clip * constants.row_bound
-    wanted = billed * moves / constants.penalty
-    # The noise that hides where the solver stopped adds half a percent to the variance at most.
-    assert 0.93 * wanted < np.std(draws) < 1.08 * wanted
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "selection"])
-def test_what_is_chosen_on_empty_rows_is_left_to_chance(noise: Any) -> None:
-    """Three of 12 features, 40 seeds: all features have their turn (one is left out with probability 1e-4)."""
-    X, y = np.zeros((60, 12)), np.arange(60.0) % 2
-    model = SparseClassifier(1.0, n_nonzero=3, method=ScreenRefine(1, noise, rescale_share=0.0), bounds=BOUNDS)
-    chosen = [tuple(clone(model).set_params(random_state=seed).fit(X, y).support_) for seed in range(40)]
-    assert len(set(chosen)) > 30
-    assert set().union(*chosen) == set(range(12))
-
-
-# --- two stage -------------------------------------------------------------------------------------------------------
-
-
-def test_two_stage_is_the_baseline_of_the_papers() -> None:
-    """One round of noisy maxima, the whole loss, unscaled rows, half of the cost each, and nothing else."""
-    public = facts(n_nonzero=6, row_l2=2.0, row_linf=1.0)
-    run = TwoStage().settings(public)
-    assert run.selection
-    assert run.rescale is None
-    assert (run.rounds, run.screening_share, run.start_share, run.centre) == (1, 0.5, 0.0, 0.0)
-    assert run.refine.slope_clip == 1.0
-    assert run.refine.row_bound == pytest.approx(2.0 * math.hypot(1, 0.25))
-    assert [release.name for release in TwoStage().releases(public)] == ["select", "refine"]
-    unit = 0.25 * run.refine.row_bound**2
-    assert run.refine.penalty == pytest.approx(6 * unit)
-    assert TwoStage(constant=2.5).settings(public).refine.penalty == pytest.approx(15 * unit)
-    assert TwoStage().settings(facts(loss=Squared(), label=3.0)).refine.slope_clip == 3.0
-    assert TwoStage().get_params() == {"constant": 1.0}
-    assert clone(TwoStage(constant=2.0)).constant == 2.0
-
-
-@pytest.mark.parametrize(("eps", "delta"), BUDGETS)
-@pytest.mark.parametrize("loss", ["logistic", "squared", "squared_hinge"])
-def test_two_stage_noise_as_published(eps: float, delta: float, loss: str) -> None:
-    """Kifer, Smith and Thakurta 2012 at half of epsilon: epsilon/2 over s pure choices, and G sqrt(8 log(2/delta) +
-    4 e) / e on the linear term; the report has the true epsilon of this noise, and warns if it is the larger one."""
-    X, y = problem(loss, n=50)
-    model = estimator_for(loss)(
-        eps, delta, n_nonzero=3, method="two_stage", loss=loss, calibration="published", bounds=BOUNDS, random_state=0
-    )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, y)
-    lines = {line.release: line for line in model.privacy_.bill}
-    assert 2 / lines["select"].noise_per_sensitivity == pytest.approx(eps / 2 / 3)
-    e = eps / 2
-    deviation = math.sqrt(8 * math.log(2 / delta) + 4 * e) / e
-    assert 2 * lines["refine"].noise_per_sensitivity == pytest.approx(deviation)
-    true = model.privacy_.epsilon
-    assert model.privacy_.asked == (eps, delta)
-    warned = [str(one.message) for one in caught if issubclass(one.category, PrivacyWarning)]
-    assert (true > eps) == bool(warned)
-    if warned:
-        assert f"for epsilon = {eps:g} proves only epsilon = {true:.4g}" in warned[0]
-    assert 0.3 * eps < true < 4 * eps
-
-
-def test_two_stage_as_published_says_how_much_it_proves_of_people() -> None:
-    """The paper's noise is for one row: for people with five rows each it proves over 3 where 1 is claimed."""
-    X, y = problem("logistic", n=50)
-    bounds = replace(BOUNDS, rows_per_person=5)
-    model = SparseClassifier(1.0, 1e-5, n_nonzero=3, method="two_stage", calibration="published", bounds=bounds)
-    with pytest.warns(PrivacyWarning, match=r"the published noise for epsilon = 1 proves only epsilon = 3\.\d"):
-        model.fit(X, y)
-    assert 3 < model.privacy_.epsilon < 4
-    assert "MORE than was asked for" in " ".join(str(model.privacy_).split())
-
-
-@pytest.mark.usefixtures("no_noise")
-def test_published_noise_that_no_paper_prints() -> None:
-    """screen_refine is tulle's own, and the papers' formulas need a delta."""
-    X, y = problem("logistic")
-    with pytest.raises(ValueError, match="no paper prints noise for 'screen_refine'; use method='two_stage'"):
-        SparseClassifier(method="screen_refine", calibration="published", bounds=BOUNDS).fit(X, y)
-    with pytest.raises(ValueError, match="the published noise needs delta > 0"):
-        SparseClassifier(1.0, 0.0, method="two_stage", calibration="published", bounds=BOUNDS).fit(X, y)
-
-
-# --- auto ------------------------------------------------------------------------------------------------------------
-
-DENSE = {"row_l2": 10.0, "row_linf": 1.0, "n_nonzero": 2}
-
-
-@pytest.mark.parametrize(
-    ("change", "chosen"),
-    [
-        pytest.param({}, ScreenRefine, id="text-classification"),
-        pytest.param({"loss": Squared()}, ScreenRefine, id="text-regression"),
-        pytest.param({"loss": Poisson()}, ScreenRefine, id="text-counts"),
-        pytest.param({"loss": OneVsRest(SquaredHinge(), 3)}, ScreenRefine, id="several-classes"),
-        pytest.param({"loss": Softmax(3)}, HardThresholding, id="softmax"),
-        pytest.param({"loss": OwnLogistic()}, HardThresholding, id="own-loss"),
-        pytest.param({"loss": OneVsRest(OwnLogistic(), 3)}, HardThresholding, id="own-loss-several-classes"),
-        pytest.param({"budget": None}, HardThresholding, id="no-privacy"),
-        pytest.param({"budget": None, "n_nonzero": 100}, ScreenRefine, id="no-privacy-all-features"),
-        pytest.param({"budget": None, "n_nonzero": 100, "loss": Softmax(3)}, HardThresholding, id="no-privacy-softmax"),
-        pytest.param({"as_published": True}, HardThresholding, id="published"),
-        pytest.param(DENSE, ScreenRefine, id="dense-classification"),
-        pytest.param({**DENSE, "loss": Squared()}, HardThresholding, id="dense-regression"),
-        pytest.param({**DENSE, "loss": Squared(), "n_rows": 40}, CoordinateDescent, id="dense-regression-few-rows"),
-        pytest.param({**DENSE, "loss": Huber(), "n_nonzero": 90}, ScreenRefine, id="dense-regression-many-weights"),
-        pytest.param(
-            {"row_l2": 10.0, "row_linf": 0.2, "loss": Huber(), "n_nonzero": 50, "n_rows": 1000},
-            CoordinateDescent,
-            id="dense-regression-many-weights-small-entries",
-        ),
-    ],
-)
-def test_auto_chooses_by_public_facts(change: dict[str, Any], chosen: type) -> None:
-    """The rule, case by case; everything that is asked of Auto is passed on to what it chose."""
-    public = facts(**change)
-    method = Auto().choose(public)
-    assert type(method) is chosen
-    assert Auto().describe(public) == method.describe(public)
-    names = {
-        HardThresholding: "hard thresholding (DP-IGHT)",
-        ScreenRefine: "screen and refine",
-        CoordinateDescent: "greedy coordinate descent",
-    }
-    assert Auto().describe(public).startswith(names[chosen])
-    releases = method.releases(public)
-    assert Auto().releases(public) == releases
-    assert Auto().n_iterations(public) == method.n_iterations(public)
-    assert Auto().n_passes(public) == method.n_passes(public)
-    if public.budget is not None and not public.as_published:
-        plan = calibrate(releases, public.budget)
-        assert Auto().signal_to_noise(public, plan) == method.signal_to_noise(public, plan)
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("budget", [2.0, None])
-def test_auto_is_the_method_that_it_names(loss: str, budget: float | None) -> None:
-    """The report of a fit by default names the method, and the weights are those of that method."""
-    X, y = problem(loss)
-    model = estimator_for(loss)(budget, n_nonzero=3, bounds=Bounds(row_l2=2.0, label=4.0), random_state=0)
-    auto = clone(model).fit(X, y)
-    name = "hard_thresholding" if budget is None else "screen_refine"
-    assert auto.privacy_.method.startswith(name.replace("_", " ").replace("screen refine", "screen and refine"))
-    np.testing.assert_array_equal(auto.coef_, clone(model).set_params(method=name).fit(X, y).coef_)
-
-
-def test_auto_with_published_noise_is_that_of_the_hard_thresholding_paper() -> None:
-    """calibration="published" means what it meant before there was a choice."""
-    X, y = problem("logistic")
-    bounds = Bounds(row_l2=2.0)
-    auto, plain = (
-        SparseClassifier(4.0, 1e-5, n_nonzero=3, method=method, calibration="published", bounds=bounds, random_state=0)
-        for method in ("auto", "hard_thresholding")
-    )
-    for model in (auto, plain):
-        with pytest.warns(PrivacyWarning, match=r"the published noise for epsilon = 4 proves only epsilon = 4\.84"):
-            model.fit(X, y)
-    assert auto.privacy_ == plain.privacy_
-    np.testing.assert_array_equal(auto.coef_, plain.coef_)

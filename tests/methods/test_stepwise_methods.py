@@ -28,15 +28,15 @@ from fits import (
     target_of,
     the_examples_of_the_rule,
 )
+from pairwise import reduce_to_pairs
 from sklearn.base import clone
 
 from tulle import Bounds, Budget, Ledger, SparseClassifier
-from tulle.fitting import possible_plans
-from tulle.losses import Logistic, Loss, Squared
 from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, StochasticHardThresholding
+from tulle.methods.feasible_sets import Box, L1Ball, Simplex
 from tulle.methods.frank_wolfe import SELECTIONS
-from tulle.privacy import proof
-from tulle.sets import Box, L1Ball, Simplex
+from tulle.methods.loss_functions import Logistic, Loss, Squared
+from tulle.trusted.accountants import proof
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
 
@@ -70,6 +70,7 @@ CHOICES = {FrankWolfe: {"vertex"}, CoordinateDescent: {"select", "update"}}
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize("epsilon", [1.0, None])
 @any_number_of_classes
@@ -96,6 +97,7 @@ def test_what_is_asked_equals_the_plan(
     assert model.n_passes_ == model.n_iter_ * len(planned)
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-9)])
@@ -115,13 +117,12 @@ def test_the_proved_epsilon_is_just_below_the_budget(
 def test_a_ledger_is_billed_for_every_shape_of_rows(name: str, epsilon: float, loss: Loss) -> None:
     """Whatever bounds are found, the plan that follows costs no more than was billed before they were asked for."""
     request = estimator_for(loss.kind)(epsilon, n_nonzero=20, method=name)._request(loss, 20_000)
-    plans = possible_plans(request, (20_000, 1000))
+    plans = [one.plan for one in request.plan_all((20_000, 1000))]
     ledger = Ledger(Budget(2 * epsilon, 1e-5))
     ledger.bill("fit", plans, (max(proof(plan, request.delta)[0] for plan in plans), request.delta))
     for length in np.geomspace(1, math.sqrt(1000), 14):
         found = {"row_l2": 4.0 * float(length), "row_linf": 4.0, "label": 0.5}
-        public = request.public((20_000, 1000), request.bounds.known(1000, found))
-        plan = request.plan(public)
+        plan = request.plan((20_000, 1000), request.bounds.known(1000, found)).plan
         ledger.confirm(plan, (proof(plan, request.delta)[0], request.delta), 0)
 
 
@@ -148,6 +149,7 @@ def test_dense_csr_and_csc_give_the_same_weights(method: Any, parameters: dict[s
 # --- sparsity --------------------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @any_number_of_classes
 @pytest.mark.parametrize(
     ("method", "parameters"),
@@ -178,6 +180,7 @@ def test_t_choices_give_at_most_t_nonzeros(
     assert n_iter < 6 or kept.max() > 3
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize("n_nonzero", [1, 3, D])
 @pytest.mark.parametrize("n_classes", [2, 3])

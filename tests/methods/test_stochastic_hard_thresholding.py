@@ -28,20 +28,25 @@ from fits import (
     slopes_of,
     target_of,
 )
+from pairwise import reduce_to_pairs
 from scipy.stats import chi2_contingency, chisquare, geom, ks_2samp
 from sklearn.base import clone
 from test_lazy_noise import CHEAP_ORDER
 
-from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor, lazy_noise
-from tulle.fitting import clip_and_plan, possible_plans, run_plan
-from tulle.losses import Logistic, Squared
+from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
+from tulle.audit.targets import run_plan
+from tulle.estimators.request import clip_and_plan
+from tulle.fast import lazy_noise
+from tulle.files.error_messages import PrivacyWarning
+from tulle.ledgers.ledger import BudgetExceededError
 from tulle.methods import FrankWolfe, HardThresholding, StochasticHardThresholding
-from tulle.methods.published_stochastic import scsg_noise, sgd_noise
+from tulle.methods.loss_functions import Logistic, Squared
+from tulle.methods.published_noise import scsg_noise, sgd_noise
 from tulle.methods.stochastic_hard_thresholding import Variant
-from tulle.privacy import BudgetExceededError, PrivacyWarning, epsilon
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
-from tulle.sampling import SCHEMES, Sampler, Sampling, Scheme
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import SCHEMES, Sampler, Sampling, Scheme
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
 
@@ -68,6 +73,7 @@ def thinned(X: Array) -> Array:
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @every_variant
 @every_scheme
 @every_storage
@@ -110,6 +116,7 @@ def test_what_is_asked_equals_the_plan(
     assert model.n_passes_ == pytest.approx(sum(asked[name] * size for name, size in sizes.items()) / len(X))
 
 
+@reduce_to_pairs()
 @every_variant
 @every_scheme
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-9)])
@@ -190,8 +197,6 @@ def plain_loop(
     step: float,
     constant: float,
     penalty: float = 0.0,
-    decay: str = "constant",
-    momentum: float = 0.0,
     average: float = 0.0,
 ) -> tuple[Array, Array]:
     """Algorithms 1 and 2 on plain arrays, with a constant column that is never thresholded or penalised.
@@ -200,9 +205,6 @@ def plain_loop(
     """
     n, d = X.shape
     A = np.column_stack([X, np.full(n, constant)])
-    steps = sum(lengths)
-    times = np.arange(steps)
-    etas = step * {"constant": 1.0 + 0 * times, "linear": 1 - times / steps, "sqrt": (times + 1) ** -0.5}[decay]
 
     def gradient(w: Array, rows: Any, size: int) -> Array:
         return np.asarray(A[rows].T @ slopes(A[rows] @ w, rows) / size)
@@ -213,20 +215,19 @@ def plain_loop(
             w[np.argsort(-np.abs(w[:d, column]))[k:], column] = 0.0
         return w
 
-    u = x = before = np.zeros((d + 1, outputs))
+    u = x = np.zeros((d + 1, outputs))
     path: list[Array] = []
     for length in lengths:
         snapshot = x
         if "snapshot" in sizes:
             mean = gradient(snapshot, draw("snapshot"), sizes["snapshot"])
         for _ in range(length):
-            at = x + momentum * (x - before)
             rows = draw("step")
-            v = gradient(at, rows, sizes["step"])
+            v = gradient(x, rows, sizes["step"])
             if "snapshot" in sizes:
                 v = v - gradient(snapshot, rows, sizes["step"]) + mean
-            v[:d] += penalty * at[:d]
-            u, before = largest(u - etas[len(path)] * v, memory), x
+            v[:d] += penalty * x[:d]
+            u = largest(u - step * v, memory)
             x = largest(u, keep)
             path.append(x)
     if average:
@@ -266,8 +267,6 @@ def assert_without_noise_it_is_the_plain_loop(
         step=float(settings.step or 0.0),
         constant=settings.intercept_value,
         penalty=method.penalty,
-        decay=method.decay,
-        momentum=method.momentum,
         average=method.average,
     )
     np.testing.assert_allclose(np.atleast_2d(model.coef_), coef, rtol=0, atol=1e-10)
@@ -280,6 +279,7 @@ HOLD = Bounds(row_l2=4.0, row_linf=1.0, label=6.0)
 PLAIN: dict[str, Any] = {"memory": 3, "step": 0.8, "average": 0.0, "passes": 4.0}
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "squared_hinge"])
 @pytest.mark.parametrize("bounds", [None, HOLD], ids=["no bounds", "bounds"])
@@ -293,6 +293,7 @@ def test_without_noise_it_is_the_paper_s_method(
     assert_without_noise_it_is_the_plain_loop(recorder, method, loss, storage=storage, bounds=bounds)
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"], ids=["softmax", "one against the rest"])
 @pytest.mark.parametrize("bounds", [None, HOLD], ids=["no bounds", "bounds"])
@@ -315,19 +316,17 @@ def test_without_noise_however_batches_are_drawn(
     assert_without_noise_it_is_the_plain_loop(recorder, method, "logistic", storage=storage)
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize(
     "options",
     [
         {"penalty": 0.3},
-        {"decay": "linear"},
-        {"decay": "sqrt"},
-        {"momentum": 0.6},
         {"average": 0.4},
         {"average": 1.0},
         {"memory": 7},
         {"option": "I", "schedule_seed": 5},
-        {"memory": 6, "penalty": 0.1, "momentum": 0.3, "average": 0.5, "decay": "sqrt"},
+        {"memory": 6, "penalty": 0.1, "average": 0.5},
     ],
     ids=str,
 )
@@ -391,10 +390,11 @@ def many_runs(variant: Variant, lazy: bool, runs: int, seed: int, noise: float =
     bounds = Bounds(row_l2=1.5, row_linf=1.0, label=2.0)
     model = SparseRegressor(20.0, 1e-5, n_nonzero=3, method=method, bounds=bounds)
     request, rows = model._request(Squared(), n), Rows(sp.csr_array(X), y)
-    public, plan = clip_and_plan(request, rows, X.shape, {})
+    planned = clip_and_plan(request, rows, X.shape, {})
+    plan = planned.plan
     plan = replace(plan, releases=tuple(release.scaled(noise) for release in plan.releases))
     generator = keyed_generator(seed)
-    return np.array([run_plan(request, public, plan, rows, generator, None)[:, 0] for _ in range(runs)])
+    return np.array([run_plan(replace(planned, plan=plan), rows, generator, None)[:, 0] for _ in range(runs)])
 
 
 def law_p_values(one: Array, other: Array) -> list[float]:
@@ -510,10 +510,10 @@ def test_the_plan_does_not_depend_on_estimated_bounds(variant: Variant, scheme: 
     method = StochasticHardThresholding(variant, sampling=scheme)
     request = estimator_for(loss.kind)(1.0, n_nonzero=20, method=method)._request(loss, 2000)
     assert "row_l2" in request.wanted
-    (plan,) = set(possible_plans(request, (2000, 100)))
+    (plan,) = {one.plan for one in request.plan_all((2000, 100))}
     for length in (1e-3, 1.0, 30.0):
         found = {"row_l2": 4.0 * length, "label": 0.5 / length}
-        assert request.plan(request.public((2000, 100), request.bounds.known(100, found))) == plan
+        assert request.plan((2000, 100), request.bounds.known(100, found), plan.together).plan == plan
 
 
 @every_variant
@@ -536,7 +536,6 @@ def test_bounds_that_are_not_declared_are_estimated(variant: Variant, n_classes:
         ("step", 0.25, "step"),
         ("clip", 0.125, "clip"),
         ("memory", 9, "memory"),
-        ("snapshot_noise", 3.5, "snapshot_noise"),
     ],
 )
 def test_what_the_user_sets_is_what_runs(parameter: str, value: Any, setting: str) -> None:
@@ -568,6 +567,7 @@ def test_about_as_many_rows_are_read_as_passes_allow(variant: Variant, passes: f
 # --- rows of all kinds -----------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @every_variant
 @every_scheme
 @pytest.mark.parametrize("n", [2, 3, 5])
@@ -582,6 +582,7 @@ def test_tiny_data_can_be_fitted(variant: Variant, scheme: Scheme, n: int, d: in
     assert epsilon is None or 0.99 < model.privacy_.epsilon <= 1.0
 
 
+@reduce_to_pairs()
 @every_variant
 @pytest.mark.parametrize("n_nonzero", [1, 3, 12, 50])
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -645,7 +646,7 @@ def test_the_published_noise_of_sgd_warns_of_the_true_epsilon_and_of_its_conditi
     assert model.privacy_.epsilon == pytest.approx(true_epsilon(method))
     assert model.privacy_.epsilon > 20
     assert model.privacy_.asked == (10.0, 1e-5)
-    assert "MORE than was asked for" in " ".join(str(model.privacy_).split())
+    assert "MORE than requested" in " ".join(str(model.privacy_).split())
 
 
 @pytest.mark.parametrize("constants", ["printed", "intended"])

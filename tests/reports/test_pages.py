@@ -31,14 +31,15 @@ from page_samples import (
 )
 from page_samples import audit as sample_audit
 
-from tulle.bounds import Bounds
+from tulle.estimators.bounds import Bounds
 from tulle.experiments.comparison import Comparison, compare
 from tulle.experiments.examples import Examples
-from tulle.pages import comparison_page, figures, fingerprint, fit_page
-from tulle.pages.figures import promise
-from tulle.pages.page import PALETTE, SERIES, without_hashes
-from tulle.pages.svg import Scale
-from tulle.report import About, PrivacyReport
+from tulle.reports import number_format as figures
+from tulle.reports.number_format import format_rounded_up
+from tulle.reports.pages import comparison_page, fingerprint, fit_page
+from tulle.reports.pages.charts import Scale
+from tulle.reports.pages.page import PALETTE, SERIES, without_hashes
+from tulle.reports.report import About, PrivacyReport
 
 VOID = {"meta", "br", "hr", "wbr", "col"}
 
@@ -145,7 +146,7 @@ class TestFigures:
     @example(0.1 + 0.2)
     @example(123456789.5)
     def test_of_a_promise_are_never_printed_below_it(self, value: float) -> None:
-        printed = figures.promise(value).replace(",", "")
+        printed = figures.format_rounded_up(value).replace(",", "")
         mantissa, _, power = printed.partition("\u00a0×\u00a0")
         if mantissa.startswith("10") and set(mantissa[2:]) <= set("⁰¹²³⁴⁵⁶⁷⁸⁹⁻") and len(mantissa) > 2:
             mantissa, power = "1", mantissa
@@ -178,17 +179,19 @@ class TestFigures:
         assert figures.belief_after(0.1, 1000.0) == 1.0
 
 
-# --- the promise ------------------------------------------------------------------------------------------------------
+# --- the guarantee ----------------------------------------------------------------------------------------------------
 
 
 class TestPromise:
     def test_says_what_changes_by_which_factor(self) -> None:
         text = page_of().text
         assert "by a factor of at most 2.72." in text
-        assert "thinks it 10\u00a0% likely" not in text  # spaces are folded by the reader
-        assert "thinks it 10 % likely that a given person is in group A, can come to think it at most 23.2 %" in text
+        assert "with 10\u00a0% probability" not in text  # spaces are folded by the reader
+        assert (
+            "believes with 10 % probability that a given person is in group A, can raise that to at most 23.2 %" in text
+        )
         assert "1 in 100,000" in text
-        assert "Of δ, 10⁻¹² is for rounding in computers." in text
+        assert "Of δ, 10⁻¹² is for floating-point rounding." in text
 
     def test_asked_and_proved_are_rounded_alike(self) -> None:
         """An asked delta of one third must not look smaller than the same delta proved."""
@@ -206,17 +209,17 @@ class TestPromise:
     @pytest.mark.parametrize(
         ("report", "title"),
         [
-            (replace(REPORT, asked=None, epsilon=math.inf, calibration="none"), "Nothing is promised"),
+            (replace(REPORT, asked=None, epsilon=math.inf, calibration="none"), "No privacy guarantee"),
             (replace(REPORT, epsilon=math.inf), "Nothing is proved"),
-            (replace(REPORT, epsilon=1.01), "The proved promise is weaker than the one that was asked for"),
-            (replace(REPORT, delta=1e-4), "The proved promise is weaker than the one that was asked for"),
+            (replace(REPORT, epsilon=1.01), "The proved guarantee is weaker than the one requested"),
+            (replace(REPORT, delta=1e-4), "The proved guarantee is weaker than the one requested"),
             (replace(REPORT, seeded=True), "The noise came from a seed"),
-            (replace(REPORT, calibration="published"), "The noise is a paper’s own"),
-            (replace(REPORT, floating_point_slack=1.1e-5), "Finite precision weakens this promise"),
-            (replace(REPORT, floating_point_slack=1.0), "Finite precision weakens this promise"),
+            (replace(REPORT, calibration="published"), "The noise scale is a paper’s"),
+            (replace(REPORT, floating_point_slack=1.1e-5), "Finite precision weakens this guarantee"),
+            (replace(REPORT, floating_point_slack=1.0), "Finite precision weakens this guarantee"),
             (
                 replace(REPORT, delta=0.0, asked=(1.0, 0.0), floating_point_slack=1e-20),
-                "Finite precision weakens this promise",
+                "Finite precision weakens this guarantee",
             ),
         ],
     )
@@ -234,15 +237,15 @@ class TestPromise:
         """No second delta to be added up, and nothing that weakens the one that stands there."""
         tree = page_of(replace(REPORT, delta=1e-5, floating_point_slack=slack))
         assert tree.all("h3") == []
-        said = "All of δ" if slack == 1e-5 else f"Of δ, {promise(slack, 2)}"
-        assert f"{said} is for rounding in computers." in tree.text
+        said = "All of δ" if slack == 1e-5 else f"Of δ, {format_rounded_up(slack, 2)}"
+        assert f"{said} is for floating-point rounding." in tree.text
         assert "Of δ" not in page_of(replace(REPORT, floating_point_slack=0.0)).text
 
     def test_an_earlier_report_is_counted_with_both(self) -> None:
         """One whose finite-precision part is larger than its delta cannot have counted it."""
         text = page_of(replace(REPORT, delta=1e-5, floating_point_slack=0.5)).text
-        assert "of an earlier version" in text
-        assert "count with δ = 0.51" in text
+        assert "by an earlier version" in text
+        assert "use δ = 0.51" in text
         assert "Of δ" not in text
 
     def test_without_one_there_is_neither_factor_nor_example(self) -> None:
@@ -305,7 +308,7 @@ class TestForms:
         public = fit_page(released([1.0]), about)
         assert "visits.ledger" not in public
         assert digest not in public.lower()
-        assert "visits.csv ([hash left out])" in Tree(public).text
+        assert "visits.csv ([hash omitted])" in Tree(public).text
         internal = fit_page(released([1.0]), about, internal=True)
         assert "visits.ledger" in Tree(internal).text
         assert digest in internal
@@ -418,7 +421,7 @@ class TestStructure:
         tree = Tree(pages[name])
         texts = {held["id"]: "".join(text) for _, held, text in tree.elements if "id" in held}
         charts = [held for tag, held, _ in tree.elements if tag == "svg"]
-        assert len(charts) == {"public": 4, "internal": 6, "no promise": 0}.get(name, 2)
+        assert len(charts) == {"public": 6, "internal": 8, "no promise": 0}.get(name, 2)
         for held in charts:
             assert held["role"] == "img"
             title, description = str(held["aria-labelledby"]).split()
@@ -522,9 +525,7 @@ class TestFeatures:
 
     def test_two_classes_are_named(self) -> None:
         model = released([[1.0, -1.0]], intercept=np.zeros(1), classes=np.array(["no", "yes"]))
-        assert (
-            "speaks for class “yes” as its feature grows, a negative one for “no”" in Tree(fit_page(model, ABOUT)).text
-        )
+        assert "favours class “yes” as its feature grows, a negative one “no”" in Tree(fit_page(model, ABOUT)).text
 
     def test_sparse_weights_give_the_same_page(self) -> None:
         dense = three_classes()
@@ -594,7 +595,10 @@ class TestAudit:
     def test_says_what_was_shown_and_what_that_means(self) -> None:
         text = page_of(audit=sample_audit()).text
         shown = f"{math.floor(1e4 * sample_audit()['epsilon']) / 1e4:.4f}"
-        assert f"The attack proves, with 95 % confidence, that at least ε = {shown} is given away at δ = 10⁻⁵" in text
+        assert (
+            f"The attack proves, with 95 % confidence, that the privacy loss is at least ε = {shown} at δ = 10⁻⁵"
+            in text
+        )
         assert "no violation was found" in text
         assert "20,000" in text or "10,000" in text
 
@@ -607,8 +611,23 @@ class TestAudit:
 
     def test_an_attack_that_shows_nothing_says_so(self) -> None:
         text = page_of(audit=sample_audit() | {"epsilon": 0.0}).text
-        assert "The attack could not tell the two worlds apart, with 95 % confidence" in text
+        assert "The attack did not distinguish the two data sets, with 95 % confidence" in text
         assert "proves" not in text.split("The audit", 1)[1].split("How to verify")[0]
+
+    def test_the_page_says_which_judge_gave_which_bound(self) -> None:
+        """What the Gaussian judge shows is about a μ, in words, in the box of a false claim and in the drawn limit."""
+        gaussian = {"judge": "gaussian", "mu": 0.30059, "claimed_mu": 0.25, "epsilon_any": 0.41239, "epsilon": 1.1336}
+        tree = page_of(audit=sample_audit() | gaussian | {"claimed": 0.9266})
+        assert "a true guarantee of μ-GDP has a μ of at least 0.3005, which is ε = 1.133 at δ = 10⁻⁵" in tree.text
+        assert tree.all("h3") == ["Attention: The claim is false"]
+        assert "more than the claimed μ = 0.25 (ε = 0.9266)" in tree.text
+        assert "Gaussian: it bounds the μ that is claimed, and no ε of another claim" in tree.text
+        assert "gives at least ε = 0.4123 on the same runs, with 95 % confidence by itself" in tree.text
+        assert "limit for μ = 0.25" in tree.text
+        assert "The claim is false" not in page_of(audit=sample_audit() | gaussian | {"claimed_mu": 0.31}).text
+        nothing = page_of(audit=sample_audit() | gaussian | {"mu": 0.0, "epsilon": 0.0}).text
+        assert "did not distinguish" in nothing
+        assert "any: nothing is assumed about the release" in page_of(audit=sample_audit()).text
 
     @pytest.mark.parametrize("claimed", [None, math.inf, "inf"])
     def test_without_a_finite_claim_no_line_is_drawn_for_it(self, claimed: Any) -> None:
@@ -703,7 +722,7 @@ class TestComparison:
     def test_more_methods_than_lines_are_in_the_table_and_told(self) -> None:
         many = with_rows(*(cell(f"m{k}", 1.0, 0.1 + 0.01 * k) for k in range(11)))
         tree = Tree(comparison_page(many, ABOUT))
-        assert "in the table alone: m8, m9, m10." in tree.text
+        assert "only in the table: m8, m9, m10." in tree.text
         assert "m10" in tree.all("th")
 
     def test_warnings_and_failures_are_told(self) -> None:
@@ -736,7 +755,7 @@ class TestComparison:
     def test_something_else_is_refused(self) -> None:
         with pytest.raises(ValueError, match="not a comparison of tulle: its format is 'x'"):
             comparison_page({"format": "x"}, ABOUT)
-        with pytest.raises(ValueError, match="has no cells"):
+        with pytest.raises(ValueError, match="is empty"):
             comparison_page(with_rows(), ABOUT)
 
     @given(

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tulle.report import About, BillLine, PrivacyReport, rounded_down, rounded_up
+import tulle
+from tulle.files.number_text import rounded_down, rounded_up
+from tulle.reports.report import About, BillLine, PrivacyReport
+
+# What is in no report of an earlier version.
+ADDED_LATER = ("rho", "asked_rho", "renyi", "billed", "version")
 
 REPORT = PrivacyReport(
     epsilon=0.99999,
@@ -41,7 +46,7 @@ class TestText:
     @pytest.mark.parametrize(
         "words",
         [
-            "ε = 1, δ = 1e-06 was asked for",
+            "ε = 1, δ = 1e-06 was requested",
             "ε = 0.99999, δ = 1e-06 (of which 1e-12 is for finite precision) is proved",
             REPORT.unit,
             REPORT.method,
@@ -66,7 +71,7 @@ class TestText:
 
     def test_published_noise_that_proves_too_little_is_said_loudly(self) -> None:
         worse = str(replace(REPORT, epsilon=1.08, calibration="published"))
-        assert "MORE than was asked for" in unwrapped(worse)
+        assert "MORE than requested" in unwrapped(worse)
         assert "ε = 1.08, δ = 1e-06 (of which 1e-12 is for finite precision) is proved" in unwrapped(worse)
         assert "MORE" not in str(REPORT)
 
@@ -83,7 +88,7 @@ class TestText:
 
     def test_a_fit_without_privacy_promises_nothing(self) -> None:
         text = unwrapped(str(replace(REPORT, epsilon=math.inf, delta=0.0, asked=None, calibration="none")))
-        assert "Promise none. This fit used no noise" in text
+        assert "Guarantee none. This fit used no noise" in text
         assert "is proved" not in text
 
     @given(st.floats(1e-6, 600))
@@ -129,7 +134,7 @@ class TestJson:
     def test_round_trips(self) -> None:
         read = json.loads(REPORT.to_json())
         bill = tuple(BillLine(**line) for line in read.pop("bill"))
-        tuples = {name: tuple(read.pop(name)) for name in ("asked", "assumptions", "who_saw_what")}
+        tuples = {name: tuple(read.pop(name)) for name in ("asked", "assumptions", "who_saw_what", "renyi", "billed")}
         assert PrivacyReport(bill=bill, **tuples, **read) == REPORT
 
     def test_infinity_is_a_string(self) -> None:
@@ -157,12 +162,13 @@ ODD = replace(
     bill=(replace(REPORT.bill[0], epsilon_alone=math.inf),),
     seeded=False,
 )
+BILLED = replace(REPORT, rho=0.1, renyi=((1.5, 0.15), (2.0, 0.2)), billed=("entry 17, head 3fa9", "entry 2, head 77c0"))
 
 
 class TestFromDict:
     """A report that was written down is read again, or refused."""
 
-    @pytest.mark.parametrize("report", [REPORT, ODD], ids=["ordinary", "nothing promised"])
+    @pytest.mark.parametrize("report", [REPORT, ODD, BILLED], ids=["ordinary", "nothing promised", "billed"])
     def test_gives_back_what_to_dict_and_to_json_gave(self, report: PrivacyReport) -> None:
         """Equal in every field and in type, so that it prints the same; infinities of the JSON are numbers again."""
         for values in (report.to_dict(), json.loads(report.to_json())):
@@ -179,9 +185,22 @@ class TestFromDict:
         PrivacyReport.from_dict(values)
         assert json.dumps(values) == before
 
-    @pytest.mark.parametrize("name", [field.name for field in fields(PrivacyReport)])
+    def test_a_report_of_before_names_no_version(self) -> None:
+        """It was not made by this one."""
+        values = REPORT.to_dict()
+        assert values.pop("version") == tulle.__version__
+        assert PrivacyReport.from_dict(values) == replace(REPORT, version="")
+
+    def test_reads_a_report_of_an_earlier_version(self) -> None:
+        """What was added later is then empty: such a report claims none of it."""
+        values = {name: value for name, value in json.loads(BILLED.to_json()).items() if name not in ADDED_LATER}
+        assert PrivacyReport.from_dict(values) == replace(
+            BILLED, rho=None, asked_rho=None, renyi=(), billed=(), version=""
+        )
+
+    @pytest.mark.parametrize("name", [field.name for field in fields(PrivacyReport) if field.name not in ADDED_LATER])
     def test_refuses_a_report_with_a_part_missing(self, name: str) -> None:
-        """Nothing of a promise has a default."""
+        """Nothing of a promise has a default, but for what was added later, which then promises nothing."""
         values = REPORT.to_dict()
         del values[name]
         with pytest.raises((KeyError, TypeError), match=name):

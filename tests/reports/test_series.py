@@ -15,7 +15,9 @@ from itertools import pairwise
 import pytest
 from results_samples import EPSILONS, EVERY, curves, figure1, hostile, one_place, table3
 
-from tulle.experiments.results import (
+from tulle.reports.pages import figure_svg, results_page
+from tulle.reports.pages.page import SERIES
+from tulle.reports.series import (
     ROLES,
     Panel,
     Point,
@@ -29,8 +31,6 @@ from tulle.experiments.results import (
     one_panel_a_value,
     table,
 )
-from tulle.pages import figure_svg, results_page
-from tulle.pages.page import SERIES
 
 every = pytest.mark.parametrize("results", [make() for make in EVERY.values()], ids=list(EVERY))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -142,7 +142,7 @@ class TestTable:
         assert len(tables_of(text)) == 2
 
     def test_an_empty_panel_says_so(self) -> None:
-        assert "Nothing was found." in table(one_panel())
+        assert "No results." in table(one_panel())
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------
@@ -308,9 +308,9 @@ class TestPicture:
         assert abs(float(label.get("y", 0)) - float(level.get("y1", 0))) < 20
 
     def test_there_are_as_many_shapes_as_colours(self) -> None:
-        from tulle.pages import panels
+        from tulle.reports.pages import series_styles
 
-        assert len(panels._SHAPES) == len(panels._CROSSES) == len(SERIES["light"])
+        assert len(series_styles._SHAPES) == len(series_styles._CROSSES) == len(SERIES["light"])
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

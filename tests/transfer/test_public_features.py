@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from scipy.stats import kstest, norm, uniform
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.losses import Logistic, Squared
 from tulle.methods import KnowledgeTransfer
-from tulle.public_features import (
+from tulle.methods.loss_functions import Logistic, Squared
+from tulle.transfer.public_features import (
     FeatureDistribution,
     GaussianFeatures,
     UniformFeatures,

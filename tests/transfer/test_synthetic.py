@@ -13,14 +13,15 @@ import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from pairwise import reduce_to_pairs
 from sklearn.exceptions import NotFittedError
 
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
-from tulle.archive import ArchiveError, read_archive, write_archive
+from tulle.files.archive import ArchiveError, read_archive, write_archive
+from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import KnowledgeTransfer
-from tulle.privacy import PrivacyWarning
-from tulle.public_features import UniformFeatures
-from tulle.synthetic import SyntheticData
+from tulle.transfer.public_features import UniformFeatures
+from tulle.transfer.synthetic import SyntheticData
 
 # Small data sets at small budgets are what these tests are made on.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
@@ -55,6 +56,7 @@ def plain(rows: Any) -> Any:
 # --- what is answered ------------------------------------------------------------------------------------------------
 
 
+@reduce_to_pairs()
 @storages
 @pytest.mark.parametrize("loss", TARGETS)
 @pytest.mark.parametrize("name", METHODS)
@@ -128,7 +130,7 @@ def test_the_report_is_the_fits_and_says_what_was_public() -> None:
     assert report == replace(model.privacy_, assumptions=report.assumptions)
     assert report.assumptions[:-1] == model.privacy_.assumptions
     assert "a data set of 40 rows" in report.assumptions[-1]
-    assert "features were given as public and are not protected" in report.assumptions[-1]
+    assert "features were passed as public and are not protected" in report.assumptions[-1]
     assert "a function of what the fit released" in report.assumptions[-1]
     assert 2.97 < report.epsilon <= 3
     assert "This is a data set" not in str(model.privacy_)
@@ -149,7 +151,7 @@ def test_any_number_of_answers_is_free() -> None:
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_fit_without_privacy_has_nothing_to_publish(method: Any) -> None:
     model = fitted("squared", method, epsilon=None)
-    with pytest.raises(ValueError, match="nothing is proved for this fit, and its answers may reveal any row"):
+    with pytest.raises(ValueError, match="no epsilon is proved for this fit, and its predictions may reveal any"):
         model.release_synthetic(PUBLIC)
 
 
@@ -157,7 +159,7 @@ def test_the_published_variant_has_nothing_to_publish() -> None:
     method = KnowledgeTransfer("published", UniformFeatures(), n_public=50, n_iter=2)
     with pytest.warns(PrivacyWarning):
         model = fitted("squared", method)
-    with pytest.raises(ValueError, match="nothing is proved for this fit"):
+    with pytest.raises(ValueError, match="no epsilon is proved for this fit"):
         model.release_synthetic(PUBLIC)
 
 
@@ -190,6 +192,7 @@ def data() -> SyntheticData:
     return released
 
 
+@reduce_to_pairs()
 @storages
 @pytest.mark.parametrize("loss", TARGETS)
 @pytest.mark.parametrize("kind", [str, Path])
@@ -219,7 +222,7 @@ def test_a_name_without_a_suffix_can_be_read_under_the_same_name(tmp_path: Path,
 def test_what_only_a_pickle_could_keep_is_refused(tmp_path: Path, data: SyntheticData) -> None:
     """Classes that are Python objects: before anything is written."""
     path = tmp_path / "answers.npz"
-    with pytest.raises(ValueError, match="y holds object, which is neither numbers nor text"):
+    with pytest.raises(ValueError, match="y has type object, which is neither numeric nor text"):
         replace(data, y=np.array([object()] * 40)).save(path)
     assert not path.exists()
 
@@ -293,7 +296,7 @@ def broken_in(way: str, path: Path) -> None:
         )
 
 
-NO_ARCHIVE = "is no tulle synthetic data file"
+NO_ARCHIVE = "is not a tulle synthetic data file"
 NO_DATA = "is not a data set that tulle saved"
 WAYS = {
     **dict.fromkeys(("truncated", "corrupt", "empty", "text", "one array", "foreign", "zip"), NO_ARCHIVE),

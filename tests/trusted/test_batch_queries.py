@@ -16,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import reduce_to_pairs
 from test_queries import (
     BOUNDS,
     LABEL,
@@ -31,20 +32,23 @@ from test_queries import (
 )
 
 from tulle import Bounds
-from tulle.batch_queries import BatchGradient, BatchStep
-from tulle.curator import Curator, summation_slack
-from tulle.events import NoisePerSensitivity
-from tulle.lazy_noise import Background
-from tulle.losses import Loss, Norm, Poisson, Squared
-from tulle.mechanisms import HardThreshold, Sensitivity, SparseAnswer
-from tulle.mechanisms import SampledGaussian as Noisy
-from tulle.privacy import Plan, PlanError, Release
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Curvature, Query
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
-from tulle.sampling import SCHEMES, Sampler, Sampling, Scheme
-from tulle.weights import SparseWeights
+from tulle.fast.lazy_noise import Background
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.fast.thresholded_noise import SparseAnswer
+from tulle.methods.gradient_queries import BatchGradient, BatchStep, ClippedGradient, Curvature
+from tulle.methods.loss_functions import Loss, Poisson, Squared
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.curator import Curator, summation_slack
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.losses import Norm
+from tulle.trusted.mechanisms import SampledGaussian as Noisy
+from tulle.trusted.mechanisms import Sensitivity
+from tulle.trusted.plan import Plan, PlanError, Release
+from tulle.trusted.queries import Query
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import SCHEMES, Sampler, Sampling, Scheme
 
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 sparse = SparseWeights.from_dense
@@ -85,6 +89,7 @@ def clipped_rows(X: Any, y: np.ndarray, loss: Loss) -> Rows:
 CHOSEN: list[list[int]] = [[], [0], [3], [0, 3, 5, 7, 11, 19], list(range(20))]
 
 
+@reduce_to_pairs()
 @every_storage
 @every_loss
 @pytest.mark.parametrize("a", [0.0, 0.5])
@@ -107,6 +112,7 @@ def test_without_an_anchor_it_is_the_clipped_gradient_over_the_public_size(
         np.testing.assert_allclose(found, expected * len(numbers) / 6, rtol=1e-12, atol=1e-13)
 
 
+@reduce_to_pairs()
 @every_storage
 @every_loss
 @pytest.mark.parametrize("a", [0.0, 0.5])
@@ -150,6 +156,7 @@ def test_at_the_anchor_nothing_changes_and_nothing_moves(loss: str, storage: str
     assert query.sensitivity(public).l2 == query.one_unit(public) == 0.0
 
 
+@reduce_to_pairs()
 @every_storage
 @pytest.mark.parametrize("with_drift", [False, True])
 @pytest.mark.parametrize("penalty", [0.0, 0.4])

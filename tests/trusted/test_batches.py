@@ -10,9 +10,11 @@ import pytest
 import scipy.sparse as sp
 from test_rows import CLIPPINGS, STORAGES, D, K, N, block_size, collect  # noqa: F401 (an autouse fixture)
 
-from tulle.rows import Block, DenseBlock, Rows, SparseBatch, SparseBlock
-from tulle.walk import Walk
-from tulle.weights import SparseWeights
+from tulle.fast.compiled_rows import DenseBlock, SparseBlock
+from tulle.fast.coordinate_path import CoordinatePath
+from tulle.fast.sparse_batch import SparseBatch
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.trusted.rows import Block, Rows
 
 every_storage = pytest.mark.parametrize("storage", STORAGES)
 every_clipping = pytest.mark.parametrize(("entry", "row", "normalise"), CLIPPINGS)
@@ -105,11 +107,11 @@ def answers(rows: Rows) -> Iterator[tuple[str, np.ndarray]]:
     yield "columns", collect(rows, lambda b: dense_columns(b, features))
     yield "active", collect(rows, lambda b: b.active).astype(float)
     yield "targets", collect(rows, lambda b: b.targets)
-    walk = Walk(weights)
+    walk = CoordinatePath(weights)
     for shrink, coordinates in ((1.0, [0, 3]), (0.5, [D, 6]), (0.9, [7, 0])):
-        yield f"along a walk {coordinates}", collect(rows, lambda b: b.margins_along(walk, 0.3)).copy()
+        yield f"along a walk {coordinates}", collect(rows, lambda b: b.margins_along(walk.point, 0.3)).copy()
         walk.move(shrink, np.array(coordinates), np.array([0.7, -1.3]))
-    yield "at the end of a walk", collect(rows, lambda b: b.margins_along(walk, 0.3)).copy()
+    yield "at the end of a walk", collect(rows, lambda b: b.margins_along(walk.point, 0.3)).copy()
 
 
 def assert_alike(batch: Rows, alone: Rows) -> None:
@@ -265,6 +267,7 @@ def test_rows_of_many_entries_in_64_bit_indices(X: np.ndarray) -> None:
 def test_what_is_kept_for_all_rows_is_not_the_batchs(X: np.ndarray, storage: str) -> None:
     rows = make(STORAGES[storage](X))
     key = (object(),)
-    assert rows.kept_for(key, lambda: "all") == "all"
-    assert rows.batch(np.array(BATCHES["some"])).kept_for(key, lambda: "batch") == "batch"
-    assert rows.kept_for(key, lambda: "anew") == "all"
+    assert rows.blocks[0].kept_for(key, lambda: "all") == "all"
+    batch = rows.batch(np.array(BATCHES["some"])).blocks[0]
+    assert batch.kept_for(key, lambda: "batch") == "batch"
+    assert rows.blocks[0].kept_for(key, lambda: "anew") == "all"

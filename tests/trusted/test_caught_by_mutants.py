@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from tulle import Budget, Ledger, SparseRegressor
-from tulle.events import NoisePerSensitivity
-from tulle.losses import Squared
-from tulle.mechanisms import Gaussian, Laplace
 from tulle.methods import HardThresholding
-from tulle.privacy import Plan, Release, epsilon
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, VertexScores
-from tulle.rows import Rows
-from tulle.sets import Polytope
+from tulle.methods.gradient_queries import ClippedGradient
+from tulle.methods.loss_functions import Squared
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Gaussian, Laplace
+from tulle.trusted.plan import Plan, Release
+from tulle.trusted.queries import VertexScores
+from tulle.trusted.rows import Rows
 
 
 def test_a_row_among_many_surplus_rows_pulls_no_harder() -> None:
@@ -59,7 +60,7 @@ def test_a_gradient_whose_norm_overflows_is_clipped(on_support: bool) -> None:
 def test_a_vertex_of_many_features_moves_by_its_l1_norm() -> None:
     """A row of ones at a vertex of four ones: the score moves four times as far as an entry of the gradient."""
     public = PublicFacts(5, 4, 1, Squared(), None, 2.0, 1.0, 2.0, False)
-    query = VertexScores(ClippedGradient(np.zeros((4, 1)), 0.5, "linf"), Polytope(vertices=np.ones((1, 4))))
+    query = VertexScores(ClippedGradient(np.zeros((4, 1)), 0.5, "linf"), np.ones((1, 4)))
     answers = [query.evaluate(Rows(np.ones((5, 4)), y * np.eye(5)[0]), public) for y in (2.0, -2.0)]
     assert np.abs(answers[0] - answers[1]).max() == pytest.approx(query.sensitivity(public).linf)
 

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tulle.bounds import GRID, quantile_releases
-from tulle.curator import Curator, summation_slack
-from tulle.events import NoisePerSensitivity
-from tulle.losses import Logistic
-from tulle.mechanisms import (
+from tulle.estimators.bounds import GRID, QuantileScores, quantile_releases
+from tulle.estimators.progress import show_answers
+from tulle.fast.coordinate_path import CoordinatePath
+from tulle.fast.gumbel_on_demand import GumbelOnDemand
+from tulle.methods.gradient_queries import ClippedGradient, CoordinateScores, Step, curvature_along_gradient
+from tulle.methods.loss_functions import Logistic, facts_without_model
+from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.curator import Curator, summation_slack
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import (
     Exact,
     Gaussian,
     GumbelMax,
-    HardThreshold,
     LaplaceMax,
     Mechanism,
     PermuteAndFlip,
     Sensitivity,
     TopK,
 )
-from tulle.privacy import Plan, PlanError, Release
-from tulle.public import PublicFacts
-from tulle.queries import (
-    ClippedGradient,
-    CoordinateScores,
-    CurvatureAlongGradient,
-    Magnitudes,
-    QuantileScores,
-    Query,
-    Step,
-)
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
-from tulle.walk import Walk
+from tulle.trusted.plan import Plan, PlanError, Release
+from tulle.trusted.queries import Magnitudes, Query, vouch_for_query
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
 
 N, D = 12, 5
 
 
 class Constant(Query):
     """An answer that is known, with a sensitivity that is known."""
+
+    def __init_subclass__(cls, foreign: bool = False) -> None:
+        if not foreign:
+            vouch_for_query(cls)
 
     def __init__(self, answer: np.ndarray, l2: float = 1.0, l1: float = math.inf) -> None:
         self.answer, self.l1, self.l2, self.asked = answer, l1, l2, 0
@@ -57,6 +57,24 @@ class Constant(Query):
     def evaluate(self, rows: Rows, public: PublicFacts) -> np.ndarray:
         self.asked += 1
         return self.answer.copy()
+
+
+vouch_for_query(Constant)
+
+
+class Foreign(Constant, foreign=True):
+    """A query of another package, which could state any sensitivity."""
+
+
+@pytest.mark.parametrize("wrap", [lambda query: query, Magnitudes], ids=["itself", "inside another"])
+def test_a_query_of_another_package_gets_no_noisy_answer(rows: Rows, wrap: Any) -> None:
+    """By exact type, also inside a query of the trusted package; without noise, where nothing is promised, it does."""
+    query = Foreign(np.ones((D, 1)))
+    release = Release("step", Gaussian(NoisePerSensitivity(1.0)), 1)
+    with pytest.raises(PlanError, match=r"'step' is asked by (Foreign|Magnitudes), which trusted code does not answer"):
+        curator(rows, release).ask("step", wrap(query))
+    assert query.asked == 0
+    assert curator(rows, release.scaled(0.0)).ask("step", wrap(query)).shape == (D, 1)
 
 
 @pytest.fixture
@@ -128,9 +146,6 @@ class TestBill:
 
     def test_a_release_is_charged_even_if_its_answer_fails(self, rows: Rows) -> None:
         class Breaks(Mechanism):
-            label = "breaks"
-            events = Gaussian().events
-
             def release(self, *arguments: object) -> object:
                 raise ZeroDivisionError
 
@@ -143,8 +158,8 @@ class TestBill:
 
 @pytest.mark.parametrize("mechanism", [Gaussian(), TopK()], ids=lambda m: type(m).__name__)
 def test_a_query_without_sensitivity_gets_no_noisy_answer(rows: Rows, mechanism: Mechanism) -> None:
-    query = CurvatureAlongGradient(ClippedGradient(np.zeros((D, 1)), 1.0), 2)
-    with pytest.raises(ValueError, match="states no sensitivity"):
+    query = curvature_along_gradient(ClippedGradient(np.zeros((D, 1)), 1.0), 2)
+    with pytest.raises(PlanError, match="'curvature' is asked by ExactFollowUp, which trusted code does not answer"):
         curator(rows, Release("curvature", mechanism, 1)).ask("curvature", query)
     assert curator(rows, Release("curvature", Exact(), 1)).ask("curvature", query).shape == (1, 1)
 
@@ -231,7 +246,7 @@ def test_scores_that_are_not_numbers_are_chosen_no_more_than_others(rows: Rows, 
     assert curator(rows, Release("x", mechanism, 1)).ask("x", SaidToBeSmall(scores)) == [3]
 
 
-@pytest.mark.parametrize("size", [1e151, math.nan])
+@pytest.mark.parametrize("size", [1e151, math.nan, math.inf])
 def test_sums_that_could_overflow_are_not_asked_for(rows: Rows, size: float) -> None:
     """By public figures, and also where weights are not numbers any more."""
 
@@ -247,6 +262,7 @@ class OnDemand:
     """Scores that only tell what is drawn from them."""
 
     shape = (5, 1)
+    n_rows = N
 
     def __init__(self) -> None:
         self.scales: list[float] = []
@@ -264,13 +280,13 @@ def test_scores_on_demand_reach_the_mechanism_with_the_noise_of_their_sensitivit
         def evaluate(self, rows: Rows, public: PublicFacts) -> OnDemand:  # type: ignore[override]
             return scores
 
-    one = curator(rows, Release("x", GumbelMax(NoisePerSensitivity(3.0), 1, 5, N), 1))
+    one = curator(rows, Release("x", GumbelOnDemand(NoisePerSensitivity(3.0), 1, 5, N), 1))
     np.testing.assert_array_equal(one.ask("x", Lazy(np.zeros((5, 1)))), [2])
     assert scores.scales == pytest.approx([3.0 * (summation_slack(N) + 2.0**-49 * 1e3)], rel=1e-15)
     with pytest.raises(PlanError, match="more than the 1 times"):
         one.ask("x", Lazy(np.zeros((5, 1))))
-    few = curator(rows, Release("x", GumbelMax(NoisePerSensitivity(3.0), 1, 5, N - 1), 1))
-    with pytest.raises(PlanError, match="plans scores on demand of"):
+    few = curator(rows, Release("x", GumbelOnDemand(NoisePerSensitivity(3.0), 1, 5, N - 1), 1))
+    with pytest.raises(PlanError, match="fewer candidates or rows"):
         few.ask("x", Lazy(np.zeros((5, 1))))
     assert len(scores.scales) == 1
 
@@ -278,7 +294,7 @@ def test_scores_on_demand_reach_the_mechanism_with_the_noise_of_their_sensitivit
 @pytest.mark.parametrize("mechanism", NOISY_MAXIMA, ids=lambda mechanism: type(mechanism).__name__)
 def test_a_noisy_maximum_answers_with_a_number_alone(rows: Rows, mechanism: Mechanism) -> None:
     """Along a walk as a method asks it; without noise it is the best vertex."""
-    query = CoordinateScores(Walk(np.zeros((D, 1))), 0.5)
+    query = CoordinateScores(CoordinatePath(np.zeros((D, 1))).point, 0.5)
     exact = curator(rows, Release("vertex", mechanism.scaled(0.0), 1)).ask("vertex", query)
     np.testing.assert_array_equal(exact, [np.argmax(query.evaluate(rows, facts()))])
     noisy = curator(rows, Release("vertex", mechanism, 1)).ask("vertex", query)
@@ -297,8 +313,9 @@ def test_answers_lie_on_the_grid_of_their_noise(rows: Rows) -> None:
 def test_a_witness_sees_what_was_released_and_nothing_else(rows: Rows) -> None:
     seen: list[tuple[str, object]] = []
     plan = Plan((Release("step", Gaussian(), 2),))
-    one = Curator(rows, facts(), plan, keyed_generator(0), lambda name, answer: seen.append((name, answer)))
-    answers = [one.ask("step", step_query()) for _ in range(2)]
+    ask = Curator(rows, facts(), plan, keyed_generator(0)).ask
+    shown = show_answers(ask, lambda name, answer: seen.append((name, answer)))
+    answers = [shown("step", step_query()) for _ in range(2)]
     assert [name for name, _ in seen] == ["step", "step"]
     assert all(witnessed is answer for (_, witnessed), answer in zip(seen, answers))
 
@@ -333,7 +350,7 @@ def test_no_warning_tells_of_an_extreme_row_that_is_not_clipped_yet(entry: float
     X[0] = entry
     plan = Plan((), quantile_releases(("row_l2",), 1.0))
     rows = Rows(sp.csr_array(X), np.ones(20))
-    one = Curator(rows, PublicFacts.without_model(20, 3, 1), plan, keyed_generator(0))
+    one = Curator(rows, facts_without_model(20, 3, 1), plan, keyed_generator(0))
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         one.ask("row_l2 quantile", QuantileScores(GRID, 0.5, "row_l2"))

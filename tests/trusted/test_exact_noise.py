@@ -20,8 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare, geom, kstest, norm
 
-from tulle import exact_noise
-from tulle.exact_noise import (
+from tulle.fast import rare_events
+from tulle.fast.rare_events import draw_events
+from tulle.trusted import exact_noise
+from tulle.trusted.exact_noise import (
     EXPONENTIAL,
     GUMBEL,
     LAPLACE,
@@ -34,12 +36,11 @@ from tulle.exact_noise import (
     choose_largest,
     decimal_normal_tail,
     decimal_pi,
-    draw_events,
     grid_and_scale,
     in_units,
     round_noise,
 )
-from tulle.randomness import keyed_generator
+from tulle.trusted.randomness import keyed_generator
 
 ALPHA = 1e-6
 SYMMETRIC = {"normal": NORMAL, "laplace": LAPLACE}
@@ -261,7 +262,7 @@ class TestRounding:
     def test_the_slow_and_the_fast_way_agree(self, law: SymmetricLaw, monkeypatch: pytest.MonkeyPatch) -> None:
         words = np.random.default_rng(4).integers(0, 2**64, 300, dtype=np.uint64)
         fast = round_noise(law, Draws(words, keyed_generator(4)), 1000.3)
-        monkeypatch.setattr(exact_noise, "_ERROR", 2.0**-9)  # everything is in doubt, over several borders
+        monkeypatch.setattr(exact_noise, "ERROR", 2.0**-9)  # everything is in doubt, over several borders
         slow = round_noise(law, Draws(words[:30], keyed_generator(4)), 1000.3)
         np.testing.assert_array_equal(slow, fast[:30])
 
@@ -397,7 +398,7 @@ class TestDrawEvents:
 
     @pytest.mark.parametrize(("one_in", "accepted"), [(1000, True), (1100, False)])
     def test_gaps_are_geometric(self, one_in: int, accepted: bool) -> None:
-        gaps = exact_noise._gaps(Draws.fresh(30_000, keyed_generator(8)), one_in)
+        gaps = rare_events._gaps(Draws.fresh(30_000, keyed_generator(8)), one_in)
         uniform = geom.cdf(gaps, 1 / 1000) + np.random.default_rng(0).random(30_000) * geom.pmf(gaps + 1, 1 / 1000)
         assert bool(kstest(uniform, "uniform").pvalue > ALPHA) is accepted
 
@@ -415,7 +416,7 @@ class TestDrawEvents:
         for (number, following), is_below in ((divmod(known, 2**64), is_below) for known, is_below in near):
             draws = planted([number], [following, 2**63, 2**63], side)
             # On side 1 small numbers are long gaps, on side 0 short ones.
-            assert exact_noise._gaps(draws, one_in)[0] == (count if is_below == bool(side) else count - 1)
+            assert rare_events._gaps(draws, one_in)[0] == (count if is_below == bool(side) else count - 1)
 
 
 # --- choices ---------------------------------------------------------------------------------------------------------
@@ -495,7 +496,7 @@ class TestChoices:
         scores = np.random.default_rng(seed).normal(size=(size, columns))
         fast = choose_largest(scores, 1.0, 2, GUMBEL, keyed_generator(seed))
         patch = pytest.MonkeyPatch()
-        patch.setattr(exact_noise, "_ERROR", 1e6)
+        patch.setattr(exact_noise, "ERROR", 1e6)
         try:
             slow = choose_largest(scores, 1.0, 2, GUMBEL, keyed_generator(seed))
         finally:

@@ -22,23 +22,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from tulle import (
-    Bounds,
-    Budget,
-    Ledger,
-    PrivateSearch,
-    SparseClassifier,
-    SparseRegressor,
-    intake,
-    load,
-    private_score,
-    save,
-)
-from tulle.blocks import write_blocks
+from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor, load, private_score, save
+from tulle.backends.block_writer import write_blocks
 from tulle.cli import main
-from tulle.intake import MISSING, cells, codes, first_rows_of_each_person, key_of
+from tulle.files import array_checks, class_labels
+from tulle.files.class_labels import get_text_key
 from tulle.local import LabelPrivateSparseClassifier
 from tulle.methods import HardThresholding
+from tulle.reports import words
+from tulle.trusted import intake
+from tulle.trusted.intake import MISSING, encode_labels, get_key, read_cells, select_first_rows
 
 N, D = 400, 4
 RNG = np.random.default_rng(0)
@@ -112,16 +105,16 @@ def silently(function: Any) -> Any:
     ],
 )
 def test_labels_and_ids_are_compared_by_type_and_value(one: Any, other: Any, same: bool) -> None:
-    assert (key_of(one) == key_of(other)) is same
-    assert (hash(key_of(one)) == hash(key_of(other))) or not same
+    assert (get_key(one) == get_key(other)) is same
+    assert (hash(get_key(one)) == hash(get_key(other))) or not same
 
 
 @pytest.mark.parametrize(
     "cell", [None, math.nan, np.float64("nan"), np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), Decimal("sNaN")]
 )
 def test_missing_cells(cell: Any) -> None:
-    assert key_of(cell) is MISSING
-    assert math.isnan(intake.number_of(cell))
+    assert get_key(cell) is MISSING
+    assert math.isnan(intake.read_finite_number(cell))
 
 
 def test_a_cell_that_does_not_let_itself_be_looked_at_is_missing() -> None:
@@ -131,8 +124,8 @@ def test_a_cell_that_does_not_let_itself_be_looked_at_is_missing() -> None:
 
         __float__ = None
 
-    assert key_of(Awkward()) is MISSING
-    assert codes(cells([0, Awkward(), 1], "y"), [0, 1]).tolist() == [0, -1, 1]
+    assert get_key(Awkward()) is MISSING
+    assert encode_labels(read_cells([0, Awkward(), 1], "y"), [0, 1]).tolist() == [0, -1, 1]
 
 
 @in_any_container
@@ -143,15 +136,15 @@ def test_one_cell_changes_its_own_code_alone(container: Any, given_cells: list[A
     place %= len(given_cells)
     other = list(given_cells)
     other[place] = new
-    before, after = (cells(container(each), "y") for each in (given_cells, other))
+    before, after = (read_cells(container(each), "y") for each in (given_cells, other))
     others = np.arange(len(other)) != place
     for classes in ([0, 1], ["0", "1"], ["unknown", "a"]):
-        for read in (key_of, intake.spelled):
-            one, two = codes(before, classes, read), codes(after, classes, read)
+        for read in (get_key, get_text_key):
+            one, two = encode_labels(before, classes, read), encode_labels(after, classes, read)
             np.testing.assert_array_equal(one[others], two[others])
             assert set(one) <= {-1, 0, 1}
-    np.testing.assert_array_equal(intake.numbers(before)[others], intake.numbers(after)[others])
-    persons = [intake._told_apart(each)[1] for each in (before, after)]
+    np.testing.assert_array_equal(intake.read_numbers(before)[others], intake.read_numbers(after)[others])
+    persons = [intake.index_keys(each)[1] for each in (before, after)]
     same = [np.equal.outer(person[others], person[others]) for person in persons]
     np.testing.assert_array_equal(same[0], same[1])
 
@@ -177,9 +170,9 @@ def test_an_array_of_one_type_is_read_as_its_cells_are(values: list[Any], limit:
     ]
     ways.append(pd.Series(values).astype("category"))
     for classes in ([0, 1], ["a", "7"]):
-        found = [codes(cells(way, "y"), classes).tolist() for way in ways]
+        found = [encode_labels(read_cells(way, "y"), classes).tolist() for way in ways]
         assert all(one == found[0] for one in found)
-    active = [first_rows_of_each_person(way, limit).tolist() for way in ways]
+    active = [select_first_rows(way, limit).tolist() for way in ways]
     assert all(one == active[0] for one in active)
 
 
@@ -197,13 +190,13 @@ def test_declared_classes_are_at_least_two_different_words_or_numbers() -> None:
         [b"a", b"b"],
         [[1], [2, 3]],
     ):
-        with pytest.raises(ValueError, match="classes must be at least two different words, or numbers"):
+        with pytest.raises(ValueError, match="classes must be at least two different strings, or numbers"):
             classifier(classes=wrong).fit(X, Y)
     for right in (["b", "a"], ("b", "a"), np.array(["a", "b"]), pd.Series(["b", "a"]), pd.Index(["b", "a"])):
-        assert intake.declared_classes(right).tolist() == ["a", "b"]
-    assert intake.declared_classes([True, False]).dtype == bool
-    assert intake.declared_classes([3, 1.5]).tolist() == [1.5, 3.0]
-    assert intake.declared_classes([2**70, 1]).tolist() == [1, 2**70]
+        assert class_labels.check_classes(right).tolist() == ["a", "b"]
+    assert class_labels.check_classes([True, False]).dtype == bool
+    assert class_labels.check_classes([3, 1.5]).tolist() == [1.5, 3.0]
+    assert class_labels.check_classes([2**70, 1]).tolist() == [1, 2**70]
 
 
 # --- person ids ------------------------------------------------------------------------------------------------------
@@ -220,7 +213,7 @@ def test_an_odd_id_changes_nothing_for_others(container: Any, ids: list[Any], od
     """Which rows of others count, and so what a fit sees of them."""
     changed = list(ids)
     changed[5] = odd
-    before, after = (first_rows_of_each_person(container(each), 1) for each in (ids, changed))
+    before, after = (select_first_rows(container(each), 1) for each in (ids, changed))
     own = [4, 5] if ids is TWO_ROWS_EACH else [5]
     others = np.delete(np.arange(N), own)
     np.testing.assert_array_equal(before[others], after[others])
@@ -237,16 +230,16 @@ def test_missing_ids_are_refused_before_the_bill(missing: Any, epsilon: Any) -> 
     assert not ledger.fits
     assert "person" not in str(error.value).replace("no person id", "")
     with pytest.raises(ValueError, match="no person id for row 3;"):
-        first_rows_of_each_person(np.where(np.arange(9) == 3, np.nan, 1.0), 1)
+        select_first_rows(np.where(np.arange(9) == 3, np.nan, 1.0), 1)
     with pytest.raises(ValueError, match="no person id for row 0;"):
-        first_rows_of_each_person(np.ma.array([1, 2], mask=[True, False]), 1)
+        select_first_rows(np.ma.array([1, 2], mask=[True, False]), 1)
 
 
 def test_ids_of_many_types_and_many_rows() -> None:
     dates = pd.date_range("2020-01-01", periods=6).repeat(2)
     for ids in (dates, dates.to_numpy(), dates.to_series(), list(dates), dates.strftime("%Y-%m-%d").to_numpy("S")):
-        assert first_rows_of_each_person(ids, 1).tolist() == [True, False] * 6
-    assert first_rows_of_each_person(np.arange(10**6) // 2, 1).sum() == 5 * 10**5
+        assert select_first_rows(ids, 1).tolist() == [True, False] * 6
+    assert select_first_rows(np.arange(10**6) // 2, 1).sum() == 5 * 10**5
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -266,9 +259,10 @@ def test_an_odd_label_moves_a_score_by_one_row(container: Any, metric: Any, odd:
 
 
 def intake_figures(metric: str, model: Any, labels: Any) -> Any:
-    from tulle.scores import METRICS, row_figures
+    from tulle.tuning.metrics import METRICS
+    from tulle.tuning.private_score import row_figures
 
-    return row_figures(METRICS[metric], model, X, cells(labels, "y"), 1.0)
+    return row_figures(METRICS[metric], model, X, read_cells(labels, "y"), 1.0)
 
 
 def test_what_a_model_says_of_private_rows_is_not_passed_on() -> None:
@@ -277,7 +271,7 @@ def test_what_a_model_says_of_private_rows_is_not_passed_on() -> None:
     words[3, 2] = "Jane Doe"
     for model, said in (
         (LogisticRegression().fit(X, Y), "cannot predict for these rows: ValueError"),
-        (classifier().fit(X, Y), r"words in column 2 \(row 3\)"),
+        (classifier().fit(X, Y), r"text in column 2 \(row 3\)"),
     ):
         with pytest.raises(ValueError, match=said) as error:
             private_score(model, words, Y, epsilon=1.0)
@@ -328,8 +322,8 @@ def test_declared_classes_decide_all_shapes(way: str, classes: list[Any], method
     assert model.classes_.tolist() == sorted(classes)
     assert model.coef_.shape == ((1 if len(classes) == 2 else len(classes)), D)
     said = " ".join(model.privacy_.assumptions)
-    assert intake.LABELS_DECLARED in said
-    assert intake.LABELS_PUBLISHED not in said
+    assert words.LABELS_DECLARED in said
+    assert words.LABELS_PUBLISHED not in said
     assert "HIV" not in str(model.privacy_)
 
 
@@ -354,9 +348,9 @@ def test_rows_with_another_label_count_as_nothing(convert: Any, method: str, odd
 
 def test_the_set_of_labels_is_said_to_be_published() -> None:
     for cls in (SparseClassifier, LabelPrivateSparseClassifier):
-        assert intake.LABELS_PUBLISHED in cls().fit(X, Y).privacy_.assumptions
-        assert intake.LABELS_PUBLISHED not in cls(classes=[0, 1]).fit(X, Y).privacy_.assumptions
-    assert intake.LABELS_PUBLISHED not in SparseRegressor(bounds=BOUNDS).fit(X, Y).privacy_.assumptions
+        assert words.LABELS_PUBLISHED in cls().fit(X, Y).privacy_.assumptions
+        assert words.LABELS_PUBLISHED not in cls(classes=[0, 1]).fit(X, Y).privacy_.assumptions
+    assert words.LABELS_PUBLISHED not in SparseRegressor(bounds=BOUNDS).fit(X, Y).privacy_.assumptions
 
 
 @pytest.mark.parametrize("count", [2, 150, 210, 399])
@@ -378,7 +372,7 @@ def test_how_many_labels_there_are_is_not_warned_of(count: int) -> None:
         ([0, 1, 0.5], "Unknown label type: continuous"),
         (["a", "b", 7], "Unknown label type"),
         (["a", "b", b"a"], "Unknown label type"),
-        (["a"] * 3, "the labels hold one class"),
+        (["a"] * 3, "the labels have one class"),
     ],
     ids=repr,
 )
@@ -414,8 +408,8 @@ def test_a_search_with_declared_classes() -> None:
     )
     search.fit(X, labels)
     assert search.classes_.tolist() == [0, 1, 2]
-    assert intake.LABELS_DECLARED in search.privacy_.assumptions
-    with pytest.raises(ValueError, match="must not hold 'classes'"):
+    assert words.LABELS_DECLARED in search.privacy_.assumptions
+    with pytest.raises(ValueError, match="must not contain 'classes'"):
         PrivateSearch(classifier(), {"classes": [[0, 1]]}, Budget(1.0, 1e-5)).fit(X, Y)
 
 
@@ -449,7 +443,7 @@ def test_declared_classes_of_rows_on_disk(tmp_path: Path, sparse: bool) -> None:
         np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-6)
     with pytest.raises(ValueError, match=r"Unknown label type|Input y contains NaN"):
         classifier().fit(folder.X, labels)
-    with pytest.raises(ValueError, match="y holds words"):
+    with pytest.raises(ValueError, match="y contains text"):
         SparseRegressor(bounds=BOUNDS).fit(folder.X, labels)
 
 
@@ -459,33 +453,33 @@ def test_labels_and_ids_of_blocks_are_written_as_they_are(tmp_path: Path) -> Non
     for batches in ([ids[:3], [*ids[3:5], 0.5]], [[*ids[:3]], [0.25, 0.5, 0.75]]):
         given_batches = [(X[:3], [0, 1, 1], batches[0]), (X[3:6], [1, 0, 1], batches[1])]
         if 0.25 not in batches[1]:
-            with pytest.raises(ValueError, match="pass all of them as words"):
+            with pytest.raises(ValueError, match="pass all of them as text"):
                 write_blocks(tmp_path / "rows", given_batches, rows_per_block=3, replace=True)
             continue
         folder = write_blocks(tmp_path / "rows", given_batches, rows_per_block=3, replace=True)
         assert folder.groups is not None
-        assert [key_of(cell) for cell in folder.groups] == [*batches[0], *batches[1]]
-    with pytest.raises(ValueError, match=r"y holds object; pass numbers or words"):
+        assert [get_key(cell) for cell in folder.groups] == [*batches[0], *batches[1]]
+    with pytest.raises(ValueError, match=r"y has type object; pass numbers or text"):
         write_blocks(tmp_path / "rows", [(X[:3], [0, 1, "unknown"])], replace=True)
     folder = write_blocks(tmp_path / "rows", [(X[:3], ["a", "b", "7"], [7, 7.0, 8])], replace=True)
     assert folder.y is not None
     assert folder.y.tolist() == ["a", "b", "7"]
-    assert first_rows_of_each_person(folder.groups, 1).tolist() == [True, False, True]
+    assert select_first_rows(folder.groups, 1).tolist() == [True, False, True]
 
 
 def test_labels_at_workers_are_read_one_by_one() -> None:
     dask = pytest.importorskip("tulle.backends.dask")
     labels: list[Any] = Y.tolist()
     labels[3] = "unknown"
-    part = dask._checked(X, labels)
+    part = dask._check_partition(X, labels)
     assert part.problem == ""
     block = dask._block(part, intake.ClassCodes(np.array([0, 1]), False), None)
     assert block.active.sum() == N - 1
     assert not block.active[3]
     np.testing.assert_array_equal(np.delete(block.targets, 3), np.delete(2.0 * Y - 1, 3))
-    _, joined = dask._joined([X[:2], X[2:4]], [np.array([0, 1]), np.array(["a", "1"])])
-    assert [key_of(cell) for cell in joined] == [0, 1, "a", "1"]
-    assert "Jane" not in dask._checked([[0.0, "Jane Doe"]], [0]).problem
+    _, joined = dask._join([X[:2], X[2:4]], [np.array([0, 1]), np.array(["a", "1"])])
+    assert [get_key(cell) for cell in joined] == [0, 1, "a", "1"]
+    assert "Jane" not in dask._check_partition([[0.0, "Jane Doe"]], [0]).problem
     assert dask._smallest(np.array([1.0, np.nan]))[1].startswith("Input y contains NaN")
 
 
@@ -543,7 +537,7 @@ def test_messages_never_quote_a_cell(cls: Any) -> None:
         try:
             cls(bounds=BOUNDS).fit(rows, labels)
         except (ValueError, TypeError):
-            said = traceback.format_exc().partition("tulle/intake.py")[2] or traceback.format_exc()
+            said = traceback.format_exc().partition("tulle/trusted/intake.py")[2] or traceback.format_exc()
             assert all(quoted not in said for quoted in ("Jane", "Elm", "0.123"))
         else:
             pytest.fail("it was not refused")
@@ -553,10 +547,10 @@ def test_all_columns_that_cannot_be_read_are_named() -> None:
     table = pd.DataFrame(X, columns=["age", "b", "name", "d"]).astype(object)
     table.iloc[3, 2] = "Jane Doe"
     table.iloc[[5, 7], 0] = "12 Elm St"
-    with pytest.raises(ValueError, match=r"words in column 'age' \(rows 5, 7\), column 'name' \(row 3\)"):
+    with pytest.raises(ValueError, match=r"text in column 'age' \(rows 5, 7\), column 'name' \(row 3\)"):
         classifier().fit(table, Y)
     with pytest.raises(TypeError, match=r"argument must be a string or a real number: .* column 1 \(row 0\)"):
-        intake.entries(np.array([[1.0, {"a": 1}], [2.0, 3.0]], dtype=object))
+        array_checks.read_rows(np.array([[1.0, {"a": 1}], [2.0, 3.0]], dtype=object))
 
 
 def test_entries_of_many_types_are_numbers() -> None:
@@ -577,12 +571,12 @@ def test_entries_of_many_types_are_numbers() -> None:
         table.astype(pd.SparseDtype(float, 0.0)),
         [[Decimal(int(cell)) for cell in row] for row in whole],
     ):
-        found = intake.entries(rows)
+        found = array_checks.read_rows(rows)
         np.testing.assert_array_equal(found.toarray() if sp.issparse(found) else found, expected)
-    assert intake.entries(whole.astype(np.float32)).dtype == np.float32
-    assert intake.entries([[np.float32(0.1), 0.5], [1, 2]])[0, 0] == np.float32(0.1)
+    assert array_checks.read_rows(whole.astype(np.float32)).dtype == np.float32
+    assert array_checks.read_rows([[np.float32(0.1), 0.5], [1, 2]])[0, 0] == np.float32(0.1)
     # One text among the numbers of a list does not send the others through text and back.
-    assert intake.entries([[np.float32(0.1), 0.5], ["1", 2]])[0, 0] == np.float32(0.1)
+    assert array_checks.read_rows([[np.float32(0.1), 0.5], ["1", 2]])[0, 0] == np.float32(0.1)
 
 
 @pytest.mark.parametrize("missing", [None, math.nan, pd.NA, pd.NaT, Decimal("nan")], ids=repr)
@@ -633,7 +627,7 @@ def test_classes_on_the_command_line(tmp_path: Path, labels: tuple[str, str], od
     model = load(tmp_path / "model" / "model.npz")
     assert [str(label).removesuffix(".0") for label in model.classes_] == list(labels)
     assert model.coef_.shape == (1, D)
-    assert intake.LABELS_DECLARED in model.privacy_.assumptions
+    assert words.LABELS_DECLARED in model.privacy_.assumptions
     kept = np.arange(N) != 7 if odd else np.ones(N, dtype=bool)
     table = np.array([[float(f"{x:.3f}") for x in row] for row in X])
     own: Any = np.where(kept, Y, 9)

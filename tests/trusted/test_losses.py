@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tulle.losses import (
+from tulle.methods.loss_functions import (
     LOSSES,
     Huber,
     Logistic,
     Loss,
-    Norm,
     OneVsRest,
     Poisson,
     Softmax,
@@ -23,6 +22,7 @@ from tulle.losses import (
     SquaredHinge,
     resolve_loss,
 )
+from tulle.trusted.losses import Norm
 
 ALL: dict[str, Loss] = {
     "squared": Squared(),
@@ -219,8 +219,9 @@ class TestResolve:
     @pytest.mark.parametrize("missing", ["slope", "slope_bound", "curvature", "default_clip"])
     def test_what_an_object_lacks_is_named(self, missing: str) -> None:
         names = {"kind", "curvature", "typical_curvature", "value", "slope", "slope_bound", "default_clip", "mean"}
+        names.add("convex")
         partial = type("Partial", (), dict.fromkeys(names - {missing}, "regression"))()
-        with pytest.raises(TypeError, match=rf"lacks {missing}; derive it from tulle\.losses\.Loss"):
+        with pytest.raises(TypeError, match=rf"lacks {missing}; derive it from tulle\.methods\.loss_functions\.Loss"):
             resolve_loss(partial, "regression")
 
     def test_several_classes(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import Decimal
 from itertools import combinations, combinations_with_replacement, permutations, product
 from typing import Any
 
@@ -19,35 +18,45 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import chisquare, expon, fisher_exact, gumbel_r, ks_2samp, kstest, laplace, norm
 
-from tulle import mechanisms
-from tulle.curator import Curator
-from tulle.events import BoundedRangeEvent, ExposedEvent, GaussianEvent, LaplaceEvent, NoisePerSensitivity, PureEvent
-from tulle.exact_noise import Draws
-from tulle.lazy_noise import Background
-from tulle.losses import Squared
-from tulle.mechanisms import (
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.fast import thresholded_noise
+from tulle.fast.gumbel_on_demand import GumbelOnDemand
+from tulle.fast.lazy_noise import Background
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.fast.thresholded_noise import SparseAnswer
+from tulle.methods.gradient_queries import ClippedGradient, Step
+from tulle.methods.loss_functions import Squared
+from tulle.methods.published_noise import NoiseWithoutProof
+from tulle.methods.thresholds import HardThreshold, largest
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.curator import Curator
+from tulle.trusted.events import (
+    BoundedRangeEvent,
+    ExposedEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    NoisePerSensitivity,
+    PureEvent,
+)
+from tulle.trusted.exact_noise import ChoiceLaw
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import (
     Exact,
     Gaussian,
     GumbelMax,
-    HardThreshold,
     Laplace,
     LaplaceMax,
     Mechanism,
-    NoiseWithoutProof,
     NoisyMax,
     PermuteAndFlip,
     SampledGaussian,
     Sensitivity,
-    SparseAnswer,
     TopK,
-    largest,
+    price_of,
 )
-from tulle.privacy import Plan, Release, epsilon
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Step
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
-from tulle.weights import SparseWeights
+from tulle.trusted.plan import Plan, PlanError, Release
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
 
 ALPHA = 1e-5
 DRAWS = 20_000
@@ -126,9 +135,9 @@ def test_noise_without_a_proof_promises_nothing() -> None:
     """However much of it there is: one exposed answer, epsilon = inf. Scaled to nothing it adds nothing."""
     mechanism = NoiseWithoutProof(NoisePerSensitivity(NOISE), 0.7)
     for one in (mechanism, mechanism.scaled(1e6), mechanism.scaled(0.0), NoiseWithoutProof()):
-        assert one.events == (ExposedEvent(), 1)
+        assert price_of(one) == (ExposedEvent(), 1)
         assert epsilon([Release("responses", one, 1)], 0.5) == math.inf
-        assert one.label == "Gaussian noise without a proof"
+        assert describe_mechanism(one) == "Gaussian noise without a proof"
     assert mechanism.scaled(2.0) == NoiseWithoutProof(NoisePerSensitivity(2 * NOISE), 0.7)
     exact = np.array([[1.0], [2.0]])
     np.testing.assert_array_equal(release(mechanism.scaled(0.0), exact, 0), exact)
@@ -165,7 +174,7 @@ class TestTopK:
     @property
     def probabilities(self) -> np.ndarray:
         """The exponential mechanism of range eps0 = 2 / noise: softmax of scores × eps0 / (2 Δ)."""
-        (event, count) = TopK(NoisePerSensitivity(NOISE)).events
+        (event, count) = price_of(TopK(NoisePerSensitivity(NOISE)))
         assert isinstance(event, BoundedRangeEvent)
         assert count == 1
         return softmax(self.SCORES * event.epsilon / (2 * SENSITIVITY.linf))
@@ -203,7 +212,7 @@ class TestTopK:
 
     @pytest.mark.parametrize(("k", "columns"), [(1, 1), (4, 1), (4, 3)])
     def test_every_choice_is_on_the_bill(self, k: int, columns: int) -> None:
-        assert TopK(NoisePerSensitivity(4.0), k, columns).events == (BoundedRangeEvent(0.5), k * columns)
+        assert price_of(TopK(NoisePerSensitivity(4.0), k, columns)) == (BoundedRangeEvent(0.5), k * columns)
 
     def test_columns_are_chosen_apart(self) -> None:
         exact = np.array([[0.0, 5.0], [5.0, 0.0], [1.0, 1.0]])
@@ -323,15 +332,10 @@ class TestNoisyMax:
         """score - Gumbel is not the exponential mechanism, nor score - exponential permute and flip (alpha = 1e-5)."""
         mechanism = NOISY_MAXIMA[kind][0]
 
-        class Negative(type(mechanism.LAW)):  # type: ignore[misc]
-            def noise(self, draws: Draws) -> np.ndarray:
-                return -super().noise(draws)
-
-            def noise_exactly(self, value: Decimal, side: bool) -> Decimal:
-                return -super().noise_exactly(value, side)
+        law = mechanism.LAW
 
         class WrongSign(mechanism):  # type: ignore[misc, valid-type]
-            LAW = Negative()
+            LAW = ChoiceLaw(lambda draws: -law.noise(draws), lambda value, side: -law.noise_exactly(value, side))
 
         assert self.fits(self.frequencies(mechanism, NOISE, 0), kind)
         assert not self.fits(self.frequencies(WrongSign, NOISE, 0), kind)
@@ -348,11 +352,14 @@ class TestNoisyMax:
     @pytest.mark.parametrize("noise", [0.5, 1.7, 9.0])
     @every_noisy_max
     def test_no_outcome_moves_by_more_than_its_pure_epsilon(self, kind: str, noise: float) -> None:
-        """Over neighbouring scores of 2, 3 and 4 candidates; the bound is attained, so 2/3 of it would be passed."""
+        """Over neighbouring scores of 2 and 3 candidates, and of 4 at one noise; the bound is attained, so 2/3 of it
+        would be passed."""
         mechanism, chances, _ = NOISY_MAXIMA[kind]
-        event, count = mechanism(NoisePerSensitivity(noise)).events
+        event, count = price_of(mechanism(NoisePerSensitivity(noise)))
         assert count == 1
-        worst = max(float(np.abs(log_ratios(chances, noise, candidates)).max()) for candidates in (2, 3, 4))
+        # Integrals of four candidates take most of the time, and noise only scales the scores.
+        numbers = (2, 3, 4) if noise == 1.7 else (2, 3)
+        worst = max(float(np.abs(log_ratios(chances, noise, candidates)).max()) for candidates in numbers)
         assert worst <= event.pure_epsilon() * (1 + 1e-9)
         assert worst > 0.99 * event.pure_epsilon()
 
@@ -361,11 +368,11 @@ class TestNoisyMax:
     def test_only_gumbel_noise_has_a_range_of_its_pure_epsilon(self, kind: str, noise: float) -> None:
         """All log-ratios of a pair lie in an interval of length 2 / noise: so billed, and true of no other noise."""
         mechanism, chances, _ = NOISY_MAXIMA[kind]
-        event = mechanism(NoisePerSensitivity(noise)).events[0]
+        event = price_of(mechanism(NoisePerSensitivity(noise)))[0]
         spread = max(float(np.ptp(log_ratios(chances, noise, candidates), axis=1).max()) for candidates in (2, 3))
         assert (spread <= 2 / noise * (1 + 1e-9)) is (kind == "gumbel")
         assert spread > 0.99 * 2 / noise
-        assert isinstance(event, BoundedRangeEvent if kind == "gumbel" else PureEvent)
+        assert type(event) is (BoundedRangeEvent if kind == "gumbel" else PureEvent)
         assert event.epsilon == 2 / noise
 
     @every_noisy_max
@@ -382,7 +389,7 @@ class TestNoisyMax:
         exact = np.array([[0.1, 5.0], [0.3, 4.0], [0.2, -1.0]])
         mechanism = NOISY_MAXIMA[kind][0](columns=2).scaled(0.0)
         np.testing.assert_array_equal(mechanism.release(exact, Sensitivity(), keyed_generator(0), None), [1, 0])
-        assert mechanism.events[0].pure_epsilon() == math.inf
+        assert price_of(mechanism)[0].pure_epsilon() == math.inf
 
     @every_noisy_max
     def test_another_number_of_columns_than_billed_raises(self, kind: str) -> None:
@@ -408,9 +415,13 @@ class OnDemand:
     """Scores on demand that write down what they are asked."""
 
     shape = (5, 1)
+    n_rows = 9
 
     def __init__(self) -> None:
         self.asked: list[float] = []
+
+    def to_dense(self) -> np.ndarray:
+        return np.arange(5.0)[:, None]
 
     def draw(self, scale: float, generator: np.random.Generator) -> int:
         self.asked.append(scale)
@@ -421,16 +432,18 @@ class TestScoresOnDemand:
     @pytest.mark.parametrize("noise", [NOISE, 0.0])
     def test_gumbel_noise_passes_its_scale_on(self, noise: float) -> None:
         scores = OnDemand()
-        chosen = GumbelMax(NoisePerSensitivity(noise), 1, 5, 9).release(scores, SENSITIVITY, keyed_generator(0), None)
+        chosen = GumbelOnDemand(NoisePerSensitivity(noise), 1, 5, 9).release(
+            scores, SENSITIVITY, keyed_generator(0), None
+        )
         np.testing.assert_array_equal(chosen, [3])
         assert scores.asked == [noise * SENSITIVITY.linf]
 
-    def test_of_more_candidates_than_are_planned_are_refused(self) -> None:
+    @pytest.mark.parametrize(("candidates", "rows"), [(4, 9), (5, 8)])
+    def test_of_more_candidates_or_rows_than_are_planned_are_refused(self, candidates: int, rows: int) -> None:
         """What finite precision takes of delta is planned for so many."""
         scores = OnDemand()
-        for candidates in (0, 4):
-            with pytest.raises(ValueError, match="so many candidates"):
-                GumbelMax(_UNIT, 1, candidates, 9).release(scores, SENSITIVITY, keyed_generator(0), None)
+        with pytest.raises(PlanError, match="fewer candidates or rows"):
+            GumbelOnDemand(_UNIT, 1, candidates, rows).release(scores, SENSITIVITY, keyed_generator(0), None)
         assert scores.asked == []
 
     @pytest.mark.parametrize("candidates", [1, 10, 10_000, 10_000_000])
@@ -439,35 +452,47 @@ class TestScoresOnDemand:
         """docs/proofs/scores_on_demand.md, lemma 4, in units of 2^-53: at least that, and not much more."""
         ratio, root = rows / (2 * NOISE), math.sqrt(candidates)
         counted = 75 * ratio + 11_000 + 2 * root + 64 + 600 * (3 * (0.04 * root + 140) + 1) + 1
-        stated = GumbelMax(NoisePerSensitivity(NOISE), 1, candidates, rows).inexact
+        stated = GumbelOnDemand(NoisePerSensitivity(NOISE), 1, candidates, rows).inexact
         assert counted <= stated * 2.0**53 < 1.01 * counted
 
     def test_only_scores_on_demand_have_a_part_for_finite_precision(self) -> None:
         """More of it for more columns and less noise; none without noise, or where scores are arrays."""
-        one = GumbelMax(NoisePerSensitivity(NOISE), 1, 1000, 500)
+        one = GumbelOnDemand(NoisePerSensitivity(NOISE), 1, 1000, 500)
         assert 0 < one.scaled(2.0).inexact < one.inexact < one.scaled(0.5).inexact < 1e-9
-        assert GumbelMax(one.noise, 3, 1000, 500).inexact == pytest.approx(3 * one.inexact)
-        assert GumbelMax(one.noise, 10**9, 1000, 10**15).inexact == 1.0
-        for other in (one.scaled(0.0), GumbelMax(), LaplaceMax(), PermuteAndFlip(), TopK(), Gaussian(), Laplace()):
+        assert GumbelOnDemand(one.noise, 3, 1000, 500).inexact == pytest.approx(3 * one.inexact)
+        assert GumbelOnDemand(one.noise, 10**9, 1000, 10**15).inexact == 1.0
+        for other in (
+            one.scaled(0.0),
+            GumbelOnDemand(),
+            GumbelMax(),
+            LaplaceMax(),
+            PermuteAndFlip(),
+            TopK(),
+            Gaussian(),
+            Laplace(),
+        ):
             assert other.inexact == 0.0
 
     def test_a_plan_adds_up_what_its_answers_take(self) -> None:
-        one = GumbelMax(NoisePerSensitivity(NOISE), 1, 1000, 500)
+        one = GumbelOnDemand(NoisePerSensitivity(NOISE), 1, 1000, 500)
         plan = Plan((Release("vertex", one, 7), Release("update", Gaussian(), 7), Release("again", one, 2)))
         assert plan.inexact == pytest.approx(9 * one.inexact)
 
     @pytest.mark.parametrize("noise", [NOISE, 0.0])
-    @pytest.mark.parametrize("mechanism", [LaplaceMax, PermuteAndFlip])
-    def test_other_noise_refuses(self, mechanism: type[NoisyMax], noise: float) -> None:
-        scores = OnDemand()
-        with pytest.raises(TypeError, match="for Gumbel noise only"):
-            mechanism(NoisePerSensitivity(noise)).release(scores, SENSITIVITY, keyed_generator(0), None)
+    @pytest.mark.parametrize("mechanism", [GumbelMax, LaplaceMax, PermuteAndFlip, GumbelOnDemand])
+    def test_a_plan_without_room_for_them_takes_all_scores(self, mechanism: type[NoisyMax], noise: float) -> None:
+        """What nobody planned for is not drawn on demand: noise goes on the array, with the same draws."""
+        scores, one = OnDemand(), mechanism(NoisePerSensitivity(noise))
+        for seed in range(20):
+            chosen = one.release(scores, SENSITIVITY, keyed_generator(seed), None)
+            expected = one.release(scores.to_dense(), SENSITIVITY, keyed_generator(seed), None)
+            np.testing.assert_array_equal(chosen, expected)
         assert scores.asked == []
 
     def test_without_a_sensitivity_nothing_is_drawn(self) -> None:
         scores = OnDemand()
         with pytest.raises(ValueError, match="states no sensitivity"):
-            GumbelMax(_UNIT, 1, 5, 9).release(scores, Sensitivity(l1=1.0, l2=1.0), keyed_generator(0), None)
+            GumbelOnDemand(_UNIT, 1, 5, 9).release(scores, Sensitivity(l1=1.0, l2=1.0), keyed_generator(0), None)
         assert scores.asked == []
 
 
@@ -601,8 +626,8 @@ class TestSparseAnswers:
         answer, dense = self.answer(with_background)
         mechanism, then = SampledGaussian(NoisePerSensitivity(0.0), lazy=lazy), HardThreshold(3, 11)
         found = mechanism.release(answer, SENSITIVITY, keyed_generator(0), then)
-        assert isinstance(found, SparseWeights)
-        np.testing.assert_allclose(found.to_dense(), then(dense), rtol=1e-14)
+        assert isinstance(found, SparseWeights) is not with_background
+        np.testing.assert_allclose(np.asarray(found), then(dense), rtol=1e-14)
         np.testing.assert_array_equal(mechanism.release(answer, SENSITIVITY, keyed_generator(0), None), dense)
 
     @pytest.mark.parametrize("with_background", [False, True])
@@ -623,7 +648,9 @@ class TestSparseAnswers:
         mechanism = SampledGaussian(NoisePerSensitivity(NOISE), lazy=lazy)
         grid, _ = mechanism.grid_and_scale(SENSITIVITY, 24)
         for seed in range(50):
-            found = mechanism.release(answer, SENSITIVITY, keyed_generator(seed), HardThreshold(3, 11))
+            released = mechanism.release(answer, SENSITIVITY, keyed_generator(seed), HardThreshold(3, 11))
+            assert isinstance(released, SparseWeights) is lazy
+            found = SparseWeights.of(released)
             np.testing.assert_array_equal(found.values / grid, np.round(found.values / grid))
             assert np.all(np.count_nonzero(found.to_dense()[:11], axis=0) <= 3)
             assert np.all(np.any(found.values != 0, axis=1))
@@ -634,7 +661,7 @@ class TestSparseAnswers:
         """The free line, over its mean, in as many columns as there are draws."""
         answer, dense = self.answer(True, 2000)
         mechanism = SampledGaussian(NoisePerSensitivity(factor * NOISE), lazy=lazy)
-        found = mechanism.release(answer, SENSITIVITY, keyed_generator(1), HardThreshold(3, 11)).to_dense()[11]
+        found = np.asarray(mechanism.release(answer, SENSITIVITY, keyed_generator(1), HardThreshold(3, 11)))[11]
         p_value = float(kstest((found - dense[11]) / (NOISE * SENSITIVITY.l2), "norm").pvalue)
         assert (p_value > ALPHA) is accepted
 
@@ -657,14 +684,14 @@ class TestSparseAnswers:
     ],
 )
 def test_the_bill_of_one_release(mechanism: Mechanism, events: tuple[object, int]) -> None:
-    assert mechanism.events == events
-    assert mechanism.label
+    assert price_of(mechanism) == events
+    assert describe_mechanism(mechanism) != type(mechanism).__name__
 
 
 def test_exact_answers_come_back_untouched_and_are_billed_as_such_at_any_noise() -> None:
     exact = np.array([[0.1234567]])
     assert Exact().release(exact, Sensitivity(), keyed_generator(0), None) is exact
-    assert Exact().scaled(1e6).events == (ExposedEvent(), 1)
+    assert price_of(Exact().scaled(1e6)) == (ExposedEvent(), 1)
 
 
 def test_sensitivities_scale_in_all_norms() -> None:
@@ -699,8 +726,8 @@ class TestLongAnswers:
     def answers(
         self, monkeypatch: pytest.MonkeyPatch, lazily: bool, noise: float, runs: int = 4000, many: int = 10**9
     ) -> np.ndarray:
-        monkeypatch.setattr(mechanisms, "_LONG", 10 if lazily else 10**9)
-        monkeypatch.setattr(mechanisms, "_MANY_LINES", many)
+        monkeypatch.setattr(thresholded_noise, "_LONG", 10 if lazily else 10**9)
+        monkeypatch.setattr(thresholded_noise, "_MANY_LINES", many)
         generator = keyed_generator(5 + lazily)
         mechanism = Gaussian(NoisePerSensitivity(noise))
         return np.hstack(

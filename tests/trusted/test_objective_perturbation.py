@@ -27,10 +27,13 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import ndtr
 from scipy.stats import kstest, norm
 
-from tulle.curator import Curator
-from tulle.events import GaussianEvent, NoisePerSensitivity, ObjectivePerturbationEvent
-from tulle.exact_noise import grid_and_scale
-from tulle.losses import (
+from tulle.accounting.calibration import calibrate
+from tulle.accounting.crosscheck import to_dp_accounting
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.accounting.renyi import RenyiAccountant
+from tulle.methods.gradient_queries import ClippedGradient, SecondMoments, Step
+from tulle.methods.loss_functions import (
     Huber,
     Logistic,
     Loss,
@@ -39,9 +42,23 @@ from tulle.losses import (
     Softmax,
     Squared,
     SquaredHinge,
-    certified_convex,
 )
-from tulle.mechanisms import (
+from tulle.trusted.accountants import GaussianAccountant, epsilon
+from tulle.trusted.clipped_sum import take_clipped_rows
+from tulle.trusted.curator import Curator
+from tulle.trusted.events import GaussianEvent, NoisePerSensitivity, ObjectivePerturbationEvent
+from tulle.trusted.exact_noise import grid_and_scale
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.gaussian import gaussian_delta
+from tulle.trusted.losses import (
+    ConvexHuber,
+    ConvexLogistic,
+    ConvexLoss,
+    ConvexPoisson,
+    ConvexSquared,
+    ConvexSquaredHinge,
+)
+from tulle.trusted.mechanisms import (
     Gaussian,
     Laplace,
     Mechanism,
@@ -49,25 +66,13 @@ from tulle.mechanisms import (
     ObjectiveSensitivity,
     Sensitivity,
     TopK,
+    price_of,
 )
-from tulle.minimise import PenalisedSum
-from tulle.privacy import (
-    Budget,
-    Composition,
-    GaussianAccountant,
-    Plan,
-    Release,
-    RenyiAccountant,
-    calibrate,
-    epsilon,
-    gaussian_delta,
-    gaussian_mu,
-    total_parts,
-)
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient, Magnitudes, Minimiser, Query, SecondMoments, Step, Teacher, _clipped_rows
-from tulle.randomness import keyed_generator
-from tulle.rows import Rows
+from tulle.trusted.objectives import Minimiser, PenalisedSum
+from tulle.trusted.plan import Budget, Composition, Plan, Release
+from tulle.trusted.queries import Magnitudes, Query
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
 
 ALPHA = 1e-5
 FACTORS = [(1.0, True), (2 / 3, False), (3 / 2, False)]
@@ -88,25 +93,25 @@ LOSSES: dict[str, tuple[Loss, float]] = {
 Row = tuple[Any, float]  # features (a number or a vector) and target
 
 
-def second_derivative(loss: Loss, tau: float, margins: np.ndarray, target: float) -> np.ndarray:
+def second_derivative(loss: Loss | ConvexLoss, tau: float, margins: np.ndarray, target: float) -> np.ndarray:
     """f_tau'' in closed form, written apart from the package."""
     slopes = loss.slope(margins[:, None], np.full(len(margins), target))[:, 0]
-    if isinstance(loss, Logistic):
+    if isinstance(loss, (Logistic, ConvexLogistic)):
         second = np.exp(-np.abs(margins)) / (1 + np.exp(-np.abs(margins))) ** 2
-    elif isinstance(loss, Squared):
+    elif isinstance(loss, (Squared, ConvexSquared)):
         second = np.ones_like(margins)
-    elif isinstance(loss, Huber):
+    elif isinstance(loss, (Huber, ConvexHuber)):
         second = (np.abs(margins - target) < loss.threshold) * 1.0
-    elif isinstance(loss, SquaredHinge):
+    elif isinstance(loss, (SquaredHinge, ConvexSquaredHinge)):
         second = (target * margins < 1) * 1.0
-    elif isinstance(loss, Poisson):
+    elif isinstance(loss, (Poisson, ConvexPoisson)):
         second = np.where(margins < loss.cap, np.exp(np.minimum(margins, loss.cap)), 0.0)
     else:
         raise TypeError(loss)
     return np.where(np.abs(slopes) < tau, second, 0.0)
 
 
-def cut_slope(loss: Loss, tau: float, margins: np.ndarray, target: float) -> np.ndarray:
+def cut_slope(loss: Loss | ConvexLoss, tau: float, margins: np.ndarray, target: float) -> np.ndarray:
     """f_tau'."""
     return np.clip(loss.slope(margins[:, None], np.full(len(margins), target))[:, 0], -tau, tau)
 
@@ -134,7 +139,7 @@ class Problem:
         assert moves is not None
         noise = NoisePerSensitivity(self.sigma / moves.gradient)
         mechanism = ObjectivePerturbation(noise, moves.log_determinant, moves.one_sided, self.unit)
-        event, uses = mechanism.events
+        event, uses = price_of(mechanism)
         assert isinstance(event, ObjectivePerturbationEvent)
         assert uses == 1
         assert event.certificate == 30.0
@@ -197,9 +202,8 @@ def exact_renyi(masses: tuple[np.ndarray, np.ndarray], order: float) -> float:
 
 
 def bound(composition: Composition, at: float) -> float:
-    """What the package's parts say of delta at any epsilon."""
-    shift, parts = total_parts(composition)
-    return sum(times * gaussian_delta(at - shift, math.sqrt(square)) for times, square in parts)
+    """What the package's mu says of delta at any epsilon."""
+    return gaussian_delta(at, math.sqrt(sum(count * event.gaussian_mu() ** 2 for event, count in composition)))
 
 
 def worst_pairs(loss: Loss) -> list[tuple[Row, Row]]:
@@ -268,23 +272,57 @@ class TestExactOnALine:
             assert exact_delta(masses, at) <= bound(composition, at) + 1e-14
 
     def test_the_bound_is_met_by_rows_that_pull_apart(self) -> None:
-        """Slopes at their bounds whatever theta is: 99 % of the stated delta, and all but c0 of the stated epsilon."""
+        """Slopes at their bounds whatever theta is: 99 % of the stated delta and of the stated epsilon."""
         problem = Problem(Logistic(), 0.2, 400.0, 1.0)
         masses = problem.pair([(1.0, 1.0)], [(1.0, -1.0)])
         composition = ((problem.event(1, 1), 1),)
         ratios = [exact_delta(masses, at) / bound(composition, at) for at in (0.0, 1.0, 1.5, 2.0, 3.0)]
-        assert ratios == pytest.approx([0.491, 0.902, 0.986, 0.998, 0.999], abs=2e-3)
+        assert min(ratios) > 0.985
+        assert max(ratios) <= 1
         stated = GaussianAccountant().epsilon(composition, 1e-5)
         exact = brentq(lambda at: exact_delta(masses, at) - 1e-5, 0.0, 10.0)
-        assert 0.999 * stated < exact <= stated
+        assert 0.998 * stated < exact <= stated
 
-    def test_half_of_the_bound_is_met_by_a_two_sided_loss(self) -> None:
-        """Rows can pull either way, so that every case counts twice; a pair pulls one way only."""
+    def test_the_bound_is_met_by_a_two_sided_loss(self) -> None:
         problem = Problem(Huber(0.2), 0.2, 400.0, 1.0)
         masses = problem.pair([(1.0, LABEL)], [(1.0, -LABEL)])
         composition = ((problem.event(1, 1), 1),)
         ratios = [exact_delta(masses, at) / bound(composition, at) for at in (0.0, 2.0, 3.0)]
-        assert ratios == pytest.approx([0.290, 0.469, 0.494], abs=2e-3)
+        assert min(ratios) > 0.95
+        assert max(ratios) <= 1
+
+    @pytest.mark.parametrize(
+        ("sided", "xi", "least"),
+        [
+            ("one-sided", (0.02, 0.3), 0.97),
+            ("one-sided", (0.3, 0.8), 0.9),
+            ("one-sided", (0.8, 4.0), 0.7),
+            ("two-sided", (0.02, 0.3), 0.9),
+            ("two-sided", (0.3, 4.0), 0.6),
+        ],
+    )
+    def test_a_search_finds_no_pair_beyond_the_bound(self, sided: str, xi: tuple[float, float], least: float) -> None:
+        """700 random problems each, near the worst ones: penalties that make the curvature matter, centres that put the
+        bend of a row's slope where the threshold is. The worst comes as close to the stated delta as `least` says."""
+        rng = np.random.default_rng(5)
+        names = [name for name, (loss, _) in LOSSES.items() if loss.one_sided == (sided == "one-sided")]
+        worst = 0.0
+        for _ in range(700):
+            loss, tau = LOSSES[names[rng.integers(len(names))]]
+            mu = float(np.exp(rng.uniform(math.log(0.1), math.log(3.0))))
+            curvature = float(np.exp(rng.uniform(*np.log(xi)))) * mu / 2
+            penalty = loss.curvature_within(tau, LABEL) / curvature
+            problem = Problem(loss, tau, penalty, mu, float(rng.normal(0.0, 2.0)))
+            pairs = worst_pairs(loss)
+            one, other = pairs[rng.integers(len(pairs))]
+            masses = problem.pair([one], [other], 1000)
+            event = ((problem.event(1, 1), 1),)
+            for at in mu * rng.uniform(0.0, 4.0, 3):
+                stated = bound(event, at)
+                for exact in (exact_delta(masses, at), exact_delta(masses[::-1], at)):
+                    assert exact <= stated + 1e-14, (problem, one, other, at)
+                    worst = max(worst, exact / stated if stated > 1e-9 else 0.0)
+        assert worst > least
 
     def test_half_the_noise_is_not_enough(self) -> None:
         """The same pair breaks a bound with mu / 2: the check above can fail."""
@@ -393,15 +431,6 @@ class TestExactInThePlane:
 # --- vectors ---------------------------------------------------------------------------------------------------------
 
 
-def rayleigh_delta(at: float, shift: float, mu: float) -> float:
-    """The two-dimensional bound of the specification: loss <= c0 + mu²/2 + mu R with R of Rayleigh's law."""
-    excess = at - shift - mu**2 / 2
-    start = max(0.0, excess / mu)
-    return float(
-        quad(lambda r: -math.expm1(excess - mu * r) * r * math.exp(-(r**2) / 2), start, start + 12.0, epsrel=1e-10)[0]
-    )
-
-
 def needed(stated: Callable[[float], float], delta: float) -> float:
     """sigma / G = 2 / mu at which the stated delta is the wanted one."""
     return float(brentq(lambda z: math.log(max(stated(2 / z), 1e-300) / delta), 0.5, 60.0))
@@ -418,100 +447,49 @@ class TestVectors:
         return needed(lambda mu: bound(((perturbation(mu, shift, one_sided, certificate), 1),), at), delta)
 
     @pytest.mark.parametrize(
-        ("at", "delta", "shift", "rayleigh", "one_sided", "two_sided", "plain"),
+        ("at", "delta", "shift", "one_sided", "two_sided", "plain"),
         [
-            (1.0, 1e-5, 0.0, 8.503, 7.461, 7.768, 7.461),
-            (1.0, 1e-5, 0.05, 8.917, 7.818, 8.142, 7.461),
-            (4.0, 1e-5, 0.0, 2.404, 2.162, 2.232, 2.162),
-            (1.0, 1e-2, 0.0, 4.964, 3.757, 4.223, 3.756),
+            (1.0, 1e-5, 0.0, 7.461, 7.461, 7.461),
+            (1.0, 1e-5, 0.05, 7.524, 7.934, 7.461),
+            (4.0, 1e-5, 0.0, 2.162, 2.162, 2.162),
+            (1.0, 1e-2, 0.0, 3.756, 3.756, 3.756),
         ],
     )
     def test_noise_per_gradient_bound(
-        self, at: float, delta: float, shift: float, rayleigh: float, one_sided: float, two_sided: float, plain: float
+        self, at: float, delta: float, shift: float, one_sided: float, two_sided: float, plain: float
     ) -> None:
-        """sigma / G: below the specification's bound, and no less than a plain Gaussian release needs."""
-        assert needed(lambda mu: rayleigh_delta(at, shift, mu), delta) == pytest.approx(rayleigh, abs=6e-4)
+        """sigma / G: no less than a plain Gaussian release needs, and equal to it without curvature."""
         assert 2 / gaussian_mu(at, delta) == pytest.approx(plain, abs=6e-4)
-        for sided, figure in ((True, one_sided), (False, two_sided)):
+        for sided, expected in ((True, one_sided), (False, two_sided)):
             found = self.noise(at, delta, shift, sided)
-            assert found == pytest.approx(figure, abs=6e-4)
-            assert 2 / gaussian_mu(at, delta) <= found * (1 + 1e-7) < rayleigh
+            assert found == pytest.approx(expected, abs=6e-4)
+            assert 2 / gaussian_mu(at, delta) <= found * (1 + 1e-7)
 
     def test_what_hides_the_solver_costs_little(self) -> None:
         """With the certificate in use sigma / G grows by six parts in ten thousand."""
         with_it, without = (self.noise(1.0, 1e-5, 0.0, True, c) for c in (ObjectivePerturbation.CERTIFICATE, 1e9))
         assert with_it / without == pytest.approx(math.sqrt(1 + 1 / 900), rel=1e-5)
 
-    @pytest.mark.parametrize("one_sided", [True, False])
-    @pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 3.0])
-    def test_sums_of_gaussians_beat_the_rayleigh_bound_where_delta_is_small(self, mu: float, one_sided: bool) -> None:
-        """At every epsilon from mu on; at epsilon 0 the two-dimensional bound can be the smaller one."""
-        event = perturbation(mu, 0.1, one_sided)
-        for at in np.linspace(1.5 * mu + mu**2 / 2, 4 * mu + mu**2 / 2, 12) + 0.1:
-            assert bound(((event, 1),), float(at)) < rayleigh_delta(float(at), 0.1, mu)
-
     @pytest.mark.parametrize("order", [1.001, 1.5, 2.0, 8.0, 64.0])
     @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
-    def test_the_renyi_curve_is_the_smaller_of_the_two_bounds(self, mu: float, order: float) -> None:
+    @pytest.mark.parametrize("shift", [0.02, 0.2, 3.0])
+    def test_the_renyi_curve_is_the_smallest_of_three_bounds(self, mu: float, order: float, shift: float) -> None:
         b = order - 1
         t = mu * b
         moment = quad(lambda r: r * math.exp(-((r - t) ** 2) / 2), max(0.0, t - 12), t + 12, epsrel=1e-11)[0]
         rayleigh = mu**2 / 2 + (t**2 / 2 + math.log(moment)) / b
         exponents = [order * b * square / 2 for square in (mu**2, mu**2 / 4, mu**2 / 4, 0.0)]
         parts = float(np.logaddexp.reduce(exponents)) / b
-        found = float(perturbation(mu, 0.2).renyi(np.array([order]))[0])
-        assert found == pytest.approx(0.2 + min(rayleigh, parts), rel=1e-6)
+        event = perturbation(mu, shift)
+        found = float(event.renyi(np.array([order]))[0])
+        gaussian = order * event.gaussian_mu() ** 2 / 2
+        assert found == pytest.approx(min(gaussian, shift + min(rayleigh, parts)), rel=1e-6)
 
 
 # --- composition -----------------------------------------------------------------------------------------------------
 
 
-def expanded(composition: Composition) -> dict[float, float]:
-    """All choices of a part for each use, one by one."""
-    uses = [event.gaussian_parts()[1] for event, count in composition for _ in range(count)]
-    total: dict[float, float] = {}
-    for chosen in product(*uses):
-        square = round(sum(square for _, square in chosen), 9)
-        total[square] = total.get(square, 0.0) + math.prod(times for times, _ in chosen)
-    return total
-
-
 class TestComposition:
-    @pytest.mark.parametrize(
-        "composition",
-        [
-            ((perturbation(1.0, 0.1), 1),),
-            ((perturbation(1.0, 0.1), 4),),
-            ((perturbation(0.7, 0.1, False), 3), (GaussianEvent(NoisePerSensitivity(2.0)), 5)),
-            ((perturbation(0.7, 0.1), 2), (perturbation(0.4, 0.02, False), 3)),
-            ((GaussianEvent(NoisePerSensitivity(2.0)), 1), (perturbation(0.3, 0.5, True, 30.0, 2), 2)),
-        ],
-        ids=["one", "four", "with gaussians", "two kinds", "two rows each"],
-    )
-    def test_parts_of_a_composition_are_all_choices_of_parts(self, composition: Composition) -> None:
-        shift, parts = total_parts(composition)
-        assert shift == pytest.approx(sum(count * event.gaussian_parts()[0] for event, count in composition))
-        found: dict[float, float] = {}
-        for times, square in parts:
-            found[round(square, 9)] = found.get(round(square, 9), 0.0) + times
-        expected = expanded(composition)
-        assert sorted(found) == pytest.approx(sorted(expected))
-        assert [found[k] for k in sorted(found)] == pytest.approx([expected[k] for k in sorted(expected)])
-
-    def test_parts_of_one_release(self) -> None:
-        mu, hidden = 0.8, (0.8 / 30) ** 2
-        square = mu**2
-        assert perturbation(mu, 0.1, True, 30.0).gaussian_parts() == (
-            0.1,
-            ((1.0, square + hidden), (2.0, square / 4 + hidden), (1.0, hidden)),
-        )
-        assert perturbation(mu, 0.1, False, 30.0).gaussian_parts() == (
-            0.1,
-            ((2.0, square + hidden), (2.0, square / 2 + hidden)),
-        )
-        for one_sided in (True, False):
-            assert perturbation(mu, 0.1, one_sided, 30.0, 3).gaussian_parts() == (0.1, ((64.0, square + hidden),))
-
     @pytest.mark.parametrize("one_sided", [True, False])
     def test_costs_no_less_than_each_of_its_parts(self, one_sided: bool) -> None:
         release = perturbation(0.8, 0.05, one_sided, 30.0)
@@ -538,7 +516,6 @@ class TestComposition:
                     assert exact <= bound(composition, at) + 1e-12
 
     def test_the_composed_bound_is_met_too(self) -> None:
-        """At small deltas: every other part carries the Gaussian's whole mu, and is counted up to four times."""
         problem = Problem(Logistic(), 0.2, 400.0, 0.6)
         p, q = problem.pair([(1.0, 1.0)], [(1.0, -1.0)])
         kept = (p > 1e-18) & (q > 0)
@@ -546,7 +523,8 @@ class TestComposition:
         composition = ((problem.event(1, 1), 1), (GaussianEvent(NoisePerSensitivity(1 / 0.8)), 1))
         exact = [sum(m * gaussian_delta(at - x, 0.8) for m, x in zip(p[kept], losses)) for at in (0.0, 2.0, 4.5)]
         ratios = [found / bound(composition, at) for found, at in zip(exact, (0.0, 2.0, 4.5))]
-        assert ratios == pytest.approx([0.282, 0.536, 0.966], abs=2e-3)
+        assert min(ratios) > 0.98
+        assert max(ratios) <= 1
 
     @pytest.mark.parametrize("name", ["logistic", "squared", "squared hinge"])
     def test_bounds_the_exact_delta_of_two_releases(self, name: str) -> None:
@@ -596,37 +574,41 @@ class TestComposition:
 
     @pytest.mark.parametrize("accountant", [GaussianAccountant(), RenyiAccountant()], ids=lambda a: a.name)
     def test_people_with_many_rows_cost_more_and_break_nothing(self, accountant: Any) -> None:
+        """At the same total mu: only the curvature that each row adds makes the difference."""
         costs = [
-            accountant.epsilon(((perturbation(0.01, 0.1, True, 30.0, k), 2),), 1e-5) for k in (1, 2, 50, 499, 5000)
+            accountant.epsilon(((perturbation(0.01, 0.001 * k, True, 30.0, k), 2),), 1e-5)
+            for k in (1, 2, 50, 499, 5000)
         ]
         assert np.all(np.array(costs[1:]) >= costs[:-1])
-        assert costs[1] < 1.0
+        assert costs[1] < 0.1
 
-    def test_many_releases_are_bounded_from_above(self) -> None:
-        """Parts that are taken for larger ones, where there would be too many, cost a little more and never less."""
-        one = perturbation(0.02, 0.001, True, 30.0)
-        other = perturbation(0.031, 0.001, False, 30.0)
-        third = perturbation(0.0177, 0.001, True, 30.0)
-        _, parts = total_parts(((one, 20), (other, 20), (third, 20)))
-        assert len(parts) <= 20_000
-        expected = (4.0**20) ** 3
-        assert sum(times for times, _ in parts) == pytest.approx(expected, rel=1e-9)
-        mean = sum(times * square for times, square in parts) / expected
-        each = [sum(t * q for t, q in e.gaussian_parts()[1]) / 4 for e in (one, other, third)]
-        assert 20 * sum(each) * (1 - 1e-12) <= mean <= 20 * sum(each) * 1.01
+    @pytest.mark.parametrize("one_sided", [True, False])
+    def test_without_curvature_many_rows_cost_what_a_gaussian_costs(self, one_sided: bool) -> None:
+        for k in (1, 2, 10, 1000):
+            assert perturbation(0.7, 0.0, one_sided, 1e9, k).gaussian_mu() == pytest.approx(0.7, rel=1e-12)
+
+    def test_many_rows_are_a_chain_of_single_ones(self) -> None:
+        """k rows of mu / k each, with the curvature of one row: k times the mu of one of them."""
+        for k in (2, 3, 10):
+            together = perturbation(0.6, 0.03 * k, True, 1e9, k).gaussian_mu()
+            assert together == pytest.approx(k * perturbation(0.6 / k, 0.03, True, 1e9).gaussian_mu(), rel=1e-9)
 
     def test_no_noise_promises_nothing(self) -> None:
         event = ObjectivePerturbationEvent(NoisePerSensitivity(0.0), 0.1, True, 1, 30.0)
         for accountant in (GaussianAccountant(), RenyiAccountant()):
             assert accountant.epsilon(((event, 1), (GaussianEvent(NoisePerSensitivity(1.0)), 3)), 1e-5) == math.inf
         assert event.gaussian_mu() == event.pure_epsilon() == math.inf
-        assert perturbation(1.0, 0.1).gaussian_mu() == math.inf
         nothing = ObjectivePerturbationEvent(NoisePerSensitivity(math.inf), 0.0, True, 1, 30.0)
         assert nothing.gaussian_mu() == 0.0
 
     def test_the_other_library_is_not_asked(self) -> None:
-        assert perturbation(1.0).to_dp_accounting("rdp") is None
-        assert perturbation(1.0).to_dp_accounting("pld") is None
+        assert to_dp_accounting(perturbation(1.0), "rdp") is None
+        assert to_dp_accounting(perturbation(1.0), "pld") is None
+
+    @pytest.mark.parametrize(("rows", "certificate"), [(0, 30.0), (-1, 30.0), (1, 0.0), (1, math.nan)])
+    def test_no_rows_and_no_certificate_are_refused(self, rows: int, certificate: float) -> None:
+        with pytest.raises(ValueError, match="rows per unit must be >= 1 and the certificate > 0"):
+            perturbation(1.0, 0.1, True, certificate, rows)
 
     def test_a_negative_determinant_is_refused(self) -> None:
         for wrong in (-0.1, math.nan):
@@ -646,7 +628,7 @@ class TestComposition:
         ]
         found = calibrate(plan, budget)
         spent = epsilon(found, budget.delta)
-        assert budget.epsilon * (1 - 1e-6) <= spent <= budget.epsilon
+        assert budget.epsilon * (1 - 5e-4) <= spent <= budget.epsilon  # a few choices: losses are added up
         noises = [release.mechanism.noise.value for release in found]
         assert np.array(noises) / noises[2] == pytest.approx([4.0, 5.0, 1.0, 3.0])
         after = found[2].mechanism
@@ -786,6 +768,16 @@ class TestMechanism:
             plan.release(Fixed(5, seen), asked, keyed_generator(0), None)
         assert not seen
 
+    @pytest.mark.parametrize("stated", [1, 3])
+    def test_other_rows_per_unit_than_planned_are_refused(self, stated: int) -> None:
+        """Fewer rows with the same change of log det add more curvature each, and cost more."""
+        asked = Sensitivity(objective=replace(MOVES, rows_per_unit=stated))
+        plan = replace(mechanism(NOISE, 1.0), rows_per_unit=2)
+        with pytest.raises(ValueError, match="more ways than the plan counts"):
+            plan.release(Fixed(5, []), asked, keyed_generator(0), None)
+        few, many = (perturbation(0.5, 0.2, True, 1e9, rows).gaussian_mu() for rows in (1, 2))
+        assert few >= many
+
     @pytest.mark.parametrize("other", [Gaussian(), Laplace(), TopK()], ids=lambda m: type(m).__name__)
     def test_other_mechanisms_do_not_answer_an_objective(self, other: Mechanism) -> None:
         public = PublicFacts(4, 2, 2, Logistic(), None, 1.0, 1.0, 1.0, False)
@@ -802,13 +794,13 @@ class TestMechanism:
 
     def test_the_bill(self) -> None:
         plan = ObjectivePerturbation(NoisePerSensitivity(2.0), 0.3, True, 4)
-        event, uses = plan.events
+        event, uses = price_of(plan)
         assert isinstance(event, ObjectivePerturbationEvent)
         assert 0.3 <= event.log_determinant < 0.3 * (1 + 1e-8)
         noise = NoisePerSensitivity(2.0)
         assert (replace(event, log_determinant=0.3), uses) == (ObjectivePerturbationEvent(noise, 0.3, True, 4, 30.0), 1)
         assert plan.scaled(3.0) == replace(plan, noise=NoisePerSensitivity(6.0))
-        assert plan.label == "objective perturbation"
+        assert describe_mechanism(plan) == "objective perturbation"
 
     def test_the_size_of_the_minimiser_shows_nowhere(self) -> None:
         """Whole units of the grid added to it are added to the answer, to the last bit; nothing is left for delta."""
@@ -1010,7 +1002,7 @@ class TestMinimiserQuery:
         query = data.draw(minimisers(pair.public.n_features))
         with np.errstate(all="ignore"):
             for block in pair.one.blocks:
-                clipped = _clipped_rows(block, query.features, query.intercept_value, query.row_bound, query.mixing)
+                clipped = take_clipped_rows(block, query.features, query.intercept_value, query.row_bound, query.mixing)
                 rows = clipped if isinstance(clipped, np.ndarray) else clipped.toarray()
                 assert rows.shape == (block.n_rows, len(query.centre))
                 assert np.all(rows[~block.active] == 0)
@@ -1023,7 +1015,7 @@ class TestMinimiserQuery:
             block = Rows(storage(X), np.zeros(3)).blocks[0]
             for a in (0.0, 0.5):
                 with np.errstate(divide="ignore"):
-                    clipped = _clipped_rows(block, np.array([0, 1]), a, 1.0)
+                    clipped = take_clipped_rows(block, np.array([0, 1]), a, 1.0)
                 rows = clipped if isinstance(clipped, np.ndarray) else clipped.toarray()
                 scale = np.array([1.0, 1 / math.hypot(5.0, a), 1.0])[:, None]
                 np.testing.assert_allclose(rows, np.hstack([X[:, :2], np.full((3, 1), a)][: 1 + (a > 0)]) * scale)
@@ -1095,6 +1087,45 @@ class TestMinimiserQuery:
         with pytest.raises(ValueError, match="known to be convex"):
             query.evaluate(Rows(np.ones((4, 2)), np.ones(4)), public)
 
+    def test_a_loss_that_claims_to_be_convex_is_refused(self) -> None:
+        """What it claims to be must be of a class of the trusted code, exactly."""
+
+        class Bent(ConvexLogistic):
+            def slope(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+                return np.sin(100 * margins)
+
+        class Own(Logistic):
+            convex = Bent()
+
+        public = PublicFacts(4, 2, 2, Own(), None, 1.0, 1.0, 1.0, False)
+        query = Minimiser(np.arange(2), 0.5, 1.0, 1.0, np.zeros(2))
+        with pytest.raises(ValueError, match="known to be convex"):
+            query.sensitivity(public)
+        with pytest.raises(ValueError, match="known to be convex"):
+            query.evaluate(Rows(np.ones((4, 2)), np.ones(4)), public)
+
+    def test_a_loss_that_changes_is_the_same_in_bound_and_answer(self) -> None:
+        """The slope of the loss itself does not count, and what it says it is counts as it was said first."""
+
+        class Changing(Logistic):
+            said = 0
+
+            @property
+            def convex(self) -> ConvexLoss:
+                Changing.said += 1
+                return ConvexLogistic() if Changing.said == 1 else ConvexSquared()
+
+            def slope(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+                raise AssertionError("objective perturbation has its own slopes")
+
+        public = PublicFacts(4, 2, 2, Changing(), None, 1.0, 1.0, 1.0, False)
+        query = Minimiser(np.arange(2), 0.5, 1.0, 1.0, np.zeros(2))
+        same = PublicFacts(4, 2, 2, Logistic(), None, 1.0, 1.0, 1.0, False)
+        assert query.sensitivity(public) == query.sensitivity(same)
+        rows = Rows(np.ones((4, 2)), np.array([1.0, -1.0, 1.0, 1.0]))
+        answers = [query.evaluate(rows, facts).minimise(np.zeros(2)) for facts in (public, same)]
+        assert np.array_equal(*answers)
+
     def test_the_size_bounds_the_exact_minimiser(self) -> None:
         X, y = np.ones((20, 1)), np.full(20, 1.0)
         public = PublicFacts(20, 1, 1, Logistic(), None, 1.0, 1.0, 1.0, False)
@@ -1104,13 +1135,18 @@ class TestMinimiserQuery:
         assert abs(theta[0] + 2.0) == pytest.approx(20 * 0.1 / 3.0, abs=moves_of(query, public).minimiser)
 
 
-def taught(query: Teacher, rows: Rows, public: PublicFacts) -> np.ndarray:
+def to_teacher(problem: Minimiser) -> Minimiser:
+    """The minimiser itself, to which noise may be added."""
+    return replace(problem, itself=True)
+
+
+def taught(query: Minimiser, rows: Rows, public: PublicFacts) -> np.ndarray:
     """As the curator evaluates it, without warnings."""
     with np.errstate(all="ignore"):
-        return query.evaluate(rows, public)[:, 0]
+        return query.evaluate(rows, public).to_dense()[:, 0]
 
 
-class TestTeacherQuery:
+class TestMinimiserItself:
     @settings(max_examples=60)
     @pytest.mark.parametrize("storage", STORAGES)
     @pytest.mark.parametrize("name", QUERIED)
@@ -1119,7 +1155,7 @@ class TestTeacherQuery:
         """Nor is it longer than its size, and the solver's certificate is reached on both data sets."""
         pair = data.draw(neighbours(QUERIED[name], storage))
         problem = data.draw(minimisers(pair.public.n_features))
-        query = Teacher(problem)
+        query = to_teacher(problem)
         both = [taught(query, rows, pair.public) for rows in (pair.one, pair.other)]
         assert np.all(np.isfinite(both))
         assert np.linalg.norm(both[0] - both[1]) <= query.sensitivity(pair.public).l2 * ROUNDING
@@ -1143,7 +1179,7 @@ class TestTeacherQuery:
         a = 0.6 if kind == "intercept" else 0.0
         mixing = np.array([[1.0], [-2.0]]) if kind == "mixing" else None
         centre = np.zeros(1 if kind == "mixing" else 2 + (a > 0))
-        query = Teacher(Minimiser(np.arange(2), tau, bound, penalty, centre, a, mixing, output=1))
+        query = to_teacher(Minimiser(np.arange(2), tau, bound, penalty, centre, a, mixing, output=1))
         one = np.arange(n) < unit
         X = np.where(one[:, None], [3.0, 7.0], 0.0)
         labels = {"one vs rest": (1.0, 0.0), "poisson": (LABEL, 0.0), "squared": (LABEL, -LABEL)}
@@ -1157,12 +1193,25 @@ class TestTeacherQuery:
         assert declared == pytest.approx(2 * tau * bound * unit / penalty, rel=1e-5)
         assert 0.99 * declared <= moved <= declared * ROUNDING
 
+    @pytest.mark.parametrize("far", [1e8, 1e12, 1e14])
+    @pytest.mark.parametrize("itself", [False, True])
+    def test_the_certificate_holds_at_a_centre_far_away(self, far: float, itself: bool) -> None:
+        """Where a point is itself rounded, the tolerance says so, and with it the noise that hides the rest."""
+        rng, n, d = np.random.default_rng(2), 300, 4
+        public = PublicFacts(n, d, d, Squared(), None, 1.0, 1.0, LABEL, False)
+        query = Minimiser(np.arange(d), 0.5, 1.0, 3.0, np.full(d, far), itself=itself)
+        objective = query.evaluate(Rows(rng.uniform(-0.5, 0.5, (n, d)), rng.choice([-1.0, 1.0], n)), public)
+        for linear_term in (np.zeros(d), rng.normal(size=d) * 100):
+            theta = objective.minimise(linear_term)
+            length = np.linalg.norm(gradient_of(objective, theta) + linear_term)
+            assert length <= objective.tolerance * (1 + 1e-6)
+
     @pytest.mark.parametrize("penalty", [0.05, 1.0])
     def test_so_far_among_rows_that_are_not_empty(self, penalty: float) -> None:
         """The other rows' slopes are all cut and of both signs, so that they have no curvature where it moves."""
         n, tau = 401, 0.01
         public = PublicFacts(n, 1, 1, Squared(), None, 1.0, 1.0, LABEL, False)
-        query = Teacher(Minimiser(np.arange(1), tau, 1.0, penalty, np.zeros(1)))
+        query = to_teacher(Minimiser(np.arange(1), tau, 1.0, penalty, np.zeros(1)))
         rest = np.where(np.arange(n - 1) % 2, LABEL, -LABEL)
         answers = [taught(query, Rows(np.ones((n, 1)), np.r_[rest, y]), public) for y in (LABEL, -LABEL)]
         moved = float(np.linalg.norm(answers[0] - answers[1]))
@@ -1171,7 +1220,7 @@ class TestTeacherQuery:
     def test_the_tolerance_does_not_look_at_rows(self) -> None:
         """It is a function of public facts: a millionth of what a unit can do, or what rounding asks for."""
         public = PublicFacts(1000, 4, 2, Logistic(), None, 3.0, 3.0, 1.0, False, rows_per_unit=3)
-        query = Teacher(Minimiser(np.arange(4), 0.3, 2.0, 5.0, np.zeros(4)))
+        query = to_teacher(Minimiser(np.arange(4), 0.3, 2.0, 5.0, np.zeros(4)))
         assert query._tolerance(public) == pytest.approx(1e-6 * 2 * 0.3 * 2.0 * 3)
         assert query.sensitivity(public).l2 == pytest.approx((1 + 2.5e-6) * 2 * 0.3 * 2.0 * 3 / 5.0)
         many = replace(public, n_rows=10**9)
@@ -1185,7 +1234,7 @@ class TestTeacherQuery:
         X = rng.normal(size=(60, 6)) * (rng.random((60, 6)) < 0.5)
         y = rng.integers(0, 3, 60).astype(float) if loss.n_outputs > 1 else rng.choice([-1.0, 1.0], 60)
         public = PublicFacts(60, 6, 6, loss, None, 2.0, 2.0, LABEL, True)
-        query = Teacher(Minimiser(np.array([0, 1, 3, 5]), 0.6, 1.0, 2.0, np.zeros(5), 0.4, output=1))
+        query = to_teacher(Minimiser(np.array([0, 1, 3, 5]), 0.6, 1.0, 2.0, np.zeros(5), 0.4, output=1))
         found = [taught(query, Rows(storage(X), y), public) for storage in STORAGES.values()]
         np.testing.assert_allclose(*found, atol=2.5 * query._tolerance(public) / 2.0)
         assert np.linalg.norm(found[0]) > 0.05
@@ -1198,7 +1247,7 @@ class TestTeacherQuery:
         public = PublicFacts(4, d, d, Logistic(), None, bound, 1.0, 1.0, False)
         plan = Plan((Release("teacher", Gaussian(NoisePerSensitivity(factor * NOISE)), 1),))
         curator = Curator(Rows(np.zeros((4, d)), np.ones(4)), public, plan, keyed_generator(seed))
-        theta = curator.ask("teacher", Teacher(Minimiser(np.arange(d), tau, bound, penalty, np.zeros(d))))
+        theta = curator.ask("teacher", to_teacher(Minimiser(np.arange(d), tau, bound, penalty, np.zeros(d))))
         curator.settle()
         assert theta.shape == (d, 1)
         scale = NOISE * 2 * tau * bound / penalty
@@ -1207,7 +1256,7 @@ class TestTeacherQuery:
     @pytest.mark.parametrize("loss", [Softmax(3), type("Own", (Logistic,), {})()], ids=["softmax", "own"])
     def test_losses_that_are_not_known_to_be_convex_are_refused(self, loss: Loss) -> None:
         public = PublicFacts(4, 2, 2, loss, None, 1.0, 1.0, 1.0, False)
-        query = Teacher(Minimiser(np.arange(2), 0.5, 1.0, 1.0, np.zeros(2)))
+        query = to_teacher(Minimiser(np.arange(2), 0.5, 1.0, 1.0, np.zeros(2)))
         with pytest.raises(ValueError, match="known to be convex"):
             query.evaluate(Rows(np.ones((4, 2)), np.ones(4)), public)
 
@@ -1357,7 +1406,7 @@ class TestLosses:
 
     @pytest.mark.parametrize("name", CERTIFIED)
     def test_slopes_never_fall(self, name: str) -> None:
-        """Convexity, which clipping cannot enforce: what certified_convex certifies."""
+        """Convexity, which clipping cannot enforce: what `PublicFacts.convex_loss` certifies."""
         loss = CERTIFIED[name]
         margins = np.sort(np.random.default_rng(0).normal(size=4000) * 20)
         for y in targets_of(loss):
@@ -1409,10 +1458,32 @@ class TestLosses:
             def slope(self, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
                 return 10 * (margins - targets[:, None])
 
+        def convex(loss: Loss) -> ConvexLoss | None:
+            return PublicFacts(4, 2, 2, loss, None, 1.0, 1.0, 1.0, False).convex_loss
+
         for loss in CERTIFIED.values():
-            assert certified_convex(loss)
+            assert convex(loss) is not None
             if loss.kind == "classification":
-                assert certified_convex(OneVsRest(loss, 3))
+                assert convex(OneVsRest(loss, 3)) == convex(loss)
         for other in (Steeper(), type("Own", (Logistic,), {})(), Softmax(3), OneVsRest(Steeper(), 3)):
-            assert not certified_convex(other)
-        assert not certified_convex(type("OwnRest", (OneVsRest,), {})(Logistic(), 3))
+            assert convex(other) is None
+        assert convex(type("OwnRest", (OneVsRest,), {})(Logistic(), 3)) is None
+
+    @pytest.mark.parametrize("name", CERTIFIED)
+    def test_a_loss_has_the_slope_of_its_convex_part(self, name: str) -> None:
+        loss = CERTIFIED[name]
+        assert loss.convex is not None
+        margins = np.linspace(-20, 20, 401)
+        for y in targets_of(loss):
+            assert np.array_equal(cut_slope(loss, 0.7, margins, y), cut_slope(loss.convex, 0.7, margins, y))
+        assert loss.convex.one_sided is loss.one_sided
+
+    @pytest.mark.parametrize("strange", [-1.0, 0.0, math.inf, math.nan])
+    def test_no_parameter_makes_a_slope_fall(self, strange: float) -> None:
+        """The trusted losses do not check their parameters: slopes rise with all of them, no faster than is said."""
+        margins = np.linspace(-3, 3, 2001)
+        for loss in (ConvexHuber(strange), ConvexPoisson(strange)):
+            slopes = np.nan_to_num(cut_slope(loss, 2.0, margins, 0.4), nan=0.0)
+            rise = np.diff(slopes) / np.diff(margins)
+            assert rise.min() >= 0.0
+            assert rise.max() <= loss.curvature_within(2.0, LABEL) * (1 + 1e-9)

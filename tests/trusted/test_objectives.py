@@ -18,13 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import root
 
-from tulle import minimise
-from tulle.losses import Huber, Logistic, Loss, Poisson, Squared, SquaredHinge
-from tulle.minimise import PART_ROWS, PenalisedSum, _conjugate_gradient
-from tulle.pieces import HeldPieces
-from tulle.public import PublicFacts
-from tulle.queries import Minimiser
-from tulle.rows import Rows
+from tulle.fast import newton
+from tulle.fast.install import install
+from tulle.methods.loss_functions import Huber, Logistic, Loss, Poisson, Squared, SquaredHinge
+from tulle.trusted import hooks
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.losses import ConvexHuber, ConvexLogistic, ConvexLoss, ConvexPoisson, ConvexSquaredHinge
+from tulle.trusted.objectives import PART_ROWS, Minimiser, Part, PenalisedSum
+from tulle.trusted.rows import Pieces, Rows
+
+install()
 
 
 def penalised_sum(
@@ -62,17 +65,17 @@ def solve(objective: PenalisedSum, linear_term: np.ndarray | None = None) -> np.
         return objective.minimise(np.zeros(objective.shape) if linear_term is None else linear_term)
 
 
-def cut_slope(loss: Loss, tau: float, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def cut_slope(loss: Loss | ConvexLoss, tau: float, margins: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """f_tau' in extended precision for the losses in use; slopes that are not numbers count as nothing."""
-    if isinstance(loss, Logistic):
+    if isinstance(loss, (Logistic, ConvexLogistic)):
         slopes = -targets / (1 + np.exp(targets * margins))
-    elif isinstance(loss, SquaredHinge):
+    elif isinstance(loss, (SquaredHinge, ConvexSquaredHinge)):
         slopes = -targets * np.maximum(0, 1 - targets * margins)
-    elif isinstance(loss, Poisson):
+    elif isinstance(loss, (Poisson, ConvexPoisson)):
         slopes = np.exp(np.minimum(margins, loss.cap)) - targets
     else:
         slopes = margins - targets
-        slopes = np.clip(slopes, -loss.threshold, loss.threshold) if isinstance(loss, Huber) else slopes
+        slopes = np.clip(slopes, -loss.threshold, loss.threshold) if isinstance(loss, (Huber, ConvexHuber)) else slopes
     return np.where(np.isnan(slopes), 0, np.clip(slopes, -tau, tau))
 
 
@@ -224,7 +227,7 @@ class TestAnswers:
         objective = tight(penalised_sum(X5, SIGNS, loss, 0.6, 0.01))
         linear_term = np.arange(5.0)
         direct = solve(objective, linear_term)
-        monkeypatch.setattr(minimise, "_DIRECT", 0)
+        monkeypatch.setattr(newton, "_DIRECT", 0)
         iterated = solve(objective, linear_term)
         assert not np.array_equal(direct, iterated)
         np.testing.assert_allclose(direct, iterated, atol=2 * objective.tolerance / objective.penalty)
@@ -234,7 +237,7 @@ class TestAnswers:
         X, y = unit_rows(n, 2), np.ones(n)
         objective = penalised_sum(X, y, Logistic(), 0.5, 3.0)
         assert [len(part.targets) for part in objective.parts.items] == [PART_ROWS, 100]
-        whole = replace(objective, parts=HeldPieces([minimise.Part(X, y)]))
+        whole = replace(objective, parts=Pieces([Part(X, y)]))
         np.testing.assert_allclose(solve(objective), solve(whole), atol=2 * objective.tolerance / 3.0)
 
     def test_without_bounds_newtons_answer_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +261,17 @@ class TestAnswers:
         assert len(tolerances) == 1
         # Eight times what n additions in parts can make of it at least, and far below one row's pull.
         assert 8 * 2.0**-53 * PART_ROWS * N * 0.5 < tolerances.pop() < 1e-2 * 0.5
+
+
+@pytest.mark.parametrize(
+    ("loss", "bound"), [(Poisson(), 4.0), (Squared(), 4.0), (Logistic(), 1.0), (SquaredHinge(), 1.0)]
+)
+def test_targets_are_within_what_the_curvature_is_for(loss: Loss, bound: float) -> None:
+    """Whatever the rows went through before: that of counts grows with them, that of signs with their square."""
+    y = np.linspace(-100, 100, N)
+    y[:3] = math.nan, math.inf, -math.inf
+    (part,) = penalised_sum(X5, y, loss, 0.5, 1.0, label=4.0).parts.items
+    np.testing.assert_array_equal(part.targets, np.clip(y, -bound, bound))
 
 
 class TestTheSlowRoad:
@@ -298,7 +312,7 @@ class TestTheSlowRoad:
     def test_it_is_taken_where_newton_stalls(self, monkeypatch: pytest.MonkeyPatch) -> None:
         objective = tight(penalised_sum(X5, SIGNS, Logistic(), 0.5, 1.0))
         right = solve(objective)
-        monkeypatch.setattr(minimise, "_NEWTON_STEPS", 0)
+        monkeypatch.setattr(newton, "_STEPS", 0)
         slow = solve(objective)
         assert excess(objective, slow) <= CERTIFIED
         np.testing.assert_allclose(slow, right, atol=2 * objective.tolerance / objective.penalty)
@@ -308,6 +322,101 @@ class TestTheSlowRoad:
         objective = tight(penalised_sum(X5, SIGNS, Logistic(), 0.5, 1.0))
         assert excess(objective, objective.centre) > 1e6
         assert excess(objective, solve(objective) + 1e-6) > 10
+
+
+def _garbage(objective: PenalisedSum, linear_term: np.ndarray) -> np.ndarray:
+    return 10 * np.random.default_rng(0).normal(size=objective.shape)
+
+
+def _raise(objective: PenalisedSum, linear_term: np.ndarray) -> np.ndarray:
+    raise ArithmeticError("on some rows")
+
+
+def _spoil_inputs(objective: PenalisedSum, linear_term: np.ndarray) -> np.ndarray:
+    """Turns the objective that it was given into one whose gradient vanishes at the centre."""
+    start = objective.centre.copy()
+    linear_term -= objective._gradient(start, linear_term)
+    return start
+
+
+def _spoil_memory(objective: PenalisedSum, linear_term: np.ndarray) -> np.ndarray:
+    """Plants margins that make its answer look like the minimiser in the memory of Newton's method."""
+    theta = newton.minimise(objective, linear_term)
+    lie = theta + 1.0
+    for part in objective.parts.items:
+        newton.remember(part, "margins", lie, lambda part=part: part.features @ theta)
+    return lie
+
+
+GARBAGE: dict[str, Callable[[PenalisedSum, np.ndarray], Any]] = {
+    "noise": _garbage,
+    "far away": lambda objective, _: np.full(objective.shape, 1e12),
+    "out of range": lambda objective, _: np.full(objective.shape, 1e308),
+    "NaN": lambda objective, _: np.full(objective.shape, math.nan),
+    "inf": lambda objective, _: np.full(objective.shape, math.inf),
+    "one NaN": lambda objective, _: np.where(np.arange(len(objective.centre)) == 0, math.nan, objective.centre),
+    "a number": lambda objective, _: 0.0,
+    "too long": lambda objective, _: np.zeros(len(objective.centre) + 1),
+    "a column": lambda objective, _: objective.centre[:, None],
+    "nothing": lambda objective, _: None,
+    "text": lambda objective, _: "done",
+    "complex": lambda objective, _: objective.centre + 1j,
+    "an answer and a gradient of zero": lambda objective, _: (objective.centre, np.zeros(objective.shape)),
+    "an error": _raise,
+    "the centre moved": lambda objective, _: np.add(objective.centre, 3.0, out=objective.centre),
+    "the linear term moved": _spoil_inputs,
+    "margins remembered wrongly": _spoil_memory,
+}
+
+
+@pytest.fixture
+def solver(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    return lambda function: monkeypatch.setitem(hooks._HOOKS, "solver", function)
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+class TestASolverThatIsWrong:
+    """Privacy rests on the certificate, whatever the solver answers and whatever it does to what it was given."""
+
+    @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5)], ids=str)
+    def test_the_certificate_is_reached(self, name: str, loss: Loss, solver: Any) -> None:
+        objective = tight(penalised_sum(X5, SIGNS, loss, 0.3, 2.0, centre=np.linspace(-1, 1, 5)))
+        linear_term = np.linspace(3.0, -4.0, 5)
+        right = solve(objective, linear_term)
+        centre, given = objective.centre.copy(), linear_term.copy()
+        solver(GARBAGE[name])
+        try:
+            theta = solve(objective, given)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise AssertionError("an error of the solver left, and it can depend on rows") from error
+        np.testing.assert_array_equal(objective.centre, centre)
+        np.testing.assert_array_equal(given, linear_term)
+        assert theta.shape == right.shape
+        assert excess(objective, theta, linear_term) <= CERTIFIED
+        np.testing.assert_allclose(theta, right, atol=2.5 * objective.tolerance / objective.penalty)
+
+
+class TestWithoutASolver:
+    def test_gradient_descent_alone(self, solver: Any) -> None:
+        solver(None)
+        objective = tight(penalised_sum(X5, SIGNS, Logistic(), 0.3, 2.0))
+        assert excess(objective, solve(objective)) <= CERTIFIED
+
+    def test_nothing_bounds_the_steps_without_privacy(self, solver: Any) -> None:
+        solver(None)
+        with pytest.raises(RuntimeError, match="no solver is installed"):
+            solve(penalised_sum(X5, SIGNS, Squared(), math.inf, 1.0, math.inf, label=math.inf))
+
+    def test_errors_are_shown_without_privacy(self, solver: Any) -> None:
+        solver(_raise)
+        with pytest.raises(ArithmeticError):
+            solve(penalised_sum(X5, SIGNS, Squared(), math.inf, 1.0, math.inf, label=math.inf))
+
+    def test_newton_is_there_without_faster_code(self, monkeypatch: pytest.MonkeyPatch, solver: Any) -> None:
+        solver(None)
+        monkeypatch.setenv("TULLE_PLAIN", "1")
+        install()
+        assert hooks.get("solver") is newton.minimise
 
 
 ENTRIES = (0.0, 1.0, -1.0, 0.3, 1e-8, 1e6, -1e30, 1e150, 1.7e308, 5e-324, math.nan, math.inf)
@@ -351,7 +460,7 @@ def test_conjugate_gradients_solve_to_the_wanted_residual() -> None:
     factor = rng.normal(size=(30, 30))
     matrix, target = factor @ factor.T + np.eye(30), rng.normal(size=30)
     for wanted in (1e-2, 1e-8):
-        solution = _conjugate_gradient(lambda v: matrix @ v, target, wanted)
+        solution = newton.conjugate_gradient(lambda v: matrix @ v, target, wanted)
         assert np.linalg.norm(matrix @ solution - target) <= 1.01 * wanted
 
 
@@ -370,7 +479,7 @@ class TestLimits:
         rows = np.tile(unit_rows(1, 40), (50, 1))
         equal = penalised_sum(rows, np.linspace(-0.1, 0.1, 50), Squared(), 1.0, 1e-18)
         with np.errstate(all="ignore"):
-            assert np.all(np.isfinite(equal._newton(np.ones(40))[0]))
+            assert np.all(np.isfinite(newton.minimise(equal, np.ones(40))))
 
     def test_labels_far_larger_than_the_slope_clip(self) -> None:
         y = 1e5 * X5[:, 0] + 1e-3 * np.random.default_rng(0).normal(size=N)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tulle.randomness import fixed_nonce_told, keyed_generator, nonce, nonce_is_fixed, seed_of
+from tulle.ledgers.nonces import nonce, nonce_is_fixed
+from tulle.reports.report import describe_fixed_nonce
+from tulle.trusted.randomness import keyed_generator, seed_of
 
 
 def aes_words(key: int, count: int, first_counter: int = 0) -> np.ndarray:
@@ -87,9 +89,9 @@ def test_a_nonce_is_128_fresh_bits_unless_a_test_fixes_it(monkeypatch: pytest.Mo
     assert all(len(words) == 4 and all(0 <= word < 2**32 for word in words) for words in drawn)
     assert len({word for words in drawn for word in words}) == 256
     assert not nonce_is_fixed()
-    assert fixed_nonce_told() == ()
+    assert describe_fixed_nonce() == ()
     monkeypatch.setenv("TULLE_TEST_NONCE", "0" * 7 + "1" + "f" * 24)
     assert nonce() == nonce() == (1, 2**32 - 1, 2**32 - 1, 2**32 - 1)
     assert nonce_is_fixed()
-    (line,) = fixed_nonce_told()
+    (line,) = describe_fixed_nonce()
     assert line == "The nonce of ledgers was fixed by a test hook (TULLE_TEST_NONCE): this fit is not private."

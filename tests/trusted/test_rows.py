@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,15 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from pairwise import reduce_to_pairs
 
-from tulle import rows as rows_module
-from tulle.rows import Block, Rows, SparseBatch, SparseBlock
-from tulle.walk import Walk
-from tulle.weights import SparseWeights
+from tulle.fast import compiled_rows, sparse_batch
+from tulle.fast.compiled_rows import SparseBlock
+from tulle.fast.coordinate_path import CoordinatePath
+from tulle.fast.sparse_batch import SparseBatch
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.trusted import rows as rows_module
+from tulle.trusted.rows import Rows, make_block
 
 N, D, K = 23, 9, 2
 
@@ -57,7 +62,7 @@ def block_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """All of this file runs with the usual blocks and with blocks of three rows, or of four entries."""
     if request.param == "many blocks":
         monkeypatch.setattr(rows_module, "_DENSE_BLOCK_BYTES", 3 * 8 * D)
-        monkeypatch.setattr(rows_module, "_SPARSE_PART_ENTRIES", 4)
+        monkeypatch.setattr(compiled_rows, "_SPARSE_PART_ENTRIES", 4)
 
 
 def make(X: np.ndarray, storage: str = "float64", active: np.ndarray | None = None) -> Rows:
@@ -139,8 +144,8 @@ def test_the_users_arrays_are_never_modified(X: np.ndarray, storage: str) -> Non
     rows.clip_targets(-1.0, 1.0)
     for block in rows.blocks:
         block.gather(block.margins(np.ones((D, 1)), 0.0))
-    for part, copy in zip((*parts, targets, active), before):
-        np.testing.assert_array_equal(part, copy)
+    for part, old in zip((*parts, targets, active), before):
+        np.testing.assert_array_equal(part, old)
     assert np.abs(contents(rows)).max() < 0.21  # and yet the rows were clipped
 
 
@@ -235,23 +240,24 @@ class TestMarginsCache:
         np.testing.assert_allclose(contents(rows), clipped(X, 0.5, 0.6, False), atol=1e-12)
 
 
-def a_walk(outputs: int, intercept: bool, start: bool = True) -> Walk:
+def a_walk(outputs: int, intercept: bool, start: bool = True) -> CoordinatePath:
     rng = np.random.default_rng(5)
-    return Walk(rng.normal(size=(D + intercept, outputs)) * start)
+    return CoordinatePath(rng.normal(size=(D + intercept, outputs)) * start)
 
 
-def some_moves(walk: Walk, seed: int, count: int = 1) -> None:
+def some_moves(walk: CoordinatePath, seed: int, count: int = 1) -> None:
     """To any coordinate, an empty column and the constant one included."""
     rng, (parameters, outputs) = np.random.default_rng(seed), walk.unscaled.shape
     for _ in range(count):
         walk.move(rng.choice([1.0, 0.5, 0.9]), rng.integers(0, parameters, outputs), rng.normal(size=outputs))
 
 
-def margins_along(rows: Rows, walk: Walk, a: float = 0.0) -> np.ndarray:
-    return collect(rows, lambda block: block.margins_along(walk, a).copy())
+def margins_along(rows: Rows, walk: CoordinatePath, a: float = 0.0) -> np.ndarray:
+    return collect(rows, lambda block: block.margins_along(walk.point, a).copy())
 
 
 class TestMarginsAlong:
+    @reduce_to_pairs()
     @every_storage
     @pytest.mark.parametrize(("entry", "row", "normalise"), CLIPPINGS)
     @pytest.mark.parametrize(("outputs", "a"), [(1, 0.0), (K, 0.3)])
@@ -276,13 +282,14 @@ class TestMarginsAlong:
         for seed, count in enumerate([0, *[1] * 25, 0, 7]):
             some_moves(walk, seed, count)
             np.testing.assert_allclose(margins_along(rows, walk, a), full @ walk.weights, rtol=1e-11, atol=1e-11)
-        assert len(set(np.concatenate([move.coordinates for move in walk.moves]))) == len(walk.unscaled)
+        moves = walk.point.moves_since(None) or []
+        assert len(set(np.concatenate([move.coordinates for move in moves]))) == len(walk.unscaled)
 
     @every_storage
     def test_another_walk_starts_afresh(self, X: np.ndarray, storage: str) -> None:
         """Also one that starts where the first did and has made as many moves, and the first one once more."""
         rows, first = make(X, storage), a_walk(1, False)
-        second = Walk(first.start)
+        second = CoordinatePath(first.point.start)
         for seed, walk in enumerate([first, second, first, first, second]):
             some_moves(walk, seed, 2)
             np.testing.assert_allclose(margins_along(rows, walk), X @ walk.weights, atol=1e-12)
@@ -326,8 +333,8 @@ class TestMarginsAlong:
         """The two memories of a block are apart: the start's margins are asked for before, between and after."""
         rows, walk = make(X, storage), a_walk(1, False)
         for seed in range(3):
-            at_start = collect(rows, lambda block: block.margins(walk.start, 0.0).copy())
-            np.testing.assert_allclose(at_start, X @ walk.start, atol=1e-12)
+            at_start = collect(rows, lambda block: block.margins(walk.point.start, 0.0).copy())
+            np.testing.assert_allclose(at_start, X @ walk.point.start, atol=1e-12)
             np.testing.assert_allclose(margins_along(rows, walk), X @ walk.weights, atol=1e-12)
             some_moves(walk, seed)
 
@@ -354,18 +361,18 @@ def test_norms_in_units_are_those_of_rows_as_they_now_are(X: np.ndarray, storage
 
 class TestKept:
     def test_is_made_once_for_a_key(self, X: np.ndarray) -> None:
-        rows, key, made = make(X), (object(), 0.5), []
+        block, key, made = make(X).blocks[0], (object(), 0.5), []
         for _ in range(3):
-            assert rows.kept_for(key, lambda: made.append(1) or "what was made") == "what was made"
+            assert block.kept_for(key, lambda: made.append(1) or "what was made") == "what was made"
         assert len(made) == 1
 
     def test_only_the_last_is_kept(self, X: np.ndarray) -> None:
         """Keys are told apart by the identity of their parts, not equality: walks that look the same are not."""
-        rows, made = make(X), []
+        block, made = make(X).blocks[0], []
         first, second, units = [1], [1], np.ones(2)
         keys = [(first, None), (second, None), (first, None), (first, units), (first, units.copy())]
         for key in keys:
-            assert rows.kept_for(key, lambda: made.append(key) or len(made)) == len(made)  # noqa: B023
+            assert block.kept_for(key, lambda: made.append(key) or len(made)) == len(made)  # noqa: B023
         assert len(made) == len(keys)
 
     @pytest.mark.parametrize("storage", ["float64", "csr"])
@@ -381,9 +388,9 @@ class TestKept:
     def test_every_clip_forgets(self, X: np.ndarray, storage: str, clip: Callable[[Rows], None]) -> None:
         """Even one that changes nothing."""
         rows, key = make(X, storage), (object(),)
-        assert rows.kept_for(key, lambda: "before") == "before"
+        assert rows.blocks[0].kept_for(key, lambda: "before") == "before"
         clip(rows)
-        assert rows.kept_for(key, lambda: "after") == "after"
+        assert rows.blocks[0].kept_for(key, lambda: "after") == "after"
 
 
 @pytest.mark.parametrize("storage", [name for name in STORAGES if name.startswith("cs")])
@@ -427,26 +434,32 @@ def test_reduce_sums_every_row_once(X: np.ndarray, storage: str) -> None:
     np.testing.assert_array_equal(total, [N, N * (N - 1) / 2])
 
 
-def test_a_copy_of_a_block_has_nothing_of_a_batch_in_it() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_copy_of_a_block_has_nothing_of_a_batch_in_it(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker may copy a block to its disk in the middle of a sum; what is half summed must not come back."""
+    from tulle.fast import batch_kernels
+
+    monkeypatch.setattr(sparse_batch, "_compiled_loops", lambda *_: batch_kernels if compiled else None)
     X = sp.random_array((40, 30), density=0.3, format="csr", rng=np.random.default_rng(0))
-    block = Block.of(X, np.ones(40))
+    block = make_block(X, np.ones(40))
     first, second = np.arange(0, 20), np.arange(20, 30)
     right = block.take(second).gather_sparsely(np.ones((10, 1)))
     batch = block.take(first)
     assert isinstance(batch, SparseBatch)
+    whole = batch.gather_sparsely(np.ones((20, 1)))
     batch._scratch.sums[:] = 7.0  # as in the middle of a sum
     batch._scratch.bits[0][:] = 1
-    copy = pickle.loads(pickle.dumps(block))
-    found = copy.take(second).gather_sparsely(np.ones((10, 1)))
-    np.testing.assert_array_equal(found.lines, right.lines)
-    np.testing.assert_array_equal(found.values, right.values)
+    of_block = pickle.loads(pickle.dumps(block)).take(second).gather_sparsely(np.ones((10, 1)))
+    of_batch = pickle.loads(pickle.dumps(batch)).gather_sparsely(np.ones((20, 1)))
+    for found, expected in ((of_block, right), (of_batch, whole)):
+        np.testing.assert_array_equal(found.lines, expected.lines)
+        np.testing.assert_array_equal(found.values, expected.values)
 
 
 @pytest.mark.parametrize("use", ["margins", "sums"])
 def test_a_batch_that_fails_leaves_nothing_for_the_next(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X = sp.random_array((40, 30), density=0.3, format="csr", rng=np.random.default_rng(0))
-    block = Block.of(X, np.ones(40))
+    block = make_block(X, np.ones(40))
     batch = block.take(np.arange(20))
     assert isinstance(batch, SparseBatch)
     right = block.take(np.arange(20, 40)).gather_sparsely(np.ones((20, 1)))
@@ -522,8 +535,8 @@ def test_rows_that_do_not_count_are_zeros(X: np.ndarray, storage: str, why: str)
     for block in rows.blocks:
         held = block._csc.toarray() if isinstance(block, SparseBlock) else block._rows  # type: ignore[attr-defined]
         assert not held[~block.active].any()
-    for part, copy in zip(parts, before):
-        np.testing.assert_array_equal(part, copy)
+    for part, old in zip(parts, before):
+        np.testing.assert_array_equal(part, old)
 
 
 @every_storage
@@ -545,7 +558,7 @@ def test_a_twin_is_cleared_without_a_change_to_its_block(X: np.ndarray, storage:
     for block in rows.blocks:
         block.clip_entries(0.5)
         right = block.margins(np.eye(D), 0.0).copy()
-        twin = block.twin()
+        twin = copy(block)
         twin._leave_out(np.ones(block.n_rows, dtype=bool))
         assert not twin.margins(np.eye(D), 0.0).any()
         block._forget()

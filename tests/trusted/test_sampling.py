@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, chi2_contingency, chisquare
 
-from tulle.events import GaussianEvent, NoisePerSensitivity, SampledGaussianEvent
-from tulle.mechanisms import Gaussian, SampledGaussian
-from tulle.privacy import Bill, Plan, PlanError, Release
-from tulle.randomness import keyed_generator
-from tulle.sampling import SCHEMES, Sampler, Sampling, Scheme, _poisson
+from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.trusted.events import GaussianEvent, NoisePerSensitivity, SampledGaussianEvent
+from tulle.trusted.mechanisms import Gaussian, SampledGaussian, price_of
+from tulle.trusted.plan import Bill, Plan, PlanError, Release
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.sampling import SCHEMES, Sampler, Sampling, Scheme, _poisson
 
 ALPHA = 1e-6
 DRAWS = 8000
@@ -308,7 +309,7 @@ def test_a_release_costs_what_its_batches_are(b: int, k: int) -> None:
     noise = NoisePerSensitivity(2.0)
     for scheme in SCHEMES:
         batches = Sampling(scheme, 7, b, k)
-        event, uses = SampledGaussian(noise, batches).events
+        event, uses = price_of(SampledGaussian(noise, batches))
         assert uses == 1
         if scheme == "shuffled" or batches.unit_rate == 1:
             assert event == GaussianEvent(noise)
@@ -333,7 +334,7 @@ def test_unknown_schemes_are_refused() -> None:
 
 
 def test_the_bill_says_how_batches_are_drawn() -> None:
-    labels = [SampledGaussian(batches=Sampling(scheme, 10_000, 1500)).label for scheme in SCHEMES]
+    labels = [describe_mechanism(SampledGaussian(batches=Sampling(scheme, 10_000, 1500))) for scheme in SCHEMES]
     assert labels == [
         "Gaussian, Poisson batches of about 1,500",
         "Gaussian, batches of 1,500",

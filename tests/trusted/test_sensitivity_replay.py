@@ -29,8 +29,8 @@ from sensitivity_replay import (
 )
 
 from tulle import Bounds
-from tulle.mechanisms import Gaussian, Sensitivity
-from tulle.queries import ClippedGradient
+from tulle.trusted.clipped_sum import ClippedSum
+from tulle.trusted.mechanisms import Gaussian, Sensitivity
 
 SECONDS = float(os.environ.get("TULLE_REPLAY_SECONDS", "0"))
 SEED = int(os.environ.get("TULLE_REPLAY_SEED", "23"))
@@ -115,8 +115,8 @@ def test_surplus_rows_of_a_person_count_as_nothing_by_default() -> None:
 
 def test_an_answer_that_moves_too_far_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """With half the sensitivity some pair gives it away."""
-    honest = ClippedGradient.sensitivity
-    monkeypatch.setattr(ClippedGradient, "sensitivity", lambda query, public: honest(query, public).times(0.5))
+    honest = ClippedSum.sensitivity
+    monkeypatch.setattr(ClippedSum, "sensitivity", lambda query, public: honest(query, public).times(0.5))
     tally = Tally()
     for number in range(60):
         replay(draw_pair(np.random.default_rng([1, number]), "hard thresholding, gaussian", number), tally)
@@ -148,5 +148,5 @@ def test_the_hooks_are_gone_afterwards() -> None:
 def test_exact_answers_are_copied() -> None:
     """A mechanism may go on with its answer in place."""
     answer = np.ones((2, 1))
-    assert exact_of(answer) is not answer
+    assert exact_of(answer, Gaussian(1.0)) is not answer
     assert Sensitivity(l2=1.0) == Sensitivity(l2=1.0)  # as they are compared

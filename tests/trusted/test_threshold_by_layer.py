@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tulle import mechanisms
-from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import Gaussian, HardThreshold, SampledGaussian, Sensitivity, SparseAnswer, ThresholdByLayer
-from tulle.sampling import Sampling
-from tulle.weights import SparseWeights
+from tulle.fast import thresholded_noise
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.fast.thresholded_noise import SparseAnswer
+from tulle.methods.thresholds import HardThreshold, ThresholdByLayer
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.mechanisms import Gaussian, SampledGaussian, Sensitivity
+from tulle.trusted.sampling import Sampling
 
 LAYERS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 
@@ -74,7 +76,7 @@ def test_fewer_than_one_weight_a_layer_is_refused() -> None:
 @pytest.mark.parametrize("form", ["all rows", "batch", "sparse batch"])
 def test_mechanisms_never_take_one_border_for_all_layers(noise: float, form: str) -> None:
     # The second layer's values are tiny: one border for all would leave nothing of it.
-    lines = mechanisms._LONG + 2
+    lines = thresholded_noise._LONG + 2
     exact = np.concatenate([np.full(lines // 2, 1e9), np.full(lines // 2, 1.0)])[:, None]
     exact[: lines // 2] += np.arange(lines // 2)[:, None]
     then = ThresholdByLayer(20, lines, (lines // 2, lines // 2))

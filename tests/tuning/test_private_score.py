@@ -18,15 +18,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import r2_score, roc_auc_score
 
-import tulle.scores
+import tulle.trusted.fit
+import tulle.tuning.private_score
 from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor, private_score
-from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import Gaussian, Laplace
-from tulle.privacy import BudgetExceededError, Plan, Release
-from tulle.public import PublicFacts
-from tulle.queries import BoundedMeans, CellCounts, Query
-from tulle.rows import Rows
-from tulle.scores import METRICS, PrivateScore, ask_score
+from tulle.ledgers.ledger import BudgetExceededError
+from tulle.methods.gradient_queries import BoundedMeans
+from tulle.methods.loss_functions import facts_without_model
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.fit import Order, open_account
+from tulle.trusted.mechanisms import Gaussian, Laplace
+from tulle.trusted.plan import Plan, Release
+from tulle.trusted.queries import Query
+from tulle.trusted.rows import Rows
+from tulle.tuning.metrics import METRICS, CellCounts
+from tulle.tuning.private_score import PrivateScore, ask_score
 
 RNG = np.random.default_rng(0)
 EXTREME = (0.0, 1.0, -1.0, 0.5, 2.0, 1e300, -1e300, math.inf, -math.inf, math.nan, 1e-320)
@@ -96,7 +101,7 @@ class OddChances:
 
 def moved(query: Query, first: np.ndarray, second: np.ndarray, unit: int) -> tuple[dict[str, float], dict[str, float]]:
     """How far the answer moves in each norm, and how far it may."""
-    public = PublicFacts.without_model(len(first), first.shape[1], unit)
+    public = facts_without_model(len(first), first.shape[1], unit)
     change = np.subtract(
         *(query.evaluate(Rows(figures, np.zeros(len(figures))), public) for figures in (first, second))
     )
@@ -234,7 +239,12 @@ def test_the_histogram_has_the_right_noise() -> None:
     metric = METRICS["auc"]
     plan = Plan((Release("score", Gaussian(NoisePerSensitivity(2.0)), 1),))
     figures = np.zeros((50, 1))
-    answers = np.array([ask_score(metric, plan, figures, np.random.default_rng(s))[1:, 0] for s in range(100)])
+
+    def answer(seed: int) -> Any:
+        with open_account(Order("score", (plan,), 1e-5), generator=np.random.default_rng(seed)) as account:
+            return ask_score(account, metric, figures)[1:, 0]
+
+    answers = np.array([answer(seed) for seed in range(100)])
     assert answers.std() / (2 * math.sqrt(2)) == pytest.approx(1.0, abs=0.05)
 
 
@@ -412,7 +422,7 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("noise would have been drawn")
 
-    monkeypatch.setattr(tulle.scores, "keyed_generator", refuse)
+    monkeypatch.setattr(tulle.trusted.fit, "keyed_generator", refuse)
 
 
 def test_is_billed_purely() -> None:
@@ -450,15 +460,15 @@ def test_past_the_cap_nothing_is_drawn() -> None:
         ({"model": ToldNumber().fit(), "label": 1.0, "y": np.full(400, np.nan)}, "NaN"),
         ({"model": SparseClassifier()}, "not fitted yet"),
         ({"model": object()}, "takes a classifier or a regressor"),
-        ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "no rows to score on"),
-        ({"epsilon": 1e-320}, "noise that float64 cannot hold"),
-        ({"epsilon": 1e-120}, "noise that float64 cannot hold"),
-        ({"epsilon": 1e300}, "noise that float64 cannot hold"),
+        ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "no rows to score"),
+        ({"epsilon": 1e-320}, "noise outside the range of float64"),
+        ({"epsilon": 1e-120}, "noise outside the range of float64"),
+        ({"epsilon": 1e300}, "noise outside the range of float64"),
         ({"model": Shaped((2, 400))}, r"predictions of shape \(2, 400\) for 400 rows"),
         ({"model": Shaped((2, 400)), "metric": "auc"}, r"predictions of shape \(2, 400\) for 400 rows"),
         ({"model": Shaped((399,))}, r"predictions of shape \(399,\) for 400 rows"),
         ({"model": ShapedNumber((399,)), "label": 1.0}, r"predictions of shape \(399,\) for 400 rows"),
-        ({"model": OddChances(), "metric": "auc"}, r"predict_proba gives shape \(400,\)"),
+        ({"model": OddChances(), "metric": "auc"}, r"predict_proba returns shape \(400,\)"),
     ],
 )
 def test_bad_input_is_neither_billed_nor_released(changed: dict[str, Any], message: str) -> None:
@@ -486,7 +496,7 @@ def test_figures_of_a_wrong_shape_are_neither_billed_nor_released(
 ) -> None:
     X, y = classified()
     monkeypatch.setattr(METRICS["accuracy"], "figures", lambda model, X, y, label: np.ones((len(y), 2)))
-    with Ledger(Budget(10.0)) as ledger, pytest.raises(ValueError, match=r"figures of shape \(400, 2\) of 400 rows"):
+    with Ledger(Budget(10.0)) as ledger, pytest.raises(ValueError, match=r"values of shape \(400, 2\) for 400 rows"):
         private_score(Told().fit(), X, y, epsilon=1.0)
     assert ledger.fits == []
 
@@ -494,7 +504,7 @@ def test_figures_of_a_wrong_shape_are_neither_billed_nor_released(
 def test_auc_is_for_two_classes_and_models_with_scores() -> None:
     X, y = classified()
     three = LogisticRegression().fit(X, np.arange(400) % 3)
-    with pytest.raises(ValueError, match="two classes, and the model has 3"):
+    with pytest.raises(ValueError, match="two classes, but the model has 3"):
         private_score(three, X, y, epsilon=1.0, metric="auc")
 
     class Bare(ClassifierMixin, BaseEstimator):
@@ -561,6 +571,6 @@ def test_reads_well_and_cannot_be_changed() -> None:
     assert score.privacy.seeded
     assert "or sees another release with the same seed" in " ".join(str(score.privacy).split())
     assert json.loads(score.privacy.to_json())["delta"] == 0
-    assert "add the two promises up" in str(score.privacy).replace("\n    ", " ")
+    assert "the sum of both guarantees" in str(score.privacy).replace("\n    ", " ")
     with pytest.raises(dataclasses.FrozenInstanceError):
         score.value = 1.0  # type: ignore[misc]

@@ -19,15 +19,20 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-import tulle.fitting
-import tulle.tuning
+import tulle.trusted.fit
+import tulle.tuning.search
 from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor
-from tulle.events import NoisePerSensitivity
-from tulle.fitting import possible_plans
-from tulle.mechanisms import GumbelMax
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.fast.gumbel_on_demand import GumbelOnDemand
+from tulle.files import array_checks
+from tulle.files.error_messages import PrivacyWarning
+from tulle.ledgers.ledger import BudgetExceededError
 from tulle.methods import FrankWolfe, HardThresholding
-from tulle.privacy import BudgetExceededError, Plan, PrivacyWarning, Release, gaussian_epsilon, gaussian_mu
-from tulle.trials import TrialCount, TrialLedger, TrialPrice, affordable_search
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.gaussian import gaussian_epsilon
+from tulle.trusted.mechanisms import GumbelMax
+from tulle.trusted.plan import Plan, Release
+from tulle.tuning.best_of_trials import TrialCount, TrialLedger, TrialPrice, affordable_search
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (300, 6))
@@ -53,8 +58,7 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("noise would have been drawn")
 
-    monkeypatch.setattr(tulle.tuning, "keyed_generator", refuse)
-    monkeypatch.setattr(tulle.fitting, "keyed_generator", refuse)
+    monkeypatch.setattr(tulle.trusted.fit, "keyed_generator", refuse)
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of every trial, and the ledger that its fit was billed to."""
     seen: list[dict[str, Any]] = []
     names = ("model", "params", "offers", "parts", "metric", "label", "generator")
-    run, ledger = tulle.tuning._run_trial, TrialLedger
+    run, ledger = tulle.tuning.search._run_trial, TrialLedger
 
     def watched(*arguments: Any) -> Any:
         seen.append({**dict(zip(names, arguments)), "ledgers": [], "seed": arguments[0].random_state})
@@ -73,8 +77,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen[-1]["ledgers"].append(made)
         return made
 
-    monkeypatch.setattr(tulle.tuning, "_run_trial", watched)
-    monkeypatch.setattr(tulle.tuning, "TrialLedger", watched_ledger)
+    monkeypatch.setattr(tulle.tuning.search, "_run_trial", watched)
+    monkeypatch.setattr(tulle.tuning.search, "TrialLedger", watched_ledger)
     return seen
 
 
@@ -82,7 +86,7 @@ def number_of_trials(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(TrialCount, "draw", lambda self, generator: count)
 
 
-# --- the promise -----------------------------------------------------------------------------------------------------
+# --- the guarantee ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", [Budget(0.2, 1e-6), Budget(1.0, 1e-5), Budget(8.0, 1e-4)], ids=str)
@@ -112,12 +116,12 @@ def test_every_setting_takes_the_same_price(name: str, budget: Budget) -> None:
     price = affordable_search(TrialCount(5.0), budget).price
     wide = RNG.uniform(-1, 1, (400, 60))
     labels = (wide[:, 0] > 0).astype(int)
-    offers = tulle.tuning._Offers(classifier(), price, price.delta(budget), 300, wide, labels)
+    offers = tulle.tuning.offers._Offers(classifier(), price, price.delta(budget), 300, wide, labels)
     model = offers.model(CANDIDATES[name]).set_params(
         epsilon=offers.epsilon(CANDIDATES[name]), delta=price.delta(budget)
     )
     _, _, loss = model._prepare(wide, labels)
-    shares = [price.share(plan) for plan in possible_plans(model._request(loss, 300), (300, 60))]
+    shares = [price.share(one.plan) for one in model._request(loss, 300).plan_all((300, 60))]
     assert 0.99 < max(shares) <= 1
     if name in ("gaussian", "one step"):
         assert max(shares) > 0.9999
@@ -139,22 +143,22 @@ def test_trials_keep_within_the_price_as_they_run(runs: list[dict[str, Any]]) ->
 
 def test_a_trial_that_is_too_dear_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should a setting ever be offered more than the price, its fit is refused before it draws noise."""
-    dearer = tulle.tuning._Offers.epsilon
-    monkeypatch.setattr(tulle.tuning._Offers, "epsilon", lambda self, params: 1.01 * dearer(self, params))
+    dearer = tulle.tuning.offers._Offers.epsilon
+    monkeypatch.setattr(tulle.tuning.offers._Offers, "epsilon", lambda self, params: 1.01 * dearer(self, params))
     with pytest.raises(BudgetExceededError, match="nothing was released"):
         search().fit(X, Y)
 
 
 def test_settings_that_compare_equal_are_told_apart() -> None:
     """1, 1.0 and True are one dictionary key; lists have none."""
-    keys = [tulle.tuning._key({"a": value}) for value in (1, 1.0, True)]
+    keys = [tulle.tuning.offers._key({"a": value}) for value in (1, 1.0, True)]
     assert len(set(keys)) == 3
-    assert tulle.tuning._key({"a": [1]}) is None
+    assert tulle.tuning.offers._key({"a": [1]}) is None
 
 
 def test_the_tables_of_the_page_are_true() -> None:
     """Each figure of docs/tuning.md, to the digits printed."""
-    text = (Path(__file__).parent.parent / "docs" / "tuning.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
     whole = gaussian_mu(1.0, 1e-5)
     searches = re.findall(r"^\| (\d+) \| ([\d.]+) \| ×([\d.]+) \| ([\d.]+) \| ×([\d.]+) \|$", text, re.MULTILINE)
     assert len(searches) == 4
@@ -241,8 +245,8 @@ def test_no_row_is_both_fitted_to_and_scored_on(scoring: str, monkeypatch: pytes
     """What fits and metrics are handed, by a column of row numbers: no row twice, none left out, with their labels."""
     fitted_to: list[tuple[np.ndarray, np.ndarray]] = []
     scored_on: list[tuple[np.ndarray, np.ndarray]] = []
-    metric = tulle.scores.METRICS[scoring]
-    fit, figures = tulle.tuning.run_fit, metric.figures
+    metric = tulle.tuning.metrics.METRICS[scoring]
+    fit, figures = tulle.tuning.search.run_fit, metric.figures
 
     def watched_fit(request: Any, rows: Any, targets: Any, *rest: Any) -> Any:
         fitted_to.append((rows[:, 0].astype(int), targets))
@@ -252,7 +256,7 @@ def test_no_row_is_both_fitted_to_and_scored_on(scoring: str, monkeypatch: pytes
         scored_on.append((rows[:, 0].astype(int), labels))
         return figures(model, rows, labels, bound)
 
-    monkeypatch.setattr(tulle.tuning, "run_fit", watched_fit)
+    monkeypatch.setattr(tulle.tuning.search, "run_fit", watched_fit)
     monkeypatch.setattr(metric, "figures", watched_figures)
     number_of_trials(monkeypatch, 4)
     numbered = np.column_stack([np.arange(300.0), X])
@@ -274,12 +278,12 @@ def test_the_best_score_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     def trial(model: Any, params: Any, *rest: Any) -> Any:
         done = run(model, params, *rest)
         scores = [0.3, 0.9, 0.1, 0.9, 0.2]
-        made.append(tulle.tuning._Trial(done.model, {"number": len(made)}, scores[len(made)]))
+        made.append(tulle.tuning.search._Trial(done.model, {"number": len(made)}, scores[len(made)]))
         return made[-1]
 
-    run = tulle.tuning._run_trial
+    run = tulle.tuning.search._run_trial
     number_of_trials(monkeypatch, 5)
-    monkeypatch.setattr(tulle.tuning, "_run_trial", trial)
+    monkeypatch.setattr(tulle.tuning.search, "_run_trial", trial)
     fitted = search().fit(X, Y)
     assert (fitted.best_score_, fitted.best_params_) == (0.9, {"number": 1})
     assert fitted.best_estimator_ is made[1].model
@@ -310,24 +314,24 @@ def test_the_score_has_the_right_noise(scoring: str, monkeypatch: pytest.MonkeyP
     """
     regression = scoring == "absolute_error"
     scores = []
-    run = tulle.tuning._run_trial
+    run = tulle.tuning.search._run_trial
 
     def trial(*arguments: Any) -> Any:
         done = run(*arguments)
         scores.append(done.score)
         return done
 
-    metric = tulle.scores.METRICS[scoring]
+    metric = tulle.tuning.metrics.METRICS[scoring]
     monkeypatch.setattr(metric, "figures", lambda model, X, y, label: np.ones((len(y), 1)))
-    monkeypatch.setattr(tulle.tuning, "_run_trial", trial)
-    fit, fits = tulle.tuning.run_fit, []
+    monkeypatch.setattr(tulle.tuning.search, "_run_trial", trial)
+    fit, fits = tulle.tuning.search.run_fit, []
 
     def fit_once(*arguments: Any) -> Any:
         if not fits:
             fits.append(fit(*arguments))
         return fits[0]
 
-    monkeypatch.setattr(tulle.tuning, "run_fit", fit_once)
+    monkeypatch.setattr(tulle.tuning.search, "run_fit", fit_once)
     number_of_trials(monkeypatch, 1500)
     estimator: Any = SparseRegressor(bounds=BOUNDS) if regression else classifier()
     search(estimator=estimator, param_distributions={"n_nonzero": [1]}, scoring=scoring).fit(X, Y)
@@ -452,13 +456,13 @@ def test_what_some_settings_escape_is_not_warned_of() -> None:
 def test_rows_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of settings and trials. What is predicted for during a trial is checked as ever."""
     checked: list[Any] = []
-    entries = tulle.intake.entries
+    read_rows = array_checks.read_rows
 
     def watched(rows: Any, **settings: Any) -> Any:
         checked.append(rows)
-        return entries(rows, **settings)
+        return read_rows(rows, **settings)
 
-    monkeypatch.setattr(tulle.intake, "entries", watched)
+    monkeypatch.setattr(array_checks, "read_rows", watched)
     number_of_trials(monkeypatch, 5)
     frame = pd.DataFrame(X, columns=list("abcdef"))
     fitted = search().fit(frame, Y)
@@ -499,7 +503,7 @@ def test_trials_have_no_part_of_delta_for_finite_precision() -> None:
     offered = {"method": [FrankWolfe(engine="incremental", n_iter=20)]}
     fitted = search(param_distributions=offered).fit(sp.csr_array(X), Y)
     assert fitted.privacy_.floating_point_slack == 0
-    on_demand = Plan((Release("vertex", GumbelMax(NoisePerSensitivity(1e6), 1, 10, 300), 1),))
+    on_demand = Plan((Release("vertex", GumbelOnDemand(NoisePerSensitivity(1e6), 1, 10, 300), 1),))
     exact = Plan((Release("vertex", GumbelMax(NoisePerSensitivity(1e6)), 1),))
     price = TrialPrice(1.0, 10.0, 5.0)
     assert price.share(exact) < 1 < price.share(on_demand) == math.inf
@@ -560,8 +564,8 @@ def test_past_the_cap_nothing_is_drawn() -> None:
         ({"param_distributions": 3}, "not a dict or a list"),
         ({"param_distributions": []}, "empty list"),
         ({"param_distributions": {"n_nonzero": 3}}, "not iterable or a distribution"),
-        ({"param_distributions": {"epsilon": [1.0]}}, "must not hold 'epsilon'"),
-        ({"param_distributions": [{"n_nonzero": [1]}, {"random_state": [1]}]}, "must not hold 'random_state'"),
+        ({"param_distributions": {"epsilon": [1.0]}}, "must not contain 'epsilon'"),
+        ({"param_distributions": [{"n_nonzero": [1]}, {"random_state": [1]}]}, "must not contain 'random_state'"),
         ({"param_distributions": {"nonzero": [1]}}, r"settings \{'nonzero': 1\} .* cannot be fitted"),
         ({"param_distributions": {"n_nonzero": [1, 0]}}, r"'n_nonzero': 0.* cannot be fitted: n_nonzero must be"),
         ({"param_distributions": {"method__n_iter": [3, -1]}}, "cannot be fitted"),

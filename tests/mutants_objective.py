@@ -1,0 +1,95 @@
+"""Planted bugs in the price of objective perturbation and of estimated bounds. See tests/mutants.py."""
+
+from __future__ import annotations
+
+from planted import Mutant
+
+_OBJECTIVE, _TABLE = "tests/trusted/test_objective_perturbation.py::", "tests/trusted/test_objective_table.py::"
+_FIT = "tests/trusted/test_fit.py::"
+
+OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "the smaller neighbour of the table",
+        "F grows with xi: between two entries the larger one holds",
+        "return min(from_below, table[place] if place < len(_XI) else math.inf)",
+        "return table[max(place - 1, 0)]",
+        (_TABLE + "test_between_entries_the_larger_neighbour_is_taken_or_less[True]",),
+    ),
+    Mutant(
+        "one column for all losses",
+        "rows that pull either way can empty both tails at once: two-sided losses cost more",
+        "table = _ONE_SIDED if one_sided else _TWO_SIDED",
+        "table = _ONE_SIDED",
+        (_TABLE + "test_between_entries_the_larger_neighbour_is_taken_or_less[False]",),
+    ),
+    Mutant(
+        "a slip in the table",
+        "an entry that is below what is proved",
+        "1.0759, ",
+        "1.0579, ",
+        (_TABLE + "test_entries_are_upper_bounds_and_no_looser_than_their_last_digit[0.5]",),
+    ),
+    Mutant(
+        "curvature per whole mu",
+        "one row moves the gradient by half of what a replaced row moves it by: xi is twice that",
+        "xi = 2 * self.rows_per_unit * curvature / mu * (1 + 1e-12)",
+        "xi = self.rows_per_unit * curvature / mu * (1 + 1e-12)",
+        (_OBJECTIVE + "TestVectors::test_noise_per_gradient_bound[1.0-1e-05-0.05-7.524-7.934-7.461]",),
+    ),
+    Mutant(
+        "the curvature of a person as that of a row of all mu",
+        "k rows have mu / k each: their curvature counts k times as much",
+        "xi = 2 * self.rows_per_unit * curvature / mu * (1 + 1e-12)",
+        "xi = 2 * curvature / mu * (1 + 1e-12)",
+        (_OBJECTIVE + "TestComposition::test_many_rows_are_a_chain_of_single_ones",),
+    ),
+    Mutant(
+        "the solver's distance from the minimum for free",
+        "the noise that hides where the solver stopped is a second release",
+        "return math.hypot(mu * objective_factor(xi, self.one_sided), mu / self.certificate)",
+        "return mu * objective_factor(xi, self.one_sided)",
+        (_OBJECTIVE + "TestVectors::test_what_hides_the_solver_costs_little",),
+    ),
+    Mutant(
+        "no factor at all",
+        "the curvature of the replaced row makes the law of the minimiser denser somewhere",
+        "return math.hypot(mu * objective_factor(xi, self.one_sided), mu / self.certificate)",
+        "return math.hypot(mu, mu / self.certificate)",
+        (_OBJECTIVE + "TestExactOnALine::test_the_determinant_counts[one-sided]",),
+    ),
+    Mutant(
+        "fewer rows per unit with the determinant of more",
+        "the same change of log det by fewer rows is more curvature of each",
+        "or moves.rows_per_unit != self.rows_per_unit",
+        "or moves.rows_per_unit > self.rows_per_unit",
+        (_OBJECTIVE + "TestMechanism::test_other_rows_per_unit_than_planned_are_refused[1]",),
+    ),
+    Mutant(
+        "a choice as half of a Gaussian of its range",
+        "a constant below that of the logistic shift",
+        "return pure_gaussian_mu(self.epsilon / 2)",
+        "return pure_gaussian_mu(self.epsilon / 2.1)",
+        ("tests/trusted/test_events.py::TestBoundedRange::test_the_constant_is_tight",),
+    ),
+    Mutant(
+        "composed plans proved by the accountant that proves the least",
+        "preliminary answers choose the rest: only bounds of the whole trade-off curve compose with them",
+        "        best = GaussianAccountant.prove\n",
+        "        best = best_accountant\n",
+        (_FIT + "test_composed_plans_are_proved_by_the_gaussian_accountant_alone",),
+    ),
+    Mutant(
+        "inexact answers composed with preliminary ones",
+        "plans that preliminary answers lead to could divide delta between mu and finite precision in other ways",
+        "        if tv:  # how delta is divided between mu and tv could hang on preliminary answers\n",
+        "        if tv > 1:\n",
+        (_FIT + "test_answers_that_are_not_exact_are_not_composed_with_preliminary_ones",),
+    ),
+    Mutant(
+        "added up for some plans and composed for others",
+        "a mixture over preliminary answers is covered by neither theorem",
+        "return one.preliminary == other.preliminary and one.together == other.together",
+        "return one.preliminary == other.preliminary",
+        (_FIT + "test_how_first_answers_are_composed_is_the_same_for_all_plans",),
+    ),
+)

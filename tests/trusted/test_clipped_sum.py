@@ -1,0 +1,307 @@
+"""`ClippedSum`: whatever a row function returns, no neighbour moves the sum by more than its sensitivity.
+
+And every row function of the package treats each row by itself: rows in another order, in parts and one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tulle.fast.coordinate_path import CoordinatePath
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.methods.loss_functions import Logistic
+from tulle.methods.row_functions import Features, FeaturesAndTarget, LossSlopes, SlopeChanges, SquaredMargins
+from tulle.trusted.clipped_sum import ClippedSum, RowFunction, SeenRows, SignedScores
+from tulle.trusted.events import FloatArray
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.rows import Rows, make_block
+
+ROUNDING = 1 + 1e-9
+D, OUTPUTS = 3, 2
+HOSTILE = (0.0, 1.0, -1.0, 0.3, 1e-300, 5e-324, 1e9, -1e30, 1e160, -1.7e308, math.inf, -math.inf, math.nan)
+
+
+def facts(n_rows: int, rows_per_unit: int = 1, intercept: bool = False) -> PublicFacts:
+    return PublicFacts(n_rows, D, 2, Logistic(), None, 1.5, 1.0, 1.0, intercept, rows_per_unit)
+
+
+@dataclass(frozen=True, eq=False)
+class FromTargets(RowFunction):
+    """Any values at all: the target of a row is the number of its line in a table."""
+
+    table: FloatArray
+
+    def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
+        return self.table[targets.astype(int)]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "l2": {},
+    "l2, intercept": {"intercept_value": 0.7},
+    "linf": {"norm": "linf", "intercept_value": 0.7},
+    "support": {"support": np.array([[True, False], [False, True], [True, True]])},
+    "support, intercept": {
+        "support": np.array([[True, False], [False, True], [True, True], [False, False]]),
+        "intercept_value": 0.7,
+    },
+    "each": {"norm": "each"},
+    "units": {"norm": "each", "units": np.array([0.2, 1.0, 7.0, 0.5]), "intercept_value": 0.7},
+    "coordinates": {"norm": "each", "units": np.array([0.2, 1.0, 7.0]), "coordinates": np.array([2, 0])},
+    "one, l2": {"times": "one"},
+    "one, linf": {"times": "one", "norm": "linf"},
+    "one, each": {"times": "one", "norm": "each"},
+    "one, not negative": {"times": "one", "norm": "each", "non_negative": True},
+    "one, l2, not negative": {"times": "one", "non_negative": True},
+    "itself": {"times": "itself"},
+}
+
+
+def clipped_sum(case: str, table: FloatArray, level: float) -> ClippedSum:
+    times = CASES[case].get("times", "rows")
+    lines = D + bool(CASES[case].get("intercept_value"))
+    shape = {"rows": (lines, OUTPUTS), "one": (OUTPUTS, 1), "itself": (OUTPUTS * (OUTPUTS + 1) // 2, 1)}[times]
+    return ClippedSum(FromTargets(table), shape, level, **CASES[case])
+
+
+def moved(query: Any, X: FloatArray, unit: int, others: FloatArray, public: PublicFacts, sparse: bool) -> FloatArray:
+    """How far the answer moves when the first unit's rows and values are replaced by others."""
+    n = len(X)
+    first, second = np.arange(float(n)), np.arange(float(n))
+    second[:unit] = n + np.arange(unit)
+    other = np.vstack([others, X[unit:]])
+    kind = sp.csr_array if sparse else np.array
+    with np.errstate(all="ignore"):
+        answers = [query.evaluate(Rows(kind(M), y), public) for M, y in ((X, first), (other, second))]
+    return np.asarray(answers[0] - answers[1])
+
+
+def norms(change: FloatArray) -> dict[str, float]:
+    largest = float(np.abs(change).max())
+    l2 = largest * float(np.linalg.norm(change / largest)) if largest else 0.0
+    return {"l1": float(np.abs(change).sum()), "l2": l2, "linf": largest}
+
+
+@pytest.mark.parametrize("case", CASES)
+@given(data=st.data(), unit=st.integers(1, 2), sparse=st.booleans())
+@settings(max_examples=40)
+def test_no_neighbour_moves_it_further_whatever_the_row_function_returns(
+    case: str, data: st.DataObject, unit: int, sparse: bool
+) -> None:
+    """Values that are huge, tiny or no numbers, of rows that were never clipped."""
+    n = 4
+    value = st.sampled_from(HOSTILE) | st.floats(-3, 3)
+    entry = st.sampled_from([0.0, 1.0, -1.5, 1e-160, 1e20, -1e100]) | st.floats(-2, 2)
+
+    def draw(lines: int, columns: int, of: st.SearchStrategy[float]) -> FloatArray:
+        size = lines * columns
+        return np.array(data.draw(st.lists(of, min_size=size, max_size=size))).reshape(lines, columns)
+
+    level = data.draw(st.sampled_from([0.0, 1e-200, 0.01, 0.5, 2.0, 100.0]))
+    query = clipped_sum(case, draw(n + unit, OUTPUTS, value), level)
+    public = facts(n, unit, bool(query.intercept_value))
+    change = moved(query, draw(n, D, entry), unit, draw(unit, D, entry), public, sparse)
+    assert np.isfinite(change).all()
+    declared = query.sensitivity(public)
+    assert min(declared.l1, declared.l2, declared.linf) < math.inf
+    for norm, distance in norms(change).items():
+        assert distance <= getattr(declared, norm) * ROUNDING
+
+
+def worst(case: str, unit: int) -> tuple[Any, FloatArray, FloatArray]:
+    """Values, and the rows of the replaced unit before and after, that move a sum as far as it can move."""
+    n = 4
+    X, others = np.zeros((n, D)), np.zeros((unit, D))
+    X[:unit, 0], others[:, 0] = 1.0, 1.0
+    table = np.zeros((n + unit, OUTPUTS))
+    table[:unit], table[n:] = 1e9, -1e9
+    if case.startswith(("one, l2", "support")):
+        table[:, 1] = 0.0
+    if "not negative" in case or case == "itself":
+        table[n:] = 0.0
+        if "l2" in case or case == "itself":
+            table[:unit], table[n:] = (1e9, 0.0), (0.0, 1e9)
+    if case == "coordinates":
+        X[:unit], others[:] = (0.2, 0.0, 7.0), (0.2, 0.0, 7.0)
+    return table, X, others
+
+
+@pytest.mark.parametrize("unit", [1, 2])
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"units", "each"}))
+def test_some_neighbour_moves_it_so_far(case: str, unit: int) -> None:
+    """Within 1 % of the sensitivity in the norm that is clipped."""
+    table, X, others = worst(case, unit)
+    query = clipped_sum(case, table, 4.0)
+    public = facts(4, unit, bool(query.intercept_value))
+    found, declared = norms(moved(query, X, unit, others, public, False)), query.sensitivity(public)
+    clipped = ("l2",) if query.norm == "l2" else found  # of ℓ1, which follows from ℓ2, below
+    for norm in clipped:
+        if getattr(declared, norm) == math.inf:
+            continue
+        assert 0.99 < found[norm] / getattr(declared, norm) <= ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("support", "constant", "moving"),
+    [
+        pytest.param(None, 0.0, 3, id="all"),
+        pytest.param(None, 1.0, 4, id="all, intercept"),
+        pytest.param([True, False, True, False], 1.0, 3, id="support, intercept"),
+        pytest.param([True, False, True], 0.0, 2, id="support"),
+    ],
+)
+def test_equal_entries_move_an_l2_clip_so_far_in_l1(support: Any, constant: float, moving: int) -> None:
+    """2 C sqrt(entries that can move) / n."""
+    X, others = np.ones((4, D)), np.ones((1, D))
+    chosen = None if support is None else np.array(support)[:, None]
+    table = np.array([[1e9]] + 3 * [[0.0]] + [[-1e9]])
+    lines = D + bool(constant)
+    query = ClippedSum(FromTargets(table), (lines, 1), 4.0, intercept_value=constant, support=chosen)
+    public = facts(4, intercept=bool(constant))
+    found, declared = norms(moved(query, X, 1, others, public, False)), query.sensitivity(public).l1
+    assert found["l1"] == pytest.approx(2 * 4.0 * math.sqrt(moving) / 4, rel=1e-9)
+    assert declared == pytest.approx(found["l1"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"level": -1.0},
+        {"level": math.nan},
+        {"norm": "linf", "support": np.ones((D, OUTPUTS), dtype=bool)},
+        {"units": np.ones(D)},
+        {"norm": "each", "units": np.array([1.0, 0.0, 1.0])},
+        {"norm": "each", "coordinates": np.array([0, D])},
+        {"non_negative": True},
+        {"times": "one", "units": np.ones(D), "norm": "each"},
+        {"times": "itself", "norm": "each"},
+        {"intercept_value": -1e6},
+        {"intercept_value": math.nan},
+        {"intercept_value": math.inf},
+        {"support": np.ones((D, OUTPUTS), dtype=bool), "coordinates": np.array([0, 1])},
+        {"support": np.ones((D, OUTPUTS), dtype=bool), "in_batches": True},
+        {"support": np.ones((D + 1, OUTPUTS), dtype=bool)},
+        {"norm": "each", "coordinates": np.array([0, 1]), "in_batches": True},
+        {"norm": "each", "units": np.ones(1)},
+        {"norm": "each", "units": np.ones(D + 1)},
+    ],
+    ids=str,
+)
+def test_a_combination_without_a_proof_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"no clip is known|has no coordinates"):
+        ClippedSum(**{"row_function": FromTargets(np.zeros((1, 1))), "shape": (D, OUTPUTS), "level": 1.0, **wrong})
+
+
+def test_scores_are_of_sums_that_are_clipped_entry_by_entry() -> None:
+    with pytest.raises(ValueError, match="clipped entry by entry"):
+        SignedScores(clipped_sum("l2", np.zeros((1, 1)), 1.0), "vertices", 1.0)
+
+
+def test_values_of_another_shape_are_refused() -> None:
+    query = clipped_sum("l2", np.zeros((4, OUTPUTS + 1)), 1.0)
+    with pytest.raises(ValueError, match="do not fit"):
+        query.evaluate(Rows(np.ones((4, D)), np.arange(4.0)), facts(4))
+
+
+@pytest.mark.parametrize("kind", [np.array, sp.csr_array])
+def test_a_row_function_sees_no_target_of_a_row_that_does_not_count(kind: Any) -> None:
+    block = make_block(kind(np.ones((2, D))), np.array([3.0, 4.0]), np.array([True, False]))
+    assert block.targets.tolist() == [3.0, 0.0]
+
+
+# --- each row by itself ---
+
+
+def all_row_functions() -> dict[str, tuple[RowFunction, float]]:
+    """Every row function of the package, with the intercept's value."""
+    rng = np.random.default_rng(3)
+    weights, other = rng.normal(size=(D + 1, 1)), rng.normal(size=(D + 1, 1))
+    walk = CoordinatePath(weights.copy())
+    walk.move(0.5, np.array([1]), np.array([0.7]))
+    sparse, anchor = SparseWeights.from_dense(weights), SparseWeights.from_dense(other)
+    return {
+        "slopes": (LossSlopes(weights), 0.5),
+        "slopes of sparse weights": (LossSlopes(sparse), 0.5),
+        "slopes on a path": (LossSlopes(walk.point), 0.5),
+        "changes": (SlopeChanges(sparse, anchor, (0.3, 0.2)), 0.5),
+        "squared margins": (SquaredMargins(weights), 0.5),
+        "no direction": (SquaredMargins(np.zeros((D + 1, 1))), 0.5),
+        "features and target": (FeaturesAndTarget(np.array([0, 2]), 0.8, 2.0), 0.5),
+        "features": (Features(D), 0.0),
+    }
+
+
+def test_no_row_function_is_left_out() -> None:
+    ours = {type(function) for function, _ in all_row_functions().values()}
+    assert {kind for kind in RowFunction.__subclasses__() if kind.__module__.startswith("tulle.")} == ours
+
+
+@pytest.mark.parametrize("name", all_row_functions())
+@given(data=st.data(), sparse=st.booleans())
+@settings(max_examples=15)
+def test_a_row_function_treats_each_row_by_itself(name: str, data: st.DataObject, sparse: bool) -> None:
+    """Permuted, in two parts, and alone, a row has the same values up to rounding."""
+    function, a = all_row_functions()[name]
+    n = data.draw(st.integers(2, 6))
+    number = st.sampled_from([0.0, 1.0, -2.0, 1e-9, 50.0]) | st.floats(-3, 3)
+    X = np.array(data.draw(st.lists(number, min_size=n * D, max_size=n * D))).reshape(n, D)
+    y = np.array(data.draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=n, max_size=n)))
+    public = replace(facts(n, intercept=a > 0), row_l2=4.0)
+
+    def values(numbers: Any) -> FloatArray:
+        block = make_block(sp.csr_array(X[numbers]) if sparse else X[numbers], y[numbers])
+        return function.values(SeenRows(block, a), block.targets, public)
+
+    whole, order = values(np.arange(n)), np.array(data.draw(st.permutations(range(n))))
+    cut = data.draw(st.integers(1, n - 1))
+    parts = np.vstack([values(np.arange(cut)), values(np.arange(cut, n))])
+    alone = np.vstack([values(np.array([i])) for i in range(n)])
+    for same in (values(order)[np.argsort(order)], parts, alone):
+        np.testing.assert_allclose(same, whole, rtol=1e-9, atol=1e-12)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(RowFunction):
+    """The same values for every row."""
+
+    columns: int
+    dtype: str = "float64"
+
+    def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
+        return np.ones((len(targets), self.columns), dtype=self.dtype)
+
+
+@pytest.mark.parametrize(
+    ("columns", "shape", "more"),
+    [
+        (1000, (1, 1), {"norm": "each", "times": "one"}),
+        (1, (1, 1), {"norm": "each"}),
+        (1, (D, 1), {"intercept_value": 1.0}),
+        (1, (D + 2, 1), {"norm": "each"}),
+        (2, (D, 1), {}),
+        (2, (1, 1), {"times": "itself"}),
+        (3, (3, 1), {"times": "itself"}),
+    ],
+    ids=str,
+)
+def test_an_answer_of_another_shape_than_its_sensitivity_is_of_is_refused(
+    columns: int, shape: tuple[int, int], more: dict[str, Any]
+) -> None:
+    """The sensitivity counts the entries of `shape`; more of them would move further."""
+    query = ClippedSum(Constant(columns), shape, 1.0, **more)
+    with pytest.raises(ValueError, match="do not fit"):
+        query.evaluate(Rows(np.ones((4, D)), np.ones(4)), facts(4, intercept="intercept_value" in more))
+
+
+def test_values_are_added_up_in_float64() -> None:
+    """65,520 ones in float16 are infinity, which would count as nothing."""
+    n = 65_520
+    query = ClippedSum(Constant(1, "float16"), (1, 1), 1.0, "each", "one")
+    assert query.evaluate(Rows(np.ones((n, D), dtype=np.float32), np.ones(n)), facts(n)) == 1.0
