@@ -2,8 +2,8 @@
 
 - ``<!-- code: src/tulle/methods/frank_wolfe.py :: FrankWolfe.run -->`` becomes the source of that file, class or
   function, folded;
-- ``<!-- api: tulle.methods -->``, or ``<!-- api: tulle.report: About, BillLine -->`` with names, becomes the reference
-  of a module's public names, from their docstrings;
+- ``<!-- api: tulle.methods -->``, or ``<!-- api: tulle.reports.report: About, BillLine -->`` with names, becomes the
+  reference of a module's public names, from their docstrings;
 - ``<!-- commands -->`` becomes the reference of the command line, from its parser;
 - ``<!-- results: dp-ight-table3 -->`` becomes the picture and the tables that ``tulle reproduce`` wrote into
   docs/results/dp-ight-table3.

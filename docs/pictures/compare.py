@@ -29,8 +29,8 @@ from tulle.datasets import (
     load_pneumonia,
     load_rcv1_subset,
 )
-from tulle.events import FloatArray
 from tulle.methods import ScreenRefine
+from tulle.trusted.events import FloatArray
 
 
 def _parallel(jobs: Iterable[Any]) -> list[Any]:

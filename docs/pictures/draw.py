@@ -23,8 +23,8 @@ from sklearn.linear_model import LogisticRegression
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.datasets import dp_ight_figure1, load_rcv1_subset
+from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import HardThresholding
-from tulle.privacy import PrivacyWarning
 
 HERE = Path(__file__).parent
 

@@ -71,7 +71,7 @@ def measure(run: Run, folder: Path) -> list[dict[str, Any]]:
 
     from tulle.datasets import load_mnist
     from tulle.federated import Terms, simulate
-    from tulle.federated.network import NetworkTerms, accuracy
+    from tulle.federated.client_side.network_study import NetworkTerms, accuracy
 
     torch.set_num_threads(1)
     mnist = load_mnist()

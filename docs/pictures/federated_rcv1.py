@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from tulle import Bounds, Budget, FileLedger, SparseClassifier
+from tulle.accounting.gaussian_budget import gaussian_mu
 from tulle.datasets import load_rcv1_subset
 from tulle.federated import Client, Terms, linear_terms, simulate
-from tulle.federated.aggregator import RowsAtClients
 from tulle.federated.link import DirectLink
-from tulle.privacy import gaussian_mu
+from tulle.federated.server_side.aggregator import RowsAtClients
 
 EPSILONS, DELTA, SEEDS, CLIENTS = (0.5, 1.0, 2.0, 4.0, 8.0), 1e-5, (0, 1, 2), 10
 RESULTS = Path(__file__).with_name("federated_rcv1.csv")

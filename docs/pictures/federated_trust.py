@@ -16,8 +16,8 @@ import numpy as np
 
 from tulle import Bounds, Budget, FileLedger, SparseClassifier
 from tulle.federated import Client, Terms, linear_terms, simulate
-from tulle.federated.aggregator import RowsAtClients
 from tulle.federated.link import DirectLink
+from tulle.federated.server_side.aggregator import RowsAtClients
 
 RESULTS = Path(__file__).with_suffix(".csv")
 ROWS, FEATURES, WEIGHTS, TRIALS = 9_000, 40, (3.0, -3.0, 2.0, -2.0, 2.0), 5

@@ -16,8 +16,8 @@ from joblib import Parallel, delayed
 
 from tulle import Bounds, SparseRegressor
 from tulle.datasets import lasso_domain
-from tulle.events import FloatArray
 from tulle.methods import FrankWolfe
+from tulle.trusted.events import FloatArray
 
 SIZES = {100: (2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000), 10_000: (4_000, 8_000, 16_000, 32_000, 64_000)}
 EPSILON, DELTA = 1.0, 1e-6

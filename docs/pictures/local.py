@@ -17,10 +17,10 @@ from draw import BLUE, GREEN, GREY, ORANGE, save
 from joblib import Memory, Parallel, delayed
 
 from tulle import Bounds
-from tulle.experiments.labels import Study, label_problem
+from tulle.experiments.label_error import Study, label_problem
 from tulle.local import LocalSparseRegressor, OneRoundSparseRegressor
-from tulle.local.ball import PrivUnit
-from tulle.local.uniforms import SeededUniforms
+from tulle.local.user_side.ball import PrivUnit
+from tulle.local.user_side.uniforms import SeededUniforms
 
 USERS, TRIALS, NON_ZERO = 100_000, 6, 5
 FEATURES = (6, 12, 25, 50, 100, 200, 400)

@@ -2,7 +2,7 @@
 
 `python docs/pictures/one_delta.py`, some seconds. All methods, epsilon = 1, 4, 8 and 10, and the shapes of the real
 data sets that the project is measured on. A report's delta is a function of the plan, and a plan is one of public
-quantities, so no row is read; tests/test_one_delta.py holds fits to what the plans say.
+quantities, so no row is read; tests/trusted/test_one_delta.py holds fits to what the plans say.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import csv
 from pathlib import Path
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.fitting import possible_plans
-from tulle.losses import resolve_loss
+from tulle.accounting.calibration import default_delta
 from tulle.methods import METHODS
-from tulle.privacy import arithmetic_delta, default_delta, proof
+from tulle.methods.loss_functions import resolve_loss
+from tulle.trusted.accountants import prove
 
 # Training rows, features, classes (0: regression).
 SETS = {
@@ -44,9 +44,8 @@ def line(name: str, method: str, epsilon: float) -> tuple[object, ...]:
         model.set_params(loss="squared_hinge")
     loss = resolve_loss(model.loss, "classification", classes) if classes else resolve_loss(model.loss, "regression")
     delta = default_delta(n_rows)
-    plans = possible_plans(model._request(loss, n_rows), (n_rows, n_features))
-    proved = max(proof(plan, delta)[0] for plan in plans)
-    slack = max(arithmetic_delta(plan, delta) for plan in plans)
+    plans = [one.plan for one in model._request(loss, n_rows).plan_all((n_rows, n_features))]
+    proved, slack = (max(prove(plan, delta)[part] for plan in plans) for part in (0, 1))
     return (name, method, epsilon, f"{proved:.6g}", f"{delta:g}", f"{delta:g}", f"{slack:g}")
 
 

@@ -21,8 +21,8 @@ from scipy.special import expit
 from tulle import Bounds, SparseClassifier
 from tulle.audit import audit_model
 from tulle.experiments.comparison import Comparison, Examples, compare
-from tulle.pages import fit_page
-from tulle.report import About
+from tulle.reports.pages import fit_page
+from tulle.reports.report import About
 
 HERE = Path(__file__).resolve().parent
 ROWS, EPSILON, WEIGHTS = 30_000, 1.0, 16

@@ -15,14 +15,14 @@ import scipy.sparse as sp
 from draw import BLUE, GREY, HERE, INK, ORANGE, save
 
 from tulle.datasets import dpsl_kt_figure2
-from tulle.events import FloatArray
+from tulle.trusted.events import FloatArray
 
 sys.path.insert(0, str(HERE.parent.parent / "examples"))
 from audit_dpsl_kt import PENALTY, N, neighbours
 
 Row = tuple[object, ...]
 
-# Of the paper's figure 2, and how many weights the teacher keeps; lambda of theorem 4.5 with c1 = 1 at (1, 0.01).
+# Of the paper's figure 2, and how many weights the teacher keeps; lambda is tulle's default with c1 = 1 at (1, 0.01).
 ROWS, FEATURES, TRUE_WEIGHTS, KEPT = 800, 1000, 10, (10, 20, 50)
 DATA_SETS, NEIGHBOURS, STEPS = 20, 20, 100
 HEADER = ("what", "data_set", "weights_kept", "penalty", "label", "distance", "bound", "support_changed")
@@ -121,15 +121,15 @@ def random_neighbours(
     return np.linalg.norm(w[:, 1:] - w[:, :1], axis=0), changed, gamma
 
 
-def printed_penalty(s: int) -> float:
-    """lambda of theorem 4.5 with c1 = 1 at epsilon = 1, delta = 0.01."""
+def default_penalty(s: int) -> float:
+    """The default lambda of `KnowledgeTransfer("published")` with c1 = 1 at epsilon = 1, delta = 0.01."""
     return float(np.sqrt(s * np.log(FEATURES) * np.log(100) / ROWS))
 
 
 def measure() -> list[Row]:
     rows: list[Row] = []
     for s in KEPT:
-        for penalty in (0.0, printed_penalty(s)):
+        for penalty in (0.0, default_penalty(s)):
             for seed in range(DATA_SETS):
                 distances, changed, gamma = random_neighbours(seed, s, penalty)
                 bound = f"{claimed_bound(ROWS, s, gamma, penalty):.4g}" if penalty else ""
