@@ -4,6 +4,8 @@ BIN := .venv/bin
 
 # The tests keep to one thread per worker; real data is read from the folder that TULLE_DATA names.
 export OMP_NUM_THREADS ?= 1
+# Byte code is kept: tests start some hundred interpreters, and each would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-extras test-all audit local published mutants lint format bench docs pictures clean
 
@@ -16,8 +18,8 @@ test: .venv/extra-test
 # A real browser, a Dask cluster of a few processes, clients over Flower, networks, and every command of the README and the
 # tutorial in a fresh clone.
 test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-torch
-	$(BIN)/python -m pytest tests/browser tests/cluster tests/clone
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py
 
 # Everything that can be checked, in about 40 minutes on two cores. Without TULLE_DATA, tables on real data are left out.
 test-all: lint test test-extras mutants
@@ -68,6 +70,7 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/federated_mnist.py
 	$(BIN)/python docs/pictures/federated_rcv1.py
 	$(BIN)/python docs/pictures/federated_trust.py
+	$(BIN)/python docs/pictures/architecture.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

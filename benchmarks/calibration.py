@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from timing import Line, print_lines
 
-from tulle.losses import Logistic
+from tulle.accounting.calibration import calibrate
 from tulle.methods import HardThresholding
-from tulle.privacy import Budget, calibrate
-from tulle.public import PublicFacts
+from tulle.methods.loss_functions import Logistic
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.plan import Budget
 
 
 def measure() -> Iterator[Line]:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from timing import Line, print_lines, ratio, text_rows
 
-from tulle.losses import Logistic
-from tulle.public import PublicFacts
-from tulle.queries import ClippedGradient
-from tulle.rows import Rows
+from tulle.methods.gradient_queries import ClippedGradient
+from tulle.methods.loss_functions import Logistic
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.rows import Rows
 
 FEATURES, PER_ROW, CLIP = 20_000, 50, 0.25
 ROWS, PARTITIONS = (1_000, 100_000), (2, 8, 32)
@@ -35,7 +35,7 @@ def measure() -> Iterator[Line]:
     from dask import delayed
     from distributed import Client, LocalCluster
 
-    from tulle.backends import find_spread
+    from tulle.backends.input_kinds import find_spread
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
         for n in ROWS:

@@ -14,7 +14,7 @@ from gradient import gradient
 from scipy.special import expit
 from timing import Line, n_threads, print_lines, ratio, read_seconds, seconds
 
-from tulle.rows import Rows
+from tulle.trusted.rows import Rows
 
 SHAPES = ((100_000, 1_000, 20), (40_000, 2_000, 100), (400_000, 200, 20))
 ROUNDS = 9

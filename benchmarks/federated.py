@@ -18,8 +18,8 @@ from timing import Line, print_lines, ratio, text_rows
 
 from tulle import Bounds, Budget, FileLedger, SparseClassifier
 from tulle.federated import Client, Server, Terms, linear_terms
-from tulle.federated.aggregator import RowsAtClients
 from tulle.federated.link import DirectLink, Link
+from tulle.federated.server_side.aggregator import RowsAtClients
 from tulle.methods import StochasticHardThresholding
 
 ROWS, FEATURES, PER_ROW = 20_000, 20_000, 50
@@ -45,7 +45,7 @@ def clients(link: str) -> Iterator[Link]:
         if link == "directly":
             yield DirectLink(answers)
             return
-        from tulle.federated.flower import FlowerLink, connect
+        from tulle.federated.server_side.flower import FlowerLink, connect
 
         flower = stack.enter_context(FlowerLink())
         for answer in answers.values():

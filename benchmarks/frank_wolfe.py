@@ -1,4 +1,4 @@
-"""Private Frank-Wolfe on sparse rows: following the walk, beside reading all rows in every step. The law is the same.
+"""Private Frank-Wolfe on sparse rows: following the path, beside reading all rows in every step. The law is the same.
 
 "scipy loop" is the loop that people write: two sparse products and 2 d Gumbel draws a step. "plain engine" is tulle's
 own loop that reads all rows (it gathers along columns and keeps margins). Steps are timed from the second one on; the
@@ -16,10 +16,11 @@ from scipy.special import expit
 from timing import LARGE, Line, TimedFit, named, print_lines, rcv1, seconds, text_rows, timed_fit
 
 from tulle import Bounds, SparseClassifier
-from tulle.events import FloatArray, NoisePerSensitivity
-from tulle.mechanisms import GumbelMax
+from tulle.accounting.calibration import calibrate
 from tulle.methods import FrankWolfe
-from tulle.privacy import Budget, Release, calibrate
+from tulle.trusted.events import FloatArray, NoisePerSensitivity
+from tulle.trusted.mechanisms import GumbelMax
+from tulle.trusted.plan import Budget, Release
 
 RADIUS, DELTA = 50.0, 1e-5
 

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.special import expit
 from timing import LARGE, SMALL, Line, n_threads, named, print_lines, ratio, read_seconds, seconds, text_rows
 
-from tulle.events import FloatArray
-from tulle.losses import Logistic
-from tulle.rows import Block, Rows
+from tulle.methods.loss_functions import Logistic
+from tulle.trusted.events import FloatArray
+from tulle.trusted.rows import Block, Rows
 
 KEPT, CLIP, ROUNDS = 100, 0.5, 15
 TARGETS = {(SMALL, 2): ">= 2.4", (LARGE, 2): ">= 4.5"}

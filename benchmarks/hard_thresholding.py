@@ -13,8 +13,8 @@ from gradient import CLIP, KEPT, usual_gradient
 from timing import LARGE, SMALL, Line, n_threads, named, print_lines, seconds, text_rows, timed_fit
 
 from tulle import Bounds, SparseClassifier
-from tulle.events import FloatArray
 from tulle.methods import HardThresholding
+from tulle.trusted.events import FloatArray
 
 STEP_SIZE, NOISE = 100.0, 1.0
 SHAPES = {SMALL: (">= 2", 40), LARGE: (">= 3.3", 6)}

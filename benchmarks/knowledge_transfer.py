@@ -9,7 +9,7 @@ from timing import SMALL, Line, print_lines, ratio, seconds, text_rows
 
 from tulle import Bounds, SparseClassifier
 from tulle.methods import KnowledgeTransfer
-from tulle.public_features import leading_directions
+from tulle.transfer.public_features import leading_directions
 
 
 def measure(rounds: int = 3) -> Iterator[Line]:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from timing import Line, peak_bytes, print_lines, seconds
 
-from tulle import kernels  # noqa: F401  loaded, as in a fit of many lines
-from tulle.events import FloatArray
-from tulle.exact_noise import grid_and_scale
-from tulle.lazy_noise import Background, dense_noisy_largest, noisy_largest
-from tulle.randomness import keyed_generator
-from tulle.weights import SparseWeights
+from tulle.fast import kernels  # noqa: F401  loaded, as in a fit of many lines
+from tulle.fast.lazy_noise import Background, dense_noisy_largest, noisy_largest
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.trusted.events import FloatArray
+from tulle.trusted.exact_noise import grid_and_scale
+from tulle.trusted.randomness import keyed_generator
 
 KEEP = 100
 SIZES = {47_236: (10, 40), 1_000_000: (1, 6), 16_000_000: (1, 3)}

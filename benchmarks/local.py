@@ -11,9 +11,9 @@ from timing import Line, print_lines, ratio
 
 from tulle import Bounds
 from tulle.local import LabelPrivateSparseRegressor, User
-from tulle.local.ball import PrivUnit
-from tulle.local.uniforms import SystemUniforms
-from tulle.local.wire import GradientAsk, Question, encode_question
+from tulle.local.user_side.answer_format import GradientAsk, Question, encode_question
+from tulle.local.user_side.ball import PrivUnit
+from tulle.local.user_side.uniforms import SystemUniforms
 
 
 def measure() -> Iterator[Line]:

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from timing import Line, print_lines, ratio
 
-from tulle.exact_noise import NORMAL, add_noise, grid_and_scale
-from tulle.randomness import keyed_generator
+from tulle.trusted.exact_noise import NORMAL, add_noise, grid_and_scale
+from tulle.trusted.randomness import keyed_generator
 
 
 def measure(size: int = 47_236) -> Iterator[Line]:

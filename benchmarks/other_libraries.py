@@ -204,10 +204,11 @@ def opacus_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: in
 
 def replacing(noise: float, n: int) -> float:
     """The epsilon that ten epochs of DP-SGD have for replacing a row, as `opacus_fit` sets them up."""
-    from tulle.events import NoisePerSensitivity
-    from tulle.mechanisms import SampledGaussian
-    from tulle.privacy import Release, epsilon
-    from tulle.sampling import Sampling
+    from tulle.trusted.accountants import epsilon
+    from tulle.trusted.events import NoisePerSensitivity
+    from tulle.trusted.mechanisms import SampledGaussian
+    from tulle.trusted.plan import Release
+    from tulle.trusted.sampling import Sampling
 
     batches = -(-n // (n // 10))  # an epoch; a row is in a batch with probability 1 / batches
     mechanism = SampledGaussian(NoisePerSensitivity(noise), Sampling("poisson", 1_000 * batches, 1_000))

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from timing import Line, print_lines, ratio
 
-from tulle.tables import read_table
+from tulle.files.tables import read_table
 
 _ROWS, _COLUMNS = 20_000, 100
 _LONGER = 10
@@ -31,8 +31,8 @@ _PEAK = """
 import sys
 from pathlib import Path
 import scipy.sparse, sklearn.datasets
-from tulle.tables import read_table
-import tulle.tables.delimited
+from tulle.files.tables import read_table
+import tulle.files.tables.delimited
 def now(figure):
     # Not ru_maxrss: a process inherits that from the one that starts it, and would seem to take nothing.
     return 1024 * int(Path("/proc/self/status").read_text().partition(figure + ":")[2].split()[0])

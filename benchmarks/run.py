@@ -38,6 +38,7 @@ BENCHMARKS = (
     "reading",
     "cluster",
     "federated",
+    "ledger",
 )
 ROOT = Path(__file__).resolve().parents[1]
 

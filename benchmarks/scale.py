@@ -106,7 +106,7 @@ def draw(size: Size, weights: npt.NDArray[np.float64], rows: int, seed: int) -> 
 
 def write(size: Size, folder: Path) -> Any:
     """The folder of blocks, opened."""
-    from tulle.blocks import write_blocks
+    from tulle.backends.block_writer import write_blocks
 
     weights = planted_weights(size)
 
@@ -153,7 +153,7 @@ def in_memory(X: Any) -> Any:
 
 def fit(way: str, method: str, size: Size, folder: Path) -> dict[str, Any]:
     """A fit on blocks, or on the same rows read into memory; what it took and what it found."""
-    from tulle.blocks import open_blocks
+    from tulle.backends.block_folder import open_blocks
 
     data = open_blocks(folder)
     model = model_of(method, size)

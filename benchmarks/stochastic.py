@@ -15,8 +15,8 @@ from scipy.special import expit
 from timing import LARGE, SMALL, Line, named, print_lines, text_rows, timed_fit
 
 from tulle import Bounds, SparseClassifier
-from tulle.events import FloatArray
 from tulle.methods import StochasticHardThresholding
+from tulle.trusted.events import FloatArray
 
 WIDE = (20_000, 16_000_000, 74)
 BATCH, KEPT, STEPS, STEP_SIZE, NOISE = 256, 500, 300, 100.0, 1.0

@@ -18,10 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from tulle import threads
 from tulle.datasets import load_rcv1_subset, rcv1_like
-from tulle.events import FloatArray
-from tulle.fitting import run_fit
+from tulle.estimators.request import run_fit
+from tulle.fast import threads
+from tulle.trusted.events import FloatArray
 
 Line = tuple[str, float, str]  # what was measured, the figure, and its target
 

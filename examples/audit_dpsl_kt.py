@@ -1,9 +1,9 @@
-"""DPSL-KT as published is not private: an attack on its output alone. The sound variant withstands it.
+"""DPSL-KT as published is not private: an attack that uses only its output. The correct variant withstands it.
 
-Wang and Gu (AAAI 2020) train a sparse teacher on private rows without noise, let it label public features with noise,
-and train a sparse student on those. Their noise covers how far the teacher can move *within one support*. Here one
-changed label moves the teacher to the other support. The rows have a perfectly conditioned design, so every assumption
-of the paper's theorem 4.3 holds, and of its corollary 4.7 too.
+Wang and Gu (AAAI 2020) train a sparse teacher on private rows without noise, label public features with it, with noise,
+and train a sparse student on those. Their noise covers the change of the teacher *for a fixed support*. Here one
+changed label changes the support of the teacher. The design matrix is perfectly conditioned, so every assumption
+of the paper's theorem 4.3 holds, and also of its corollary 4.7.
 
     python examples/audit_dpsl_kt.py        # claimed epsilon 1, audited far above 5, in about two minutes
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tulle import Bounds, SparseRegressor
 from tulle.audit import AuditResult, audit_function
 from tulle.methods import KnowledgeTransfer
-from tulle.public_features import UniformFeatures
+from tulle.transfer.public_features import UniformFeatures
 
 Array = npt.NDArray[np.float64]
 
@@ -36,7 +36,7 @@ SOUND = KnowledgeTransfer("sparse", UniformFeatures(-1, 1))
 
 
 def student(method: KnowledgeTransfer, X: Array, y: Array, rng: np.random.Generator) -> Array:
-    """What is published: the weights of the student, two numbers of which one is zero."""
+    """The published output: the weights of the student, two numbers of which one is zero."""
     model = SparseRegressor(
         CLAIMED,
         DELTA,
@@ -47,17 +47,17 @@ def student(method: KnowledgeTransfer, X: Array, y: Array, rng: np.random.Genera
         random_state=int(rng.integers(2**63)),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that nothing is proved, and that delta allows little
+        warnings.simplefilter("ignore")  # warns that nothing is proved, and that delta allows little
         return np.asarray(model.fit(X, y).coef_)
 
 
 def published(X: Array, y: Array, rng: np.random.Generator) -> Array:
-    """Algorithm 1 of the paper with theorem 4.3's noise."""
+    """Algorithm 1 of the paper with the noise of theorem 4.3."""
     return student(PUBLISHED, X, y, rng)
 
 
 def unpenalised(X: Array, y: Array, rng: np.random.Generator) -> Array:
-    """Algorithm 1 of the paper with corollary 4.7's noise."""
+    """Algorithm 1 of the paper with the noise of corollary 4.7."""
     return student(UNPENALISED, X, y, rng)
 
 
@@ -85,7 +85,7 @@ def audit(
     n_jobs: int = 2,
     seed: int | None = 0,
 ) -> AuditResult:
-    """Audit the student alone."""
+    """Audit only the student."""
     return audit_function(
         fit, *neighbours(), delta=DELTA, claimed=CLAIMED, runs=runs, n_jobs=n_jobs, seed=seed, verbose=1
     )

@@ -1,7 +1,7 @@
-"""The main job in one minute, on data that it makes itself: `make demo`.
+"""A private classifier in one minute, on synthetic data: `make demo`.
 
-A sparse text-like data set of RCV1's shape, a private classifier at three budgets beside the non-private one, the
-privacy report, and a picture in build/demo.png.
+A sparse text-like data set of RCV1's shape, a private classifier at three budgets and the non-private one, the
+privacy report, and a chart in build/demo.png.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the noise of the federated paper proves: calibrated as there, counted as its batches are drawn.
+"""The epsilon that the noise of the federated paper proves, accounted for the way its batches are drawn.
 
-DP-FedSGD-HT (Liang, Tong, Ding, Pan, Bi 2023) finds its noise by the accountant of TensorFlow Privacy. That one is
-for Poisson batches, and for data sets that differ by a row that is there or not. The paper's batches have a fixed size,
-and its neighbours have one row replaced by another: replacing moves a clipped sum by twice as much. The columns:
+DP-FedSGD-HT (Liang, Tong, Ding, Pan, Bi 2023) calibrates its noise with the accountant of TensorFlow Privacy, which is
+for Poisson batches, and for data sets that differ by adding or removing a row. The paper's batches have a fixed size,
+and its neighbours have one row replaced, which changes a clipped sum by twice as much. The columns:
 
-    accountant   the epsilon that was asked for: Rényi divergences, Poisson batches, a row added or removed
+    accountant   the requested epsilon: Rényi divergences, Poisson batches, a row added or removed
     tight        the same batches and neighbours, by privacy loss distributions (dp_accounting)
     Poisson      the same noise on Poisson batches, a row replaced (tulle)
     fixed size   the same noise on batches of a fixed size without replacement, a row replaced (tulle): the paper's case
@@ -21,10 +21,11 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 
-from tulle.events import NoisePerSensitivity
-from tulle.mechanisms import SampledGaussian
-from tulle.privacy import Release, epsilon
-from tulle.sampling import Sampling, Scheme
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.mechanisms import SampledGaussian
+from tulle.trusted.plan import Release
+from tulle.trusted.sampling import Sampling, Scheme
 
 ROWS, DELTA = 6_000, 1e-5  # a tenth of MNIST at each of ten clients
 ADDED = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -47,7 +48,7 @@ class Proved(NamedTuple):
     noise : float
         Standard deviation over the clip level, the noise multiplier of TensorFlow Privacy.
     tight, poisson, fixed_size : float
-        What is proved for this noise, as the head of this file says.
+        The epsilon proved for this noise, as described at the top of this file.
     """
 
     batch: int
@@ -60,13 +61,13 @@ class Proved(NamedTuple):
 
 
 def added_or_removed(accountant: Any, noise: float, batch: int, steps: int) -> float:
-    """What an accountant of dp_accounting says of Poisson batches where a row is there or not."""
+    """The epsilon of an accountant of dp_accounting, for Poisson batches and adding or removing a row."""
     step = dp_event.PoissonSampledDpEvent(batch / ROWS, dp_event.GaussianDpEvent(noise))
     return float(accountant.compose(dp_event.SelfComposedDpEvent(step, steps)).get_epsilon(DELTA))
 
 
 def replaced(scheme: Scheme, noise: float, batch: int, steps: int) -> float:
-    """What tulle proves where a row is replaced by another; its sensitivity is twice the clip level."""
+    """The epsilon that tulle proves for replacing a row; its sensitivity is twice the clip level."""
     step = SampledGaussian(NoisePerSensitivity(noise / 2), Sampling(scheme, ROWS, batch))
     return epsilon((Release("local step", step, steps),), DELTA)
 

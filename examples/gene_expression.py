@@ -1,8 +1,8 @@
-"""Which genes go with the response to a treatment? Private sparse regression, on patients that it makes itself.
+"""Which genes are associated with the response to a treatment? Private sparse regression on synthetic patients.
 
-Thousands of genes in each patient, a dozen of which matter. Expression is scaled by a public reference cohort, bounds
-are declared, and the same model is fitted to 60, 600 and 6,000 patients: a few dozen cannot be learnt from privately,
-and tulle says so beforehand. The privacy report is written to build/gene_expression.html.
+Each patient has thousands of genes, a dozen of which matter. Expression is scaled by a public reference cohort, bounds
+are declared, and the same model is fitted to 60, 600 and 6,000 patients: a few dozen are too few for private learning,
+and tulle warns beforehand. The privacy report is written to build/gene_expression.html.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tulle import Bounds, SparseRegressor, check_pipeline, save
-from tulle.pages import fit_page
-from tulle.report import About
+from tulle.reports.pages import fit_page
+from tulle.reports.report import About
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 N_PATIENTS, N_TEST, N_REFERENCE, N_GENES, N_TRUE = 6_000, 1_000, 400, 4_000, 12
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float32]
 def make_expression(
     rng: np.random.Generator, n: int, centre: Floats, spread: Floats, pathway: npt.NDArray[np.intp]
 ) -> Floats:
-    """Log expression: genes of one of 40 pathways go up and down together."""
+    """Log expression: the genes of each of 40 pathways are correlated."""
     pathways = rng.standard_normal((n, 40), dtype=np.float32)
     own = rng.standard_normal((n, len(centre)), dtype=np.float32)
     return centre + spread * (np.float32(0.9) * own + np.float32(0.45) * pathways[:, pathway])
@@ -57,8 +57,8 @@ def main() -> None:
     print(
         "\nGenes are measured on different scales. A scaler that is fitted to the patients is a release of its own:\n"
     )
-    # What is known without a look at any patient: most z-scores lie within 3, so that a row of 4,000 has norm about 63,
-    # and responses are given on a scale that ends at 10.
+    # Known without looking at any patient: most z-scores are within 3, so a row of 4,000 has norm about 63, and
+    # responses are on a scale that ends at 10.
     bounds = Bounds(row_linf=3.0, row_l2=80.0, label=10.0)
     model = SparseRegressor(epsilon=2.0, n_nonzero=N_TRUE, bounds=bounds)
     for peek in check_pipeline(make_pipeline(StandardScaler(), model)):
@@ -106,7 +106,7 @@ def main() -> None:
         data=f"{N_PATIENTS:,} generated patients",
     )
     save(model, BUILD / "gene_expression.npz", about)
-    # The array carries no names, so the page is told them.
+    # The array has no feature names, so they are passed to the page.
     with_names = copy.copy(model)
     with_names.feature_names_in_ = np.array(names, dtype=object)
     (BUILD / "gene_expression.html").write_text(fit_page(with_names, about), encoding="utf-8")
@@ -122,7 +122,7 @@ def tell(
     y_test: npt.NDArray[np.float64],
     true: npt.NDArray[np.intp],
 ) -> None:
-    """Fit, and print one line of the table."""
+    """Fit, and print one row of the table."""
     start = time.perf_counter()
     pipeline.fit(X, y)
     seconds = time.perf_counter() - start

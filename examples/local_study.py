@@ -1,7 +1,7 @@
-"""A study in which nobody is trusted with a row: 10,000 users, hosted by eight processes, answer a server over HTTP.
+"""Local differential privacy: 10,000 users, hosted by eight processes, answer an untrusted server over HTTP.
 
-Run it with `make local`. One user in a hundred sends nonsense; it is counted, and the model is what it would have been
-with these users silent. The users' rows never leave their processes.
+Run it with `make local`. One user in a hundred sends invalid answers; they are counted, and the model is the same as
+without these users. The users' rows never leave their processes.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import time
 import numpy as np
 
 from tulle import Bounds, Budget
-from tulle.events import FloatArray
 from tulle.local import HttpStudy, HttpUserClient, LdpIht, Server, User
-from tulle.local.billing import report
-from tulle.local.expectations import expectation
-from tulle.local.wire import decode_question
+from tulle.local.estimators.local_bill import report
+from tulle.local.server_side.expectations import expectation
+from tulle.local.user_side.answer_format import decode_question
+from tulle.trusted.events import FloatArray
 
 USERS, PROCESSES, FEATURES = 10_000, 8, 10
 WEIGHTS = np.r_[0.8, 0.0, 0.0, -0.6, np.zeros(FEATURES - 4)]
 
 
 def row_of(user: int) -> tuple[FloatArray, float]:
-    """What one user knows, and nobody else."""
+    """The private row of one user."""
     rng = np.random.default_rng([2026, user])
     x = rng.choice([-1.0, 1.0], FEATURES)
     return x, float(x @ WEIGHTS + rng.uniform(-0.05, 0.05))
 
 
 def host(url: str, numbers: range) -> None:
-    """A process that hosts users. Each looks at the question, answers once, and says no to more than epsilon = 2."""
+    """A process that hosts users. Each reads the question, answers once, and refuses more than epsilon = 2."""
     users = {f"user {number}": User(f"user {number}", *row_of(number), max_epsilon=2.0) for number in numbers}
     after = 0
     with HttpUserClient(url) as client:

@@ -1,8 +1,8 @@
-"""Which words of a report foretell a hospital stay? Private text classification, on reports that it makes itself.
+"""Which words of a report predict a hospital stay? Private text classification on synthetic reports.
 
-Free-text reports of suspected side effects: a pipeline that one would write without thinking is checked first, and
-what its vocabulary would have given away is shown; then one that learns nothing for free is fitted at ε = 1, its words
-are read, and its privacy report is written to build/medical_text.html.
+Free-text reports of suspected side effects: first a common pipeline is checked, and the private data that its
+vocabulary would reveal is shown; then a pipeline without such leaks is fitted at ε = 1, its words are printed, and its
+privacy report is written to build/medical_text.html.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
 from tulle import Bounds, SparseClassifier, check_pipeline, save
-from tulle.pages import fit_page
-from tulle.report import About
+from tulle.reports.pages import fit_page
+from tulle.reports.report import About
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 N_REPORTS, N_TRAINING = 24_000, 20_000
@@ -29,7 +29,7 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-# What the reports are made of. The first two lists raise and lower the odds of a hospital stay, the others do nothing.
+# The words of the reports. The first two lists raise and lower the odds of a hospital stay, the others have no effect.
 GRAVE = words("anaphylaxis seizure haemorrhage syncope sepsis arrhythmia jaundice coma dyspnoea hypotension")
 MILD = words("itching sneezing heartburn drowsiness flushing hiccups bloating yawning")
 NEUTRAL = words(
@@ -56,7 +56,7 @@ PEOPLE = ("an elderly woman", "a young man", "a middle aged woman", "an elderly 
 
 
 def drug_names(rng: np.random.Generator, count: int) -> list[str]:
-    """Names of medicines; a register of them is public."""
+    """Names of medicines; their register is public."""
     names = sorted({"".join(rng.choice(SYLLABLES, 3)) for _ in range(2 * count)})
     return [str(name) for name in rng.permutation(names)[:count]]
 
@@ -75,7 +75,7 @@ def make_reports(rng: np.random.Generator, drugs: list[str]) -> tuple[list[str],
             f"{rng.choice(PEOPLE)} took {rng.choice(drugs)} and developed {', '.join(found[:-1])} and {found[-1]} "
             f"({rng.choice(PLACES)}), {phrases}."
         )
-    # Reports are typed by hand: now and then somebody's name is in one.
+    # Reports are typed by hand: a few contain a person's name.
     texts[17] = texts[17].replace(".", ", says her daughter Ottilie Quennell.", 1)
     return texts, rng.uniform(size=N_REPORTS) < 1 / (1 + np.exp(-odds))
 
@@ -138,7 +138,7 @@ def main() -> None:
         data=f"{N_TRAINING:,} generated reports",
     )
     save(model, BUILD / "medical_text.npz", about)
-    # Rows of words carry no names, so the page is told them; the model itself goes on to accept rows without names.
+    # Rows of words have no feature names, so they are passed to the page; the model still accepts rows without names.
     with_names = copy.copy(model)
     with_names.feature_names_in_ = names
     (BUILD / "medical_text.html").write_text(fit_page(with_names, about), encoding="utf-8")

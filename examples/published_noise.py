@@ -1,15 +1,15 @@
-"""What the noise printed for DP-SGD-HT and DP-SCSG-HT really proves, and which side conditions of its theorems fail.
+"""The epsilon that the noise printed for DP-SGD-HT and DP-SCSG-HT proves, and the side conditions that fail.
 
 The theorems claim (epsilon, delta)-privacy for batches of a fixed size, under conditions on batch and noise. The
-columns on the right are what privacy loss distributions prove for the same noise: the claim is too careful for large
-batches, and far too small for small ones. Poisson batches, which are no dearer to draw, cost much less.
+columns on the right are the epsilon that privacy loss distributions prove for the same noise: the claim is too large
+for large batches, and far too small for small ones. Poisson batches, which are as cheap to draw, cost much less.
 
     python examples/published_noise.py        # or: make published; a few seconds
 """
 
 from __future__ import annotations
 
-from tulle.methods.published_stochastic import TrueEpsilon, true_epsilon_table
+from tulle.methods.published_noise import TrueEpsilon, true_epsilon_table
 
 HEADINGS = ("data", "rows", "batch", "batches", "noise", "constants", "claim", "fixed size", "Poisson")
 WIDTHS = (6, 7, 11, 9, 12, 10, 6, 11, 8)

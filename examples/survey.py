@@ -1,8 +1,8 @@
-"""Who works how long, and who earns what? Two private regressions on a survey that it makes itself, under one cap.
+"""Working hours and income: two private regressions on a synthetic survey, under one cap.
 
 A survey of mixed types, answered by each person in up to two waves: categories and ranges are those of the
 questionnaire, not those found in the answers; the unit of privacy is a person; two fits and two scores share one
-`Ledger`, which refuses the fit that would pass its cap. The privacy report is written to build/survey.html.
+`Ledger`, which refuses a fit that would exceed its cap. The privacy report is written to build/survey.html.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from tulle import Bounds, Budget, Ledger, SparseRegressor, check_pipeline, private_score, save
-from tulle.pages import fit_page
-from tulle.privacy import BudgetExceededError
-from tulle.report import About
+from tulle.ledgers.ledger import BudgetExceededError
+from tulle.reports.pages import fit_page
+from tulle.reports.report import About
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 N_PEOPLE, WAVES = 20_000, 2
 
-# The questionnaire: what can be ticked, and between which numbers one can answer. It is public.
+# The questionnaire: the boxes that can be ticked, and the ranges of numeric answers. It is public.
 TICKED = {
     "sector": [
         "farming",
@@ -52,7 +52,7 @@ TICKED = {
 NUMBERS = {"age": (16, 75), "children": (0, 8), "commute minutes": (0, 180), "years in job": (0, 50), "rooms": (1, 12)}
 
 
-# What is asked for, and the range that answers are clipped to.
+# The targets, and the ranges to which answers are clipped.
 TARGETS = {"weekly hours": (10.0, 60.0), "monthly income": (500.0, 5_500.0)}
 
 
@@ -67,10 +67,10 @@ class Survey:
 
 
 def make_survey(rng: np.random.Generator) -> Survey:
-    """Most people answer twice. A few answer a third time, which nobody asked them to."""
+    """Most people answer twice. A few answer a third time, unasked."""
     person = np.repeat(np.arange(N_PEOPLE), WAVES + (rng.uniform(size=N_PEOPLE) < 0.02))
     wave = np.arange(len(person)) - np.searchsorted(person, person)
-    # What one ticks stays the same from wave to wave.
+    # Ticked boxes stay the same from wave to wave.
     ticked = {
         name: np.array(choices, dtype=object)[rng.integers(0, len(choices), N_PEOPLE)[person]]
         for name, choices in TICKED.items()
@@ -105,7 +105,7 @@ def main() -> None:
     print(f"{N_PEOPLE:,} people gave {len(survey.person):,} answers to a questionnaire of {questions}.")
 
     print("\nScales found in the answers are a release of their own:\n")
-    # No feature is above 1 in size: a box of each question, and the numbers. Of a third answer nothing is used.
+    # No feature is above 1 in size: a box of each question, and the numbers. A third answer is not used.
     longest = float(np.sqrt(len(TICKED) + len(NUMBERS)))
     bounds = Bounds(row_linf=1.0, row_l2=longest, label=1.0, rows_per_person=WAVES)
     model = SparseRegressor(epsilon=1.0, delta=1e-7, n_nonzero=8, bounds=bounds)
@@ -146,9 +146,9 @@ def main() -> None:
                 flush=True,
             )
         try:
-            clone(pipeline).set_params(model__epsilon=2.0).fit(survey.table[training], y[training])
+            clone(pipeline).set_params(model__epsilon=2.9).fit(survey.table[training], y[training])
         except BudgetExceededError as refusal:
-            print(f"\nOne more fit, at ε = 2: {refusal}")
+            print(f"\nOne more fit, at ε = 2.9: {refusal}")
     print(f"\n{ledger}")
 
     first = fitted["weekly hours"][-1]
@@ -162,7 +162,7 @@ def main() -> None:
         ledger=str(ledger).splitlines()[0],
     )
     save(first, BUILD / "survey.npz", about)
-    # An array carries no names, so the page is told them.
+    # An array has no feature names, so they are passed to the page.
     with_names = copy.copy(first)
     with_names.feature_names_in_ = names
     (BUILD / "survey.html").write_text(fit_page(with_names, about), encoding="utf-8")

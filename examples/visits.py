@@ -1,9 +1,9 @@
-"""Made-up hospital visits to practise on, as CSV files: which patients come back within a month?
+"""Synthetic hospital visits to practise on, as CSV files: which patients return within a month?
 
     python examples/visits.py [FOLDER]
 
-Writes visits.csv (12,000 rows that stand for the private ones), new_visits.csv (500 patients to predict for) and
-practice.csv (12,000 rows of the same shape that are public). Every column lies between 0 and 1: diagnoses are 0 or 1,
+Writes visits.csv (12,000 rows in the role of the private ones), new_visits.csv (500 patients to predict for) and
+practice.csv (12,000 public rows of the same shape). Every column is between 0 and 1: diagnoses are 0 or 1,
 and age, days in the ward and earlier visits are divided by 100 years, 60 days and 20 visits.
 """
 
