@@ -137,7 +137,7 @@ def test_an_interrupted_comparison_says_what_is_kept(visits: Path, undisturbed: 
     running = start(*arguments(visits, folder, "--jobs", "2"))
     wait_for_cells(folder, 2, running)
     os.killpg(running.pid, signal.SIGINT)
-    output, errors = running.communicate(timeout=30)
+    output, errors = running.communicate(timeout=120)
     assert running.returncode == 130
     assert output == ""
     kept = f"{len(finished(folder))} of {CELLS} cells are saved"

@@ -317,12 +317,15 @@ def _each(store: Folder, task: Task, cells: Iterable[Cell], jobs: int) -> Iterat
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    with parallel_config(backend="loky", inner_max_num_threads=1, initializer=_follow_parent, initargs=(os.getpid(),)):
-        parallel = Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
+    with (
+        parallel_config(backend="loky", inner_max_num_threads=1, initializer=_follow_parent, initargs=(os.getpid(),)),
+        Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered") as parallel,
+    ):
         try:
+            # All workers start here, before the first cell: Ctrl-C after it is never lost.
             with _interrupts_ignored():
-                results = parallel(delayed(_run_cell)(store.only(cell), task, cell) for cell in cells)
-            yield from results
+                list(parallel(delayed(os.getpid)() for _ in range(jobs)))
+            yield from parallel(delayed(_run_cell)(store.only(cell), task, cell) for cell in cells)
         except TerminatedWorkerError:
             raise LostWorkerError(
                 f"a worker process was killed, perhaps for lack of memory. Finished cells are saved in {store.path}; "
