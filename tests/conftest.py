@@ -8,11 +8,18 @@ from __future__ import annotations
 import gc
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tulle.fast.install import install
 
-settings.register_profile("tulle", derandomize=True, deadline=None, phases=(Phase.explicit, Phase.generate))
+settings.register_profile(
+    "tulle",
+    derandomize=True,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    # A clock, too: on a busy machine it fails tests that say nothing about time.
+    suppress_health_check=(HealthCheck.too_slow,),
+)
 settings.load_profile("tulle")
 
 # As in a fit: tests of rows alone import no estimator.

@@ -728,22 +728,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the determinant forgotten",
         "the density of a minimiser has a Jacobian: without it this would be a plain Gaussian release",
-        "log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,",
+        "log_determinant=math.log1p(curvature) * public.rows_per_unit,",
         "log_determinant=0.0,",
         (_OBJECTIVE + "TestExactOnALine::test_the_determinant_counts",),
     ),
     Mutant(
         "one row's determinant for all rows of a person",
         "a rank-one argument where the rank is k",
-        "log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,",
-        "log_determinant=math.log1p(square / self.penalty),",
+        "log_determinant=math.log1p(curvature) * public.rows_per_unit,",
+        "log_determinant=math.log1p(curvature),",
         (_OBJECTIVE + "TestMinimiserQuery::test_some_neighbour_moves_the_determinant_so_far",),
     ),
     Mutant(
         "a mean's determinant for a sum's penalty",
         "lambda of the mean objective and Lambda = n lambda of the sum, confused",
-        "log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,",
-        "log_determinant=math.log1p(square / self.penalty / public.n_rows) * public.rows_per_unit,",
+        "log_determinant=math.log1p(curvature) * public.rows_per_unit,",
+        "log_determinant=math.log1p(curvature / public.n_rows) * public.rows_per_unit,",
         (_OBJECTIVE + "TestMinimiserQuery::test_some_neighbour_moves_the_determinant_so_far",),
     ),
     Mutant(
@@ -812,7 +812,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an answer without its certificate",
         "max_iter reached and what there is returned: Iyengar et al. 2019 on solvers that stop early",
-        "return self._accelerated(theta if nearer else self.centre, linear_term)",
+        "return self._descend(theta if nearer else self.centre, linear_term, enough)",
         "return theta",
         (_SOLVER + "TestTheSlowRoad::test_it_is_taken_where_newton_stalls",),
     ),
@@ -1615,7 +1615,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a certificate that floats cannot reach",
         "a tolerance below the rounding of the sums that it is checked with holds on some rows and not on others",
-        "return max(self._rounding(public), 1e-6 * self._gradient_moves(public))",
+        "return max(least, 1e-6 * self._gradient_moves(public))",
         "return 1e-6 * self._gradient_moves(public)",
         (_OBJECTIVE + "TestMinimiserItself::test_the_tolerance_does_not_look_at_rows",),
     ),

@@ -6,6 +6,7 @@ from planted import Mutant
 
 _OBJECTIVE, _TABLE = "tests/trusted/test_objective_perturbation.py::", "tests/trusted/test_objective_table.py::"
 _FIT = "tests/trusted/test_fit.py::"
+_CERTIFICATE = "tests/trusted/test_certificate.py::"
 
 OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -91,5 +92,55 @@ OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
         "return one.preliminary == other.preliminary and one.together == other.together",
         "return one.preliminary == other.preliminary",
         (_FIT + "test_how_first_answers_are_composed_is_the_same_for_all_plans",),
+    ),
+    # --- the certificate in floats ---
+    Mutant(
+        "a certificate that rounding can fake",
+        "a computed gradient is compared with the tolerance, and what its margins lost is not counted",
+        "if length + self._hidden(theta, _ERROR) <= enough:",
+        "if length <= enough:",
+        (_CERTIFICATE + "test_a_gradient_that_rounding_could_hide_is_no_certificate",),
+    ),
+    Mutant(
+        "margins of one rounding",
+        "a sum of p products is rounded p times; the penalty's part is not all that rounding moves",
+        "return ((len(theta) + 8) * error * self.steepest + 8 * _ERROR * self.penalty) * far",
+        "return 8 * _ERROR * self.penalty * far",
+        (_CERTIFICATE + "test_what_rounding_hides_is_bounded",),
+    ),
+    Mutant(
+        "narrow floats that are called wide",
+        "the error of wide floats is counted for sums of float64",
+        "return self.gradient(wide, theta.astype(np.longdouble)).astype(np.float64)",
+        "return self.gradient(part, theta)",
+        (_CERTIFICATE + "test_wider_floats_hide_less",),
+    ),
+    Mutant(
+        "descent that ends where it is",
+        "momentum and rounding can keep a point away from the minimiser for ever: plain steps cannot",
+        "for momentum, steps, start in (fast, plain):",
+        "for momentum, steps, start in ((fast[0], 1, theta),):",
+        (_CERTIFICATE + "test_plain_steps_end_near_the_minimiser",),
+    ),
+    Mutant(
+        "a tolerance that descent cannot reach",
+        "points that are long are rounded, and so is every step from them",
+        "least = max(self._rounding(public), self._step_rounding(public) * self._reach(public))",
+        "least = self._rounding(public)",
+        (_CERTIFICATE + "test_the_tolerance_is_never_below_what_descent_can_reach",),
+    ),
+    Mutant(
+        "a long linear term that costs no rounding",
+        "where noise leads far away, the solver stops further from the minimiser",
+        "off = (2.0 * LARGEST_ERROR + 41.0 * moves.rounding) * spread",
+        "off = 2.0 * LARGEST_ERROR * spread",
+        (_OBJECTIVE + "TestLaw::test_what_hides_the_solver",),
+    ),
+    Mutant(
+        "counts that fall no further than squares",
+        "a target below 0 pulls a Poisson margin down without an end",
+        "return math.inf  # where y < 0",
+        "return label_bound * label_bound / 2",
+        (_CERTIFICATE + "test_the_fall_of_a_loss_is_bounded",),
     ),
 )

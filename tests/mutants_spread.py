@@ -22,7 +22,7 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a solver that is believed",
         "a status of success instead of a gradient: the certificate is whatever the solver says",
-        "        if length <= self.tolerance:\n            return theta\n",
+        "        if length + self._hidden(theta, _ERROR) <= enough:\n            return theta\n",
         "        if length < math.inf:\n            return theta\n",
         ("tests/trusted/test_objectives.py::TestASolverThatIsWrong",),
     ),

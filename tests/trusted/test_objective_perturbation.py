@@ -640,7 +640,7 @@ class TestComposition:
 
 NOISE = 1.7
 MOVES = ObjectiveSensitivity(
-    gradient=3.1, log_determinant=0.1, minimiser=1e-3, penalty=40.0, one_sided=True, rows_per_unit=1
+    gradient=3.1, log_determinant=0.1, minimiser=1e-3, penalty=40.0, rounding=0.0, one_sided=True, rows_per_unit=1
 )
 ASKED = Sensitivity(objective=MOVES)
 
@@ -681,12 +681,16 @@ class TestLaw:
         mechanism(factor * NOISE).release(Fixed(self.COUNT, seen), ASKED, keyed_generator(seed), None)
         assert is_normal(seen[0], NOISE * MOVES.gradient) is accepted
 
-    @pytest.mark.parametrize("stops", [1e-9, 0.5])
-    def test_what_hides_the_solver(self, stops: float, factor: float, accepted: bool, seed: int) -> None:
-        """30 noise × how far the solver stops and what the error of the linear term adds, on a fine grid."""
-        moves = replace(MOVES, minimiser=stops)
-        # The linear term's floats are off by less than 82 × 2^-45 of its scale each, on both of two data sets.
-        off = 2 * 82 * 2.0**-45 * factor * NOISE * moves.gradient * math.sqrt(self.COUNT) / moves.penalty
+    @pytest.mark.parametrize(("stops", "rounding"), [(1e-9, 0.0), (1e-9, 1e-9), (0.5, 0.0)])
+    def test_what_hides_the_solver(
+        self, stops: float, rounding: float, factor: float, accepted: bool, seed: int
+    ) -> None:
+        """30 noise × how far the solver stops and what the linear term's floats and its length add, on a fine grid."""
+        moves = replace(MOVES, minimiser=stops, rounding=rounding)
+        # The linear term's floats are off by less than 82 × 2^-45 of its scale each, on both of two data sets; and no
+        # draw is beyond 40.
+        each = 82 * 2.0**-45 + 41 * rounding
+        off = 2 * each * factor * NOISE * moves.gradient * math.sqrt(self.COUNT) / moves.penalty
         scale = NOISE * 30 * (stops + off)
         values = mechanism(factor * NOISE).release(
             Fixed(self.COUNT, []), Sensitivity(objective=moves), keyed_generator(seed), None

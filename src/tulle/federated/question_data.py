@@ -78,6 +78,7 @@ DERIVED: dict[tuple[type, str], Allowed] = {
 # What is asked of the parts that were made.
 OF_PARTS: dict[tuple[type, str], Allowed] = {
     (objectives.RowTerms, "gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
+    (objectives.RowTerms, "wide_gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
     (NewtonTerms, "gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
     (NewtonTerms, "hessian"): Allowed(("theta",), lambda of, theta: Expected((*theta.shape, *theta.shape))),
     (NewtonTerms, "hessian_times"): Allowed(("theta", "v"), lambda of, theta, v: Expected(v.shape)),

@@ -31,11 +31,8 @@ LARGEST_SUM = 1e150
 
 
 def summation_slack(n_rows: int) -> float:
-    """By how much more than exact sums the sums of n rows in float64 can move.
-
-    About n roundings per coordinate, each of up to 2^-53 of n contributions, on both data sets
-    (docs/proofs/floating_point.md).
-    """
+    """By how much more than exact sums the sums of n rows in float64 can move: n roundings per coordinate, each of
+    up to 2^-53 of n contributions, on both data sets (docs/proofs/floating_point.md)."""
     return 1.0 + n_rows * (n_rows + 8.0) * 2.0**-52
 
 

@@ -33,6 +33,10 @@ class ConvexLoss(ABC):
         """Upper bound of the second derivative where the slope's magnitude is below `slope` and |y| <= label_bound."""
         return 1.0
 
+    def fall(self, label_bound: float) -> float:
+        """Upper bound of f(0, y) - inf f(., y) where |y| <= label_bound: y²/2, and log 2 or 1/2 if one-sided."""
+        return 1.0 if self.one_sided else label_bound * label_bound / 2
+
 
 @dataclass(frozen=True)
 class ConvexSquared(ConvexLoss):
@@ -57,6 +61,9 @@ class ConvexPoisson(ConvexLoss):
 
     def curvature_within(self, slope: float, label_bound: float) -> float:
         return min(slope + label_bound, math.exp(self.cap))  # exp(m) - y < slope
+
+    def fall(self, label_bound: float) -> float:
+        return math.inf  # where y < 0
 
 
 @dataclass(frozen=True)

@@ -61,17 +61,15 @@ class ObjectiveSensitivity:
     log_determinant: float  # bound on the change of log det of the Hessian
     minimiser: float  # how far two answers of the solver to one and the same problem can lie apart, in ℓ2
     penalty: float  # the least curvature, anywhere and in all directions
+    rounding: float  # how much further apart, per length of the linear term / penalty
     one_sided: bool
     rows_per_unit: int  # at most
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far an answer can move when one unit (row or person) is replaced.
-
-    In three norms: inf where no bound is claimed, and then no mechanism that needs it will answer. `objective` is for
-    queries whose exact answer is an objective and not a vector.
-    """
+    """How far an answer can move when one unit (row or person) is replaced, in three norms: inf where none is claimed,
+    and then no mechanism that needs it will answer. `objective` is for queries whose exact answer is an objective."""
 
     l1: float = math.inf
     l2: float = math.inf
@@ -303,8 +301,9 @@ class ObjectivePerturbation(Mechanism):
         draw = NORMAL.noise(Draws.fresh(count, generator)).reshape(exact.shape)
         spread = self._scale(moves.gradient)
         minimiser = exact.minimise(spread * draw)
-        # A linear term that is off by an error moves the minimiser by no more than its length / penalty.
-        off = 2.0 * LARGEST_ERROR * spread * math.sqrt(count) / moves.penalty
+        # A linear term that is off by an error moves the minimiser by no more than its length / penalty. No draw is
+        # beyond 40.
+        off = (2.0 * LARGEST_ERROR + 41.0 * moves.rounding) * spread * math.sqrt(count) / moves.penalty
         grid, scale = grid_and_scale(self.CERTIFICATE * self.noise.value, moves.minimiser + 2 * off, math.sqrt(count))
         return from_units(add_noise(minimiser, scale, grid, NORMAL, generator), grid)
 

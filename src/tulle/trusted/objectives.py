@@ -6,8 +6,9 @@ where f_tau is the loss with its slope cut at ±tau and continued linearly: stil
 z_i are at most `row_bound` long, so each row's gradient is at most tau × row_bound, anywhere.
 
 Privacy needs one thing of a solver, its certificate: |grad| <= tolerance at the answer, for a public tolerance, on
-every input (theorem 2). The gradient is evaluated here. A solver that is installed (`tulle.fast.newton`) proposes a
-point; where the certificate fails there, accelerated gradient descent arrives within a public number of steps.
+every input (theorem 2). The gradient is evaluated here, and what rounding can hide of it is counted. A solver that is
+installed (`tulle.fast.newton`) proposes a point; where the certificate fails there, gradient descent in wider floats
+arrives within a public number of steps.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from tulle.trusted.rows import Block, Pieces, Rows
 # hardly grows with the number of rows, whatever blocks they lie in.
 PART_ROWS = 4096
 
+# Relative rounding errors: of float64, and of the widest floats that numpy has here, which may be the same.
+_ERROR = 2.0**-53
+_WIDE_ERROR = max(float(np.finfo(np.longdouble).eps) / 2, 2.0**-64)
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -44,10 +49,8 @@ class Part:
 
 @dataclass(frozen=True)
 class RowTerms:
-    """What the rows of a part add to F's gradient: a convex `loss`, its slopes cut at ±`slope_clip` (tau, in (0, inf]).
-
-    `curvature` > 0 is an upper bound of f_tau''.
-    """
+    """What the rows of a part add to F's gradient: a convex `loss`, its slopes cut at ±`slope_clip` (tau, in (0, inf]);
+    `curvature` > 0 is an upper bound of f_tau''."""
 
     loss: ConvexLoss
     slope_clip: float
@@ -60,22 +63,28 @@ class RowTerms:
     def gradient(self, part: Part, theta: FloatArray) -> FloatArray:
         return np.asarray(part.features.T @ self.slopes(np.asarray(part.features @ theta), part.targets))
 
+    def wide_gradient(self, part: Part, theta: FloatArray) -> FloatArray:
+        """The same, computed in the widest floats."""
+        wide = Part(part.features.astype(np.longdouble), part.targets)
+        return self.gradient(wide, theta.astype(np.longdouble)).astype(np.float64)
+
 
 @dataclass(frozen=True, eq=False)
 class PenalisedSum:
     """F above, and its minimiser.
 
-    An answer is accepted where the gradient is at most `tolerance` long, > 0; with `row_bound` inf (no privacy), as the
-    solver gives it. `n_rows` is how many rows the parts have in all.
+    An answer is accepted where the gradient is at most `tolerance` + `rounding` × the linear term long; with no privacy
+    (`row_bound` inf), as the solver gives it. `steepest` is an upper bound of F's curvature.
     """
 
     parts: Pieces[Part]
-    n_rows: int
     terms: RowTerms
     row_bound: float
     penalty: float
+    steepest: float
     centre: FloatArray
     tolerance: float
+    rounding: float
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,21 +94,22 @@ class PenalisedSum:
         """The minimiser itself, as a column."""
         return self.minimise(np.zeros(self.shape))[:, None]
 
-    @property
-    def steepest(self) -> float:
-        """Upper bound of F's curvature."""
-        return self.n_rows * self.terms.curvature * self.row_bound**2 + self.penalty
-
     def minimise(self, linear_term: FloatArray) -> FloatArray:
         """The minimiser of F + <linear_term, theta>, up to a gradient of length `tolerance`."""
         theta = self._proposal(linear_term)
         if math.isinf(self.row_bound):
             return theta
         length = np.linalg.norm(self._gradient(theta, linear_term))
-        if length <= self.tolerance:
+        enough = self.tolerance + self.rounding * float(np.linalg.norm(linear_term))
+        if length + self._hidden(theta, _ERROR) <= enough:
             return theta
         nearer = length < np.linalg.norm(self._gradient(self.centre, linear_term))
-        return self._accelerated(theta if nearer else self.centre, linear_term)
+        return self._descend(theta if nearer else self.centre, linear_term, enough)
+
+    def _hidden(self, theta: FloatArray, error: float) -> float:
+        """What rounding can hide of a gradient: in margins, of this relative error, and in the penalty's part."""
+        far = float(np.linalg.norm(theta) + np.linalg.norm(self.centre))
+        return ((len(theta) + 8) * error * self.steepest + 8 * _ERROR * self.penalty) * far
 
     def _proposal(self, linear_term: FloatArray) -> FloatArray:
         """The solver's answer, which nothing is known of; the centre where it is no finite point of the right shape."""
@@ -116,27 +126,26 @@ class PenalisedSum:
             theta = self.centre  # an error that depends on rows must not leave
         return theta if theta.shape == self.shape and np.isfinite(theta).all() else self.centre
 
-    def _gradient(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
+    def _gradient(self, theta: FloatArray, linear_term: FloatArray, wide: bool = False) -> FloatArray:
         # Terms and keywords, not self or a closure: what is summed may travel to where the parts are.
         start = linear_term + self.penalty * (theta - self.centre)
-        return np.asarray(self.parts.sum(partial(self.terms.gradient, theta=theta), start))
+        of_part = self.terms.wide_gradient if wide else self.terms.gradient
+        return np.asarray(self.parts.sum(partial(of_part, theta=theta), start))
 
-    def _accelerated(self, theta: FloatArray, linear_term: FloatArray) -> FloatArray:
-        """Nesterov's method for strongly convex functions: the gradient's length falls by a constant factor a step."""
+    def _descend(self, theta: FloatArray, linear_term: FloatArray, enough: float) -> FloatArray:
+        """Nesterov's method, whose gradients fall by a constant factor a step: |grad|² by 1 - 1 / root. Where rounding
+        still keeps it from a certificate, plain steps from the centre: they end near the minimiser (theorem 2)."""
         root = math.sqrt(self.steepest / self.penalty)
-        momentum = (root - 1) / (root + 1)
-        best, last, shortest = theta, theta, math.inf
-        # |grad|² falls by (1 - 1 / root) a step; 100 decimal orders are beyond what floats can hold.
-        for _ in range(math.ceil(230 * root)):
-            ahead = theta + momentum * (theta - last)
-            gradient = self._gradient(ahead, linear_term)
-            length = float(np.linalg.norm(gradient))
-            if length < shortest:
-                best, shortest = ahead, length
-            if length <= self.tolerance:
-                break
-            last, theta = theta, ahead - gradient / self.steepest
-        return best
+        fast, plain = ((root - 1) / (root + 1), 230 * root, theta), (0.0, 100 * root**2, self.centre)
+        for momentum, steps, start in (fast, plain):
+            theta = last = start
+            for _ in range(math.ceil(steps)):
+                ahead = theta + momentum * (theta - last)
+                gradient = self._gradient(ahead, linear_term, wide=True)
+                if np.linalg.norm(gradient) + self._hidden(ahead, _WIDE_ERROR) <= enough:
+                    return ahead
+                last, theta = theta, ahead - gradient / self.steepest
+        return theta
 
 
 @vouch_for_query
@@ -174,10 +183,8 @@ class Minimiser(Query):
 
     def __post_init__(self) -> None:
         if not (0 < self.penalty < math.inf and self.slope_clip > 0 and self.row_bound >= LEAST_BOUND):
-            raise ValueError(
-                f"penalty and slope_clip must be > 0 and row_bound at least {LEAST_BOUND:g}, got {self.penalty}, "
-                f"{self.slope_clip} and {self.row_bound}"
-            )
+            given = f"{self.penalty}, {self.slope_clip} and {self.row_bound}"
+            raise ValueError(f"penalty and slope_clip must be > 0 and row_bound at least {LEAST_BOUND:g}, got {given}")
 
     def _loss(self, public: PublicFacts) -> ConvexLoss:
         if public.convex_loss is None:
@@ -187,21 +194,35 @@ class Minimiser(Query):
     def _curvature(self, public: PublicFacts) -> float:
         return self._loss(public).curvature_within(self.slope_clip, public.label)
 
+    def _steepest(self, public: PublicFacts) -> float:
+        return public.n_rows * self._curvature(public) * self.row_bound**2 + self.penalty
+
     def _gradient_moves(self, public: PublicFacts) -> float:
         """How far replacing a unit can move the gradient; inf without privacy, where nothing bounds it."""
         return 2.0 * self.slope_clip * self.row_bound * public.rows_per_unit
 
     def _tolerance(self, public: PublicFacts) -> float:
         """The noise that hides the remaining distance is then a tenth of what the linear term puts on a coordinate of
-        average curvature. Of the minimiser itself, a millionth of what a unit can do. Never below the rounding."""
+        average curvature. Of the minimiser itself, a millionth of what a unit can do. Never below the roundings."""
         if math.isinf(self._gradient_moves(public)):  # nothing is to be hidden
             return self._rounding(public)
+        least = max(self._rounding(public), self._step_rounding(public) * self._reach(public))
         if self.itself:
-            return max(self._rounding(public), 1e-6 * self._gradient_moves(public))
-        n = public.n_rows
-        typical = self.penalty + n * self._curvature(public) * self.row_bound**2 / max(len(self.centre), 1)
+            return max(least, 1e-6 * self._gradient_moves(public))
+        typical = self.penalty + (self._steepest(public) - self.penalty) / max(len(self.centre), 1)
         hidden = 0.1 * self._gradient_moves(public) / (2.5 * ObjectivePerturbation.CERTIFICATE)
-        return max(self._rounding(public), hidden * self.penalty / typical)
+        return max(least, hidden * self.penalty / typical)
+
+    def _step_rounding(self, public: PublicFacts) -> float:
+        """What rounding can make of the end of descent, as a gradient, per length of the linear term (theorem 2)."""
+        return 4.0 * ((len(self.centre) + 8) * _WIDE_ERROR + 12 * _ERROR) * self._steepest(public) / self.penalty
+
+    def _reach(self, public: PublicFacts) -> float:
+        """The length of a linear term that leads as far from 0 as the centre and the rows do (theorem 2)."""
+        n, length = public.n_rows, float(np.linalg.norm(self.centre))
+        slope = self.slope_clip * self.row_bound
+        fall = self._loss(public).fall(public.label) + slope * length
+        return 0.5 * (self.penalty * length + min(n * slope, math.sqrt(2 * n * fall * self.penalty)))
 
     def _rounding(self, public: PublicFacts) -> float:
         """Eight times what rounding can make of the sum of n gradients by parts; of length 1 each, without privacy."""
@@ -211,19 +232,17 @@ class Minimiser(Query):
         if math.isinf(self._gradient_moves(public)):
             return rounding
         slope = self.slope_clip + (public.label if public.label < math.inf else 0.0)
-        # A point as long as the centre is itself rounded, and so are its margins.
-        steepest = n * self._curvature(public) * self.row_bound**2 + self.penalty
-        far = (len(self.centre) + 8) * 2.0**-50 * steepest * float(np.linalg.norm(self.centre))
-        return rounding * slope * self.row_bound + far
+        return rounding * slope * self.row_bound
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
-        square = self._curvature(public) * self.row_bound**2
+        curvature = self._curvature(public) * self.row_bound**2 / self.penalty
         moves = ObjectiveSensitivity(
             gradient=self._gradient_moves(public),
-            log_determinant=math.log1p(square / self.penalty) * public.rows_per_unit,
+            log_determinant=math.log1p(curvature) * public.rows_per_unit,
             # Both answers are off by up to tolerance / penalty; a quarter more for a gradient computed in floats.
             minimiser=2.5 * self._tolerance(public) / self.penalty,
             penalty=self.penalty,
+            rounding=self._step_rounding(public),
             one_sided=self._loss(public).one_sided,
             rows_per_unit=public.rows_per_unit,
         )
@@ -237,12 +256,13 @@ class Minimiser(Query):
     def evaluate(self, rows: Rows, public: PublicFacts) -> PenalisedSum:
         return PenalisedSum(
             parts=rows.derive(partial(self._parts, public=public)),
-            n_rows=public.n_rows,
             terms=RowTerms(self._loss(public), self.slope_clip, self._curvature(public)),
             row_bound=self.row_bound,
             penalty=self.penalty,
+            steepest=self._steepest(public),
             centre=self.centre,
             tolerance=self._tolerance(public),
+            rounding=self._step_rounding(public),
         )
 
     def _parts(self, block: Block, public: PublicFacts) -> list[Part]:

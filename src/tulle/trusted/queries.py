@@ -41,10 +41,8 @@ class Query(ABC):
     def sensitivity(self, public: PublicFacts) -> Sensitivity: ...
 
     def one_unit(self, public: PublicFacts) -> float:
-        """Bounds the ℓ2 norm of what one unit adds to the answer, compared with nothing in its place.
-
-        Asked of batches alone, which may or may not hold the unit; inf where no bound is claimed.
-        """
+        """Bounds the ℓ2 norm of what one unit adds to the answer, compared with nothing in its place: of batches, which
+        may or may not hold the unit. inf where no bound is claimed."""
         return math.inf
 
     @abstractmethod
