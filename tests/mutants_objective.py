@@ -104,8 +104,8 @@ OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "margins of one rounding",
         "a sum of p products is rounded p times; the penalty's part is not all that rounding moves",
-        "return ((len(theta) + 8) * error * self.steepest + 8 * _ERROR * self.penalty) * far",
-        "return 8 * _ERROR * self.penalty * far",
+        "relative = (len(theta) + 8) * error * self.steepest + 8 * _ERROR * self.penalty",
+        "relative = 8 * _ERROR * self.penalty",
         (_CERTIFICATE + "test_what_rounding_hides_is_bounded",),
     ),
     Mutant(
@@ -114,6 +114,27 @@ OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
         "return self.gradient(wide, theta.astype(np.longdouble)).astype(np.float64)",
         "return self.gradient(part, theta)",
         (_CERTIFICATE + "test_wider_floats_hide_less",),
+    ),
+    Mutant(
+        "squares of a short gradient vanish",
+        "a length that underflows to 0 certifies every point",
+        "return float(compute_lengths(vector[None, :])[0]) if len(vector) else 0.0",
+        "return float(np.linalg.norm(vector))",
+        (_CERTIFICATE + "test_gradients_whose_squares_underflow_are_no_certificate",),
+    ),
+    Mutant(
+        "machines with narrower floats are believed",
+        "a client of another kind computes in float64 what the server takes for wider floats",
+        "if self.wide_error < _WIDE_ERROR:",
+        "if self.wide_error < 0:",
+        (_CERTIFICATE + "test_a_machine_with_narrower_floats_refuses_at_every_point",),
+    ),
+    Mutant(
+        "penalties that floats cannot tell from none",
+        "where a step of descent is rounded by as much as it moves, nothing ends near the minimiser",
+        "if self._step_rounding(public) > 1 / 256 and self._gradient_moves(public) < math.inf:",
+        "if self._step_rounding(public) > math.inf:",
+        (_CERTIFICATE + "test_a_penalty_that_is_too_small_for_floats_is_refused",),
     ),
     Mutant(
         "descent that ends where it is",

@@ -6,6 +6,7 @@ Proof: docs/proofs/objective_perturbation.md, lemma 8 and theorem 2.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -161,6 +162,73 @@ def test_plain_steps_end_near_the_minimiser(far: float, size: float) -> None:
     assert moves is not None
     reached = moves.minimiser / 2 + moves.rounding * float(np.linalg.norm(linear_term)) / penalty
     assert length([Fraction(one) - other for one, other in zip(theta, exact)]) <= reached
+
+
+@pytest.mark.parametrize("centre", [0.0, 1e6])
+def test_plain_steps_end_near_the_minimiser_of_rows_with_curvature(centre: float) -> None:
+    """Ridge regression, no slope cut: the minimiser solves a linear system, in fractions."""
+    n, d, penalty = 6, 2, 0.5
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(-0.7, 0.7, (n, d)), rng.uniform(-1, 1, n)
+    public = PublicFacts(n, d, d, Squared(), None, 1.0, 1.0, 1.0, False)
+    query = Minimiser(np.arange(d), 1e8, 1.0, penalty, np.full(d, centre))
+    objective = query.evaluate(Rows(X, y), public)
+    linear_term = np.array([3.0, -20.0])
+    theta = objective._descend(objective.centre.copy(), linear_term, enough=-1.0)
+    moves = query.sensitivity(public).objective
+    assert moves is not None
+    reached = moves.minimiser / 2 + moves.rounding * float(np.linalg.norm(linear_term)) / penalty
+    # The distance is at most the gradient's length / penalty, and here it is computed without rounding.
+    assert length(exact_gradient(objective, theta, linear_term)) / penalty <= reached
+
+
+def test_gradients_whose_squares_underflow_are_no_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver that proposes nonsense where every square is below all floats."""
+    n, tau = 40, 1e-165
+    public = PublicFacts(n, 2, 2, Squared(), None, 1.0, 1.0, tau, False)
+    query = Minimiser(np.arange(2), tau, 1.0, 1.0, np.zeros(2))
+    objective = query.evaluate(Rows(np.full((n, 2), 0.6), np.full(n, tau)), public)
+    monkeypatch.setitem(hooks._HOOKS, "solver", lambda of, linear: np.array([-1e-163, 2e-163]))
+    theta = objective.minimise(np.zeros(2))
+    exact = exact_gradient(objective, theta, np.zeros(2))
+    assert max(abs(value) for value in exact) <= 1.25 * Fraction(objective.tolerance)
+
+
+def test_a_machine_with_narrower_floats_refuses_at_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only where the wide gradient is asked for, which depends on rows."""
+    objective, _, _ = problem(Logistic())
+    (part,) = objective.parts.items
+    monkeypatch.setattr(objectives, "_WIDE_ERROR", 2.0**-53)
+    for question in (objective.terms.gradient, objective.terms.wide_gradient):
+        with pytest.raises(ValueError, match="narrower"):
+            question(part, np.zeros(4))
+    replace(objective.terms, wide_error=2.0**-53).gradient(part, np.zeros(4))
+
+
+def test_a_penalty_that_is_too_small_for_floats_is_refused() -> None:
+    """Before any row is looked at; not where there is no privacy."""
+    public = PublicFacts(10**6, 3, 3, Squared(), None, 1.0, 1.0, 1.0, False)
+    query = Minimiser(np.arange(3), 0.3, 1.0, 1e-9, np.zeros(3))
+    with pytest.raises(ValueError, match="too small for floats"):
+        query.sensitivity(public)
+    replace(query, penalty=1e-4).sensitivity(public)
+    replace(query, slope_clip=math.inf).sensitivity(public)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_without_privacy_the_solver_is_believed(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds on rows may be declared all the same; slopes are not cut, and targets may have any size."""
+
+    def closed(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(PenalisedSum, "_descend", closed)
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-0.5, 0.5, (300, 3)), scale * rng.normal(size=300)
+    public = PublicFacts(300, 3, 3, Squared(), None, 1.0, 1.0, math.inf, False)
+    query = Minimiser(np.arange(3), math.inf, 1.0, 0.1, np.zeros(3))
+    theta = query.evaluate(Rows(X, y), public).minimise(np.zeros(3))
+    np.testing.assert_allclose(theta, np.linalg.solve(X.T @ X + 0.1 * np.eye(3), X.T @ y), rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)

@@ -124,14 +124,14 @@ class _Search:
 
 
 def minimise(objective: PenalisedSum, linear_term: FloatArray) -> FloatArray:
-    """Newton steps with a line search from the centre, until the gradient is as short as the objective's tolerance."""
+    """Newton steps with a line search from the centre, until the gradient is short enough to be accepted."""
     terms = objective.terms
     search = _Search(objective, NewtonTerms(terms.loss, terms.slope_clip, terms.curvature), linear_term)
     theta = objective.centre.copy()
     gradient = search.gradient(theta)
     for _ in range(_STEPS):
         length = float(np.linalg.norm(gradient))
-        if not length > objective.tolerance:
+        if not length > objective.tolerance / 2:  # the rest is for rounding
             break
         direction = search.direction(theta, gradient, length)
         theta = theta + search.step(theta, direction, float(gradient @ direction)) * direction

@@ -35,7 +35,7 @@ class ConvexLoss(ABC):
 
     def fall(self, label_bound: float) -> float:
         """Upper bound of f(0, y) - inf f(., y) where |y| <= label_bound: y²/2, and log 2 or 1/2 if one-sided."""
-        return 1.0 if self.one_sided else label_bound * label_bound / 2
+        return 1.0 if self.one_sided else label_bound * label_bound / 2 + 1e-300  # which may underflow
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@
 where f_tau is the loss with its slope cut at ±tau and continued linearly: still convex, with |f_tau'| <= tau. The rows
 z_i are at most `row_bound` long, so each row's gradient is at most tau × row_bound, anywhere.
 
-Privacy needs one thing of a solver, its certificate: |grad| <= tolerance at the answer, for a public tolerance, on
-every input (theorem 2). The gradient is evaluated here, and what rounding can hide of it is counted. A solver that is
-installed (`tulle.fast.newton`) proposes a point; where the certificate fails there, gradient descent in wider floats
-arrives within a public number of steps.
+Privacy needs one thing of a solver: its answer is near the minimiser, by a public distance, on every input (theorem 2).
+A solver that is installed (`tulle.fast.newton`) proposes a point. It is accepted if the gradient, evaluated here, and
+what rounding can hide of it are short; else gradient descent in wider floats arrives in a public number of steps.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.trusted import hooks
-from tulle.trusted.clipped_sum import LEAST_BOUND, take_clipped_rows
+from tulle.trusted.clipped_sum import LEAST_BOUND, compute_lengths, take_clipped_rows
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.losses import ConvexLoss
@@ -39,6 +38,10 @@ _ERROR = 2.0**-53
 _WIDE_ERROR = max(float(np.finfo(np.longdouble).eps) / 2, 2.0**-64)
 
 
+def _length(vector: FloatArray) -> float:
+    return float(compute_lengths(vector[None, :])[0]) if len(vector) else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """Some rows: their features in play (dense or CSR), already clipped, and their targets."""
@@ -50,13 +53,16 @@ class Part:
 @dataclass(frozen=True)
 class RowTerms:
     """What the rows of a part add to F's gradient: a convex `loss`, its slopes cut at ±`slope_clip` (tau, in (0, inf]);
-    `curvature` > 0 is an upper bound of f_tau''."""
+    `curvature` > 0 is an upper bound of f_tau'', `wide_error` of the error of wide floats wherever the parts are."""
 
     loss: ConvexLoss
     slope_clip: float
     curvature: float
+    wide_error: float = _WIDE_ERROR
 
     def slopes(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
+        if self.wide_error < _WIDE_ERROR:  # at every point, so that it says nothing about rows
+            raise ValueError("the floats of this machine are narrower than those of the machine that asks")
         slopes = self.loss.slope(margins[:, None], targets)[:, 0]
         return np.clip(np.nan_to_num(slopes, nan=0.0), -self.slope_clip, self.slope_clip)
 
@@ -74,7 +80,7 @@ class PenalisedSum:
     """F above, and its minimiser.
 
     An answer is accepted where the gradient is at most `tolerance` + `rounding` × the linear term long; with no privacy
-    (`row_bound` inf), as the solver gives it. `steepest` is an upper bound of F's curvature.
+    (no bound on rows or slopes), as the solver gives it. `steepest` is an upper bound of F's curvature.
     """
 
     parts: Pieces[Part]
@@ -95,25 +101,26 @@ class PenalisedSum:
         return self.minimise(np.zeros(self.shape))[:, None]
 
     def minimise(self, linear_term: FloatArray) -> FloatArray:
-        """The minimiser of F + <linear_term, theta>, up to a gradient of length `tolerance`."""
-        theta = self._proposal(linear_term)
-        if math.isinf(self.row_bound):
+        """A point near the minimiser of F + <linear_term, theta>."""
+        private = max(self.row_bound, self.terms.slope_clip) < math.inf
+        theta = self._proposal(linear_term, private)
+        if not private:
             return theta
-        length = np.linalg.norm(self._gradient(theta, linear_term))
-        enough = self.tolerance + self.rounding * float(np.linalg.norm(linear_term))
+        length = _length(self._gradient(theta, linear_term))
+        enough = self.tolerance + self.rounding * _length(linear_term)
         if length + self._hidden(theta, _ERROR) <= enough:
             return theta
-        nearer = length < np.linalg.norm(self._gradient(self.centre, linear_term))
+        nearer = length < _length(self._gradient(self.centre, linear_term))
         return self._descend(theta if nearer else self.centre, linear_term, enough)
 
     def _hidden(self, theta: FloatArray, error: float) -> float:
         """What rounding can hide of a gradient: in margins, of this relative error, and in the penalty's part."""
-        far = float(np.linalg.norm(theta) + np.linalg.norm(self.centre))
-        return ((len(theta) + 8) * error * self.steepest + 8 * _ERROR * self.penalty) * far
+        relative = (len(theta) + 8) * error * self.steepest + 8 * _ERROR * self.penalty
+        return relative * (_length(theta) + _length(self.centre))
 
-    def _proposal(self, linear_term: FloatArray) -> FloatArray:
+    def _proposal(self, linear_term: FloatArray, private: bool) -> FloatArray:
         """The solver's answer, which nothing is known of; the centre where it is no finite point of the right shape."""
-        solver, private = hooks.get("solver"), not math.isinf(self.row_bound)
+        solver = hooks.get("solver")
         if solver is None and not private:
             raise RuntimeError("no solver is installed, and without bounds on rows gradient descent has no step size")
         try:
@@ -142,7 +149,7 @@ class PenalisedSum:
             for _ in range(math.ceil(steps)):
                 ahead = theta + momentum * (theta - last)
                 gradient = self._gradient(ahead, linear_term, wide=True)
-                if np.linalg.norm(gradient) + self._hidden(ahead, _WIDE_ERROR) <= enough:
+                if _length(gradient) + self._hidden(ahead, _WIDE_ERROR) <= enough:
                     return ahead
                 last, theta = theta, ahead - gradient / self.steepest
         return theta
@@ -162,8 +169,8 @@ class Minimiser(Query):
     at least the penalty. Clipping cannot enforce convexity, so losses other than tulle's own are refused.
 
     The minimiser itself, to which noise may be added too, moves by at most 2 G k / penalty, k rows per unit: F is
-    penalty-strongly convex on a fixed space, and the features are public. The solver stops where |grad| <= tolerance,
-    within tolerance / penalty of the minimiser, on both data sets; a quarter more is for a gradient computed in floats.
+    penalty-strongly convex on a fixed space, and the features are public. The solver's answers are within 1.25
+    tolerance / penalty of it.
 
     The features, the centre and the mixing (features × directions; None is one direction for each feature) are public
     already. slope_clip (tau) and row_bound lie in (0, inf], inf only without privacy; the penalty in (0, inf). The
@@ -219,7 +226,7 @@ class Minimiser(Query):
 
     def _reach(self, public: PublicFacts) -> float:
         """The length of a linear term that leads as far from 0 as the centre and the rows do (theorem 2)."""
-        n, length = public.n_rows, float(np.linalg.norm(self.centre))
+        n, length = public.n_rows, _length(self.centre)
         slope = self.slope_clip * self.row_bound
         fall = self._loss(public).fall(public.label) + slope * length
         return 0.5 * (self.penalty * length + min(n * slope, math.sqrt(2 * n * fall * self.penalty)))
@@ -235,11 +242,12 @@ class Minimiser(Query):
         return rounding * slope * self.row_bound
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
+        if self._step_rounding(public) > 1 / 256 and self._gradient_moves(public) < math.inf:
+            raise ValueError(f"a penalty of {self.penalty:g} is too small for floats to find the minimiser")
         curvature = self._curvature(public) * self.row_bound**2 / self.penalty
         moves = ObjectiveSensitivity(
             gradient=self._gradient_moves(public),
             log_determinant=math.log1p(curvature) * public.rows_per_unit,
-            # Both answers are off by up to tolerance / penalty; a quarter more for a gradient computed in floats.
             minimiser=2.5 * self._tolerance(public) / self.penalty,
             penalty=self.penalty,
             rounding=self._step_rounding(public),
@@ -251,7 +259,7 @@ class Minimiser(Query):
 
     def size(self, public: PublicFacts) -> float:
         pull = public.n_rows * self.slope_clip * self.row_bound
-        return float(np.linalg.norm(self.centre)) + pull / self.penalty + self._tolerance(public) / self.penalty
+        return _length(self.centre) + (pull + 1.25 * self._tolerance(public)) / self.penalty
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> PenalisedSum:
         return PenalisedSum(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +34,10 @@ class Query(ABC):
     """A function of all private rows with a bounded change when one unit is replaced."""
 
     def resolve(self, public: PublicFacts) -> Query:
-        """The query with everything decided that depends on public facts. The curator asks this one."""
-        return self
+        """The query with everything decided that depends on public facts, and so in the one that it is made of, if any.
+        The curator asks this one."""
+        inner = getattr(self, "query", None)
+        return self if inner is None else replace(cast(Any, self), query=inner.resolve(public))
 
     @abstractmethod
     def sensitivity(self, public: PublicFacts) -> Sensitivity: ...
@@ -83,9 +85,6 @@ class Affine(Query):
     factor: float
     start_size: float = 0.0  # taken for the norm of `start` where it is larger
 
-    def resolve(self, public: PublicFacts) -> Query:
-        return replace(self, query=self.query.resolve(public))
-
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         return self.query.sensitivity(public).times(abs(self.factor))
 
@@ -114,9 +113,6 @@ class Magnitudes(Query):
     # (features, outputs): those that score less than all others whatever the rows. A constant moves nothing.
     passed_over: Mask | None = None
 
-    def resolve(self, public: PublicFacts) -> Query:
-        return replace(self, query=self.query.resolve(public))
-
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         return self.query.sensitivity(public)
 
@@ -138,9 +134,6 @@ class VertexScores(Query):
 
     query: Query  # a gradient g, clipped in ℓ∞
     vertices: Any  # public; an array or sparse array of shape (vertices, lines)
-
-    def resolve(self, public: PublicFacts) -> Query:
-        return replace(self, query=self.query.resolve(public))
 
     def _radius(self) -> float:
         """The largest |v|_1, rounded up."""
