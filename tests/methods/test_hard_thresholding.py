@@ -33,7 +33,7 @@ from tulle.datasets import dp_ight_figure1
 from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import HardThresholding
 from tulle.methods.hard_thresholding import Settings
-from tulle.methods.loss_functions import Logistic, Loss, Squared
+from tulle.methods.loss_functions import Logistic, Loss, Softmax, Squared
 
 recorder = fits.recorder
 problem = partial(fits.problem, n=120, n_classes=None)
@@ -481,3 +481,34 @@ def test_without_privacy_declared_bounds_do_not_slow_the_fit() -> None:
         for bounds in (None, Bounds(row_linf=1.0))
     ]
     assert scores[1] > scores[0] - 0.005
+
+
+# --- several classes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "steps"), [(100, 20), (30_000, 36), (10**6, 60)])
+def test_defaults_for_several_classes(n: int, steps: int) -> None:
+    """All features, slopes of all classes clipped together at 0.3, and many short steps, by public facts alone."""
+    public = facts(loss=Softmax(5), n_rows=n, n_features=40, budget=Budget(1.0, 1e-5))
+    method = HardThresholding()
+    assert method.default_nonzero(public) == 40
+    settings = method.settings(replace(public, n_nonzero=40))
+    assert (settings.n_iter, settings.clip, settings.selection) == (steps, 0.3, False)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        (HardThresholding(), {"budget": None}),
+        (HardThresholding(), {"as_published": True}),
+        (HardThresholding(), {"budget": Budget(1.0, 0.0)}),
+        (HardThresholding(noise="selection"), {}),
+        (HardThresholding(noise="laplace"), {}),
+    ],
+    ids=["no privacy", "published", "pure", "selection", "laplace"],
+)
+def test_other_noise_has_the_defaults_of_two_classes(method: HardThresholding, changes: dict[str, Any]) -> None:
+    public = facts(loss=Softmax(5), n_rows=20_000, n_features=5000, budget=Budget(1.0, 1e-5), row_linf=1.0)
+    changed = replace(public, **changes)
+    assert method.default_nonzero(changed) < 5000
+    assert method.settings(changed).clip != 0.3
