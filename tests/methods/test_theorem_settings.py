@@ -138,9 +138,9 @@ MISSING: dict[str, tuple[Any, str]] = {
     ),
     "β̄": (transfer(penalty=0.1, teacher_step="theorem"), r"teacher_step='theorem'\).*without smoothness=... \(β̄"),
     "λ": (transfer(penalty=0, sparse_eigenvalue=1.0, teacher_step="theorem", smoothness=1.0), "without a penalty > 0"),
-    "theorem 4.5": (transfer(penalty="theorem_4.5"), "is not offered: its formula was not at hand"),
-    "corollary 4.9": (transfer(penalty="corollary_4.9"), "is not offered"),
-    "corollary 4.12": (transfer(penalty="corollary_4.12"), "is not offered"),
+    "theorem 4.5": (transfer(penalty="theorem_4.5"), "without the formula of λ in theorem 4.5 of the paper"),
+    "corollary 4.9": (transfer(penalty="corollary_4.9"), "without the formula of λ in corollary 4.9 of the paper"),
+    "corollary 4.12": (transfer(penalty="corollary_4.12"), "without the formula of λ in corollary 4.12 of the paper"),
     "another name": (transfer(penalty="section_6"), "must be a finite number >= 0"),
     "a name elsewhere": (KnowledgeTransfer("sparse", penalty="section_5"), "must lie in"),
 }

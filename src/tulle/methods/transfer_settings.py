@@ -149,7 +149,7 @@ def check_parameters(method: Any, public: PublicFacts) -> None:
         published_student_step(method, public)
 
 
-# Names of penalties in the paper whose formulas are not at hand.
+# Places in the paper that prescribe a penalty by formulas that no source of this package has.
 _UNKNOWN_PENALTIES = ("theorem_4.5", "corollary_4.9", "corollary_4.12")
 
 
@@ -188,8 +188,9 @@ def _check_penalty(method: Any) -> None:
     zero = method.variant == "published"
     if method.penalty in _UNKNOWN_PENALTIES:
         raise ValueError(
-            f"KnowledgeTransfer(penalty={method.penalty!r}) is not offered: its formula was not at hand; give the "
-            "value, or penalty='section_5'"
+            f"KnowledgeTransfer(penalty={method.penalty!r}) cannot be evaluated without the formula of λ in "
+            f"{method.penalty.replace('_', ' ')} of the paper, which no source of this package has; give the value of "
+            "λ, or penalty='section_5'"
         )
     if zero and isinstance(method.penalty, str) and method.penalty == "section_5":
         return
