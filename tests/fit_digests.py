@@ -59,6 +59,7 @@ from tulle import (
 from tulle.methods import (
     METHODS,
     CoordinateDescent,
+    FitAgain,
     FrankWolfe,
     HardThresholding,
     KnowledgeTransfer,
@@ -264,6 +265,7 @@ def _feasible(name: str, *arguments: Any) -> FrankWolfe:
 # One of each kind of plan: the method, and the calibration of its noise.
 BASIC: dict[str, tuple[Callable[[], Any], str]] = {
     "auto": (lambda: "auto", "rigorous"),
+    "fit_again": (FitAgain, "rigorous"),
     "screen_refine": (ScreenRefine, "rigorous"),
     "two_stage": (TwoStage, "rigorous"),
     "two_stage, published": (TwoStage, "published"),
@@ -350,7 +352,7 @@ VARIANTS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 _SQUARED_ALONE = ("screen_refine, statistics",)
 # Those that minimise need a loss that is convex in one margin at a time.
-_NOT_SOFTMAX = ("screen_refine", "two_stage", "knowledge_transfer")
+_NOT_SOFTMAX = ("fit_again", "screen_refine", "two_stage", "knowledge_transfer")
 
 
 def _suits(name: str, calibration: str, loss: str) -> bool:

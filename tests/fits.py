@@ -149,8 +149,12 @@ def clipped_scores(X: Array, slopes: Array, clip: float, selection: bool, a: flo
     return np.asarray(-X.T @ (factor * slopes) / len(X))
 
 
-def shortened(rows: Array, bound: float) -> Array:
-    """Rows scaled down to a length."""
+def shortened(rows: Array, bound: float, constant: float = 0.0) -> Array:
+    """Rows scaled down to a length; with a constant as their last column, which keeps its value, the others to what
+    it leaves."""
+    if constant:
+        room = math.sqrt(bound**2 - constant**2) if bound < math.inf else math.inf
+        return np.column_stack([shortened(rows, room), np.full(len(rows), constant)])
     return rows * np.minimum(1, bound / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
 
 

@@ -749,22 +749,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows not clipped on the chosen features",
         "a two-stage method whose refit is calibrated to a bound on s features that nothing imposes",
-        "scale = np.where(norms <= bound, 1.0, np.where(norms < np.inf, bound / norms, 0.0))\n    scale",
-        "scale = np.where(norms < np.inf, 1.0, 0.0)\n    scale",
+        "np.where(counted, np.minimum(1.0, room / norms), 0.0)",
+        "np.where(counted, 1.0, 0.0)",
         (_OBJECTIVE + "TestMinimiserQuery::test_rows_are_never_longer_than_the_bound",),
     ),
     Mutant(
         "the constant column outside the refit's bound",
         "the intercept is penalised and noised with the weights, and forgotten in the rows' length",
-        "np.sqrt(square_norms(columns) + intercept_value**2)",
-        "np.sqrt(square_norms(columns))",
+        "room = min(bound, math.sqrt(bound - entry) * math.sqrt(bound + entry)) /",
+        "room = bound /",
         (_OBJECTIVE + "TestMinimiserQuery::test_rows_are_never_longer_than_the_bound",),
     ),
     Mutant(
         "surplus rows of a person in the refit",
         "rows dropped from the gradient and kept in the objective",
-        "    scale = np.where(block.active, scale, 0.0)\n",
-        "",
+        "counted = block.active & (norms < np.inf)",
+        "counted = norms < np.inf",
         (_OBJECTIVE + "TestMinimiserQuery::test_rows_are_never_longer_than_the_bound",),
     ),
     Mutant(
@@ -1622,8 +1622,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows scaled down before they are mixed",
         "public directions are no rotation: a row within its bound can be longer in their coordinates",
-        "norms = np.sqrt(square_norms(columns) +",
-        "norms = np.sqrt(square_norms(block.columns(features)) +",
+        "norms = bound_norms(np.sqrt(square_norms(columns)),",
+        "norms = bound_norms(np.sqrt(square_norms(block.columns(features))),",
         (_OBJECTIVE + "TestMinimiserItself::test_some_neighbour_moves_it_so_far[squared-dense-mixing-1]",),
     ),
     Mutant(

@@ -5,10 +5,39 @@ from __future__ import annotations
 from planted import Mutant
 
 _OBJECTIVE, _TABLE = "tests/trusted/test_objective_perturbation.py::", "tests/trusted/test_objective_table.py::"
-_FIT = "tests/trusted/test_fit.py::"
+_FIT, _AGAIN = "tests/trusted/test_fit.py::", "tests/methods/test_fit_again.py::"
 _CERTIFICATE = "tests/trusted/test_certificate.py::"
 
 OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a constant longer than the bound",
+        "the constant column keeps its value, whatever the bound on the row is",
+        "entry = min(intercept_value, bound)",
+        "entry = intercept_value if intercept_value <= bound else bound * 1.001",
+        (_OBJECTIVE + "TestMinimiserQuery::test_a_constant_is_never_longer_than_the_bound",),
+    ),
+    Mutant(
+        "the second fit taken for post-processing",
+        "features that were chosen privately are public; the rows that are fitted to them again are not",
+        '            plan.append(Release("fit again", again, outputs))\n',
+        '            plan.append(Release("fit again", again.scaled(1e6), outputs))\n',
+        (_AGAIN + "test_the_cost_is_divided_as_the_parameters_say",),
+    ),
+    Mutant(
+        "one class's second fit at the price of all",
+        "one-vs-rest fits share the rows: every class is another release, with a part of mu² of its own",
+        "again = perturbation(settings.again, settings.again_share / outputs, public)",
+        "again = perturbation(settings.again, settings.again_share, public)",
+        (_AGAIN + "test_the_cost_is_divided_as_the_parameters_say",),
+    ),
+    Mutant(
+        "a penalty for the mu of the whole budget",
+        "the curvature that a penalty allows is in units of the mu of its own release",
+        "return refinement(public, tau, math.hypot(bound, a), a, curvature_of(public, xi, square))",
+        "return refinement(public, tau, math.hypot(bound, a), a, curvature_of(public, xi, 1.0))",
+        (_AGAIN + "test_the_cost_is_divided_as_the_parameters_say",),
+        at="FitAgain._refinement",
+    ),
     Mutant(
         "the smaller neighbour of the table",
         "F grows with xi: between two entries the larger one holds",

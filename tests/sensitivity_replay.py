@@ -34,6 +34,7 @@ from tulle.fast.scores_on_demand import FollowedScores, compute_scores
 from tulle.fast.thresholded_noise import SparseAnswer
 from tulle.methods import (
     CoordinateDescent,
+    FitAgain,
     FrankWolfe,
     HardThresholding,
     KnowledgeTransfer,
@@ -61,6 +62,7 @@ _ROUNDING = 2.0**-50
 
 METHODS: dict[str, Callable[[], Any]] = {
     "auto": lambda: "auto",
+    "fit again": FitAgain,
     "screen and refine": ScreenRefine,
     "screen and refine, gaussian": partial(ScreenRefine, noise="gaussian"),
     "screen and refine, selection": partial(ScreenRefine, noise="selection", rounds=2),

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from tulle import Bounds, SparseClassifier
 from tulle.methods import (
     CoordinateDescent,
+    FitAgain,
     FrankWolfe,
     HardThresholding,
     KnowledgeTransfer,
@@ -26,6 +27,7 @@ BOUNDED = Bounds(row_l2=1.5)
 METHODS: dict[str, Any] = {
     "hard thresholding, gaussian": HardThresholding(n_iter=3, noise="gaussian"),
     "hard thresholding, selection": HardThresholding(n_iter=3, noise="selection"),
+    "fit again": FitAgain(),
     "screen and refine": ScreenRefine(),
     "two stage": TwoStage(),
     "frank wolfe, selection": FrankWolfe(n_iter=4, noise="selection"),

@@ -172,7 +172,7 @@ CASES = [
 ]
 LOSSES = [Squared(), Poisson(), Logistic(), Softmax(3), OneVsRest(SquaredHinge(), 3)]
 
-NEEDS_CONVEXITY = ("screen_refine", "two_stage", "knowledge_transfer")
+NEEDS_CONVEXITY = ("fit_again", "screen_refine", "two_stage", "knowledge_transfer")
 
 
 def refusal(name: str, parameters: dict[str, Any], loss: Loss) -> str | None:

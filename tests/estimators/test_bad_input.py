@@ -18,6 +18,7 @@ from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import (
     CoordinateDescent,
+    FitAgain,
     FrankWolfe,
     HardThresholding,
     KnowledgeTransfer,
@@ -239,6 +240,7 @@ def test_delta_must_lie_between_0_and_1(cls: Any, delta: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
+        (FitAgain(), r"no amount of noise on .* with delta = 0 use pure mechanisms only"),
         (ScreenRefine(noise="gaussian"), r"no amount of noise on .* with delta = 0 use pure mechanisms only"),
         (ScreenRefine(noise="selection"), r"no amount of noise on .* with delta = 0 use pure mechanisms only"),
         (
@@ -365,9 +367,9 @@ def test_bounds_of_another_type(cls: Any, bounds: Any) -> None:
         (
             {"method": "magic"},
             ValueError,
-            "method='magic' is unknown; choose one of ['auto', 'screen_refine', 'two_stage', 'hard_thresholding', "
-            "'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent', 'knowledge_transfer'], or pass an "
-            "object",
+            "method='magic' is unknown; choose one of ['auto', 'fit_again', 'screen_refine', 'two_stage', "
+            "'hard_thresholding', 'stochastic_hard_thresholding', 'frank_wolfe', 'coordinate_descent', "
+            "'knowledge_transfer'], or pass an object",
         ),
         (
             {"method": 3},

@@ -42,6 +42,7 @@ from tulle.cli import main
 from tulle.ledgers.nonces import FIXED_NONCE
 from tulle.methods import (
     CoordinateDescent,
+    FitAgain,
     FrankWolfe,
     HardThresholding,
     KnowledgeTransfer,
@@ -59,6 +60,7 @@ N_CLASSES = {"logistic": 2, "squared_hinge": 2, "three classes": 3}
 # What is fitted: the method and the calibration of its noise.
 METHODS: dict[str, Callable[[], tuple[Any, str]]] = {
     "auto": lambda: ("auto", "rigorous"),
+    "fit_again": lambda: (FitAgain(), "rigorous"),
     "screen_refine": lambda: (ScreenRefine(), "rigorous"),
     "screen_refine statistics": lambda: (ScreenRefine(refinement="statistics"), "rigorous"),
     "hard_thresholding gaussian": lambda: (HardThresholding(n_iter=3, noise="gaussian"), "rigorous"),

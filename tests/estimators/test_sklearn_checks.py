@@ -19,6 +19,7 @@ from tulle.local import (
 )
 from tulle.methods import (
     CoordinateDescent,
+    FitAgain,
     FrankWolfe,
     KnowledgeTransfer,
     ScreenRefine,
@@ -32,6 +33,7 @@ BOUNDS = Bounds(row_l2=10.0, row_linf=5.0, label=100.0)
 
 # Public features of a law, since the checks have rows of many widths.
 METHODS: list[Any] = [
+    FitAgain(),
     ScreenRefine(noise="gaussian"),
     ScreenRefine(noise="selection"),
     "two_stage",

@@ -27,7 +27,15 @@ from sklearn.preprocessing import FunctionTransformer
 import tulle.trusted.fit
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.estimators.request import is_hopeless
-from tulle.methods import CoordinateDescent, FrankWolfe, HardThresholding, KnowledgeTransfer, ScreenRefine, TwoStage
+from tulle.methods import (
+    CoordinateDescent,
+    FitAgain,
+    FrankWolfe,
+    HardThresholding,
+    KnowledgeTransfer,
+    ScreenRefine,
+    TwoStage,
+)
 from tulle.methods.gradient_queries import ClippedGradient
 from tulle.methods.loss_functions import Huber, Logistic, Loss, OneVsRest, Squared, SquaredHinge, resolve_loss
 from tulle.trusted.facts import PublicFacts
@@ -95,6 +103,7 @@ def test_the_signature_of_bounds_starts_as_ever() -> None:
         SparseClassifier,
         SparseRegressor,
         HardThresholding,
+        FitAgain,
         ScreenRefine,
         TwoStage,
         FrankWolfe,
@@ -131,6 +140,7 @@ def test_the_docstring_lists_every_fitted_attribute(cls: Any) -> None:
         "tulle.estimators.sparse",
         "tulle.ledgers.ledger",
         "tulle.methods.hard_thresholding",
+        "tulle.methods.fit_again",
         "tulle.methods.screen_refine",
         "tulle.methods.frank_wolfe",
         "tulle.methods.coordinate_descent",
@@ -737,7 +747,15 @@ def guessing_is_expected(model: Any, shape: tuple[int, int]) -> bool:
 @both
 @pytest.mark.parametrize(
     "method",
-    ["auto", "screen_refine", "hard_thresholding", "frank_wolfe", "coordinate_descent", "knowledge_transfer"],
+    [
+        "auto",
+        "fit_again",
+        "screen_refine",
+        "hard_thresholding",
+        "frank_wolfe",
+        "coordinate_descent",
+        "knowledge_transfer",
+    ],
 )
 @pytest.mark.parametrize("bounds", [Bounds(normalise=True, label=1.0), Bounds(row_l2=90.0, label=1.0)], ids=str)
 def test_a_fit_that_can_only_guess_warns_before_it_spends(
@@ -795,11 +813,27 @@ def test_the_demo_does_not_warn(epsilon: float | None) -> None:
             model.fit(rows, np.arange(20_242) % 2)
 
 
+@both
+def test_a_model_without_weights_says_so(cls: Any) -> None:
+    """Post-processing of what is released: a warning that names the line that called fit, and a line of the report."""
+    rows, labels = np.zeros((50, 3)), np.arange(50) % 2
+    with pytest.warns(UserWarning, match="^all weights are zero: the model predicts a constant, ") as caught:
+        model = cls(None, method="hard_thresholding").fit(rows, labels)
+    assert [one.filename for one in caught] == [__file__]
+    assert "All weights are zero: the model predicts a constant." in " ".join(str(model.privacy_).split())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clear = cls(None, method="hard_thresholding").fit(labels[:, None] - 0.5, labels)
+    assert caught == []
+    assert "weights are zero" not in str(clear.privacy_)
+
+
 def test_undeclared_bounds_warn_only_if_no_bound_could_help() -> None:
-    """Before they are estimated, the best shape that the rows can have counts."""
+    """Before they are estimated, the best shape that the rows can have counts: few of many dense features."""
+    assert guessing_is_expected(SparseClassifier(0.1, 1e-5, n_nonzero=2), (72, 7129))
+    assert not guessing_is_expected(SparseClassifier(8.0, 1e-5, n_nonzero=2), (72, 7129))
+    assert guessing_is_expected(SparseClassifier(8.0, 1e-5, n_nonzero=2, bounds=Bounds(row_l2=1.0)), (72, 7129))
     assert guessing_is_expected(SparseClassifier(0.1, 1e-5), (72, 7129))
-    assert not guessing_is_expected(SparseClassifier(8.0, 1e-5), (72, 7129))
-    assert guessing_is_expected(SparseClassifier(8.0, 1e-5, bounds=Bounds(row_l2=1.0)), (72, 7129))
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

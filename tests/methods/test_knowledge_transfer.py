@@ -276,9 +276,8 @@ def plain_teacher(
 ) -> tuple[Array, float]:
     """The ridge fit with cut slopes to rows of at most a length, on plain arrays."""
     a = (length / 4 if length < math.inf else 1.0) if intercept else 0.0
-    rows = np.column_stack([X, np.full(len(X), a)]) if a else X
-    bound = math.hypot(length, a)
-    theta = ridge_fit(shortened(rows, bound), y, loss, tau, penalty, np.zeros(rows.shape[1]))
+    rows = shortened(X, math.hypot(length, a), a)
+    theta = ridge_fit(rows, y, loss, tau, penalty, np.zeros(rows.shape[1]))
     return theta[: X.shape[1]], a * theta[-1] if a else 0.0
 
 

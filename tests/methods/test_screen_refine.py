@@ -207,13 +207,21 @@ def test_all_rows_of_a_person_count_in_the_refinement(method: ScreenRefine, peop
 # --- without noise ---------------------------------------------------------------------------------------------------
 
 
+def start_of(loss: str, slope: float, public: PublicFacts, run: Settings) -> float:
+    """The constant model of a mean slope, less what of it would be noise."""
+    if public.budget is not None:
+        scale = 2 * run.clip / (public.n_rows * budget_mu(public.budget) * math.sqrt(run.start_share))
+        slope = float(np.clip(slope, scale - run.clip, run.clip - scale)) * slope**2 / (slope**2 + scale**2)
+    return float(STARTS[loss](slope))
+
+
 def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: PublicFacts, run: Settings) -> Any:
     """Screen by the exact gradient at the current model, ridge fit on the support, rescale: on plain arrays."""
     n, d = X.shape
     a, slope = run.refine.intercept_value, SLOPES[loss]
     w, intercept = np.zeros(d), 0.0
     if a:
-        intercept = float(STARTS[loss](np.clip(slope(np.zeros(n), y), -run.clip, run.clip).mean()))
+        intercept = start_of(loss, float(np.clip(slope(np.zeros(n), y), -run.clip, run.clip).mean()), public, run)
     support: list[int] = []
     for number in range(1, run.rounds + 1):
         scores = clipped_scores(X, slope(X @ w + intercept, y), run.clip, run.selection, a, public)
@@ -223,23 +231,20 @@ def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: Public
         centre = w.copy()
         if run.centre:
             centre[new] += scores[new] * run.centre / (np.linalg.norm(scores[new]) * run.refine.row_bound)
-        rows = np.column_stack([X[:, support], np.full(n, a)]) if a else X[:, support]
+        rows = shortened(X[:, support], run.refine.row_bound, a)
         middle = np.append(centre[support], intercept / a) if a else centre[support]
-        theta = ridge_fit(
-            shortened(rows, run.refine.row_bound), y, loss, run.refine.slope_clip, run.refine.penalty, middle
-        )
+        theta = ridge_fit(rows, y, loss, run.refine.slope_clip, run.refine.penalty, middle)
         w[support], intercept = theta[: len(support)], a * theta[-1] if a else 0.0
     if run.rescale is not None:
         length = np.linalg.norm(w)
-        square = np.minimum((X @ w / length) ** 2, run.spread_bound**2).mean()
-        unit = math.sqrt(max(square, 1e-3 * run.spread_bound**2)) * length
-        b = run.rescale.intercept_value
-        rows = np.column_stack([X @ w / unit, np.full(n, b)]) if a else (X @ w / unit)[:, None]
+        bound, constants = run.rescale.spread_bound, run.rescale.constants
+        square = np.minimum((X @ w / length) ** 2, bound**2).mean()
+        unit = math.sqrt(max(square, 1e-3 * bound**2)) * length
+        b = constants.intercept_value
+        rows = shortened((X @ w / unit)[:, None], constants.row_bound, b if a else 0.0)
         middle = np.array([0.0, intercept / b]) if a else np.zeros(1)
-        theta = ridge_fit(
-            shortened(rows, run.rescale.row_bound), y, loss, run.rescale.slope_clip, run.rescale.penalty, middle
-        )
-        w, intercept = w / unit * max(theta[0], 0.0), b * theta[-1] if a else 0.0
+        theta = ridge_fit(rows, y, loss, constants.slope_clip, constants.penalty, middle)
+        w, intercept = w / unit * max(theta[0], run.rescale.least), b * theta[-1] if a else 0.0
     return w, intercept
 
 
@@ -405,7 +410,7 @@ def test_the_cost_of_a_plan_does_not_depend_on_the_bounds(loss: Loss, method: Sc
         run = method.settings(public)
         first = method.settings(facts(loss=loss))
         assert run.refine.log_determinant == first.refine.log_determinant
-        for part, uses in ((run.refine, run.rounds), (run.rescale, 1)):
+        for part, uses in ((run.refine, run.rounds), (run.rescale and run.rescale.constants, 1)):
             if part is not None:  # what the query will state is what the plan allows
                 curvature = (loss.binary if isinstance(loss, OneVsRest) else loss).curvature_within(
                     part.slope_clip, label
@@ -480,7 +485,7 @@ def test_defaults() -> None:
     regression = ScreenRefine(noise="gaussian").settings(facts(loss=Squared(), label=6.0))
     assert (regression.rounds, regression.clip, regression.refine.slope_clip) == (1, 1.5, 2.0)
     assert regression.rescale is not None
-    assert (regression.rescale_share, regression.rescale.slope_clip) == (0.03, 1.5)
+    assert (regression.rescale_share, regression.rescale.constants.slope_clip) == (0.03, 1.5)
     assert regression.centre == 4.0 * 6.0
     assert ScreenRefine(noise="selection").settings(facts(loss=Squared(), label=6.0)).rescale is None
     assert ScreenRefine().settings(facts(budget=None, n_nonzero=10)).rounds == 5

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fits import (
-    Array,
-    estimator_for,
-)
+from fits import Array, RecordingCurator, estimator_for
 from pairwise import reduce_to_pairs
 from scipy.optimize import root
 from scipy.special import expit, logit
@@ -20,7 +18,9 @@ from sklearn.base import clone
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.methods import ScreenRefine, TwoStage
-from tulle.methods.loss_functions import Squared
+from tulle.methods.loss_functions import Logistic, Loss, Squared
+
+recorder = fits.recorder
 
 # --- what is not bad -------------------------------------------------------------------------------------------------
 
@@ -90,16 +90,41 @@ def test_strange_rows_are_fitted(which: str, method: Any, budget: float | None, 
             assert fit_intercept or np.all(model.intercept_ == 0)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=["logistic", "squared"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_scores_that_all_vanish_leave_an_empty_support(loss: str, fit_intercept: bool) -> None:
-    """One empty feature and 40 seeds: the released grid holds a zero, and then there is nothing to refine."""
-    X = np.zeros((50, 1))
-    y = np.arange(50.0) % 2
-    model = estimator_for(loss)(1.0, method=ScreenRefine(noise="gaussian"), bounds=BOUNDS, fit_intercept=fit_intercept)
-    weights = [clone(model).set_params(random_state=seed).fit(X, y).coef_.ravel()[0] for seed in range(40)]
-    assert 0 in weights
-    assert np.count_nonzero(weights) > 20
+def test_scores_that_all_vanish_leave_an_empty_support(loss: Loss, fit_intercept: bool) -> None:
+    """On the released grid every score can be zero, and then there is nothing to refine: the constant model."""
+    public = facts(loss=loss, fit_intercept=fit_intercept)
+
+    def ask(name: str, query: Any, then: Any = None) -> Any:
+        if name in ("refine", "rescale"):
+            assert len(query.features) == 0
+            return np.full(len(query.centre), -0.5)
+        answer = np.zeros((1, 1) if name == "spread" else (public.n_parameters, 1))
+        return answer if then is None else then(answer)
+
+    weights = ScreenRefine(noise="gaussian").run(ask, public)
+    assert np.count_nonzero(weights[:-1]) == 0
+    assert (weights[-1, 0] != 0) == fit_intercept
+
+
+def test_a_noisy_slope_does_not_wipe_out_the_weights() -> None:
+    """One empty feature and 40 seeds: its weight is noise, never lost in the rescaling."""
+    X, y = np.zeros((50, 1)), np.arange(50.0) % 2
+    model = SparseClassifier(1.0, method=ScreenRefine(noise="gaussian"), bounds=BOUNDS)
+    assert all(clone(model).set_params(random_state=seed).fit(X, y).coef_.all() for seed in range(40))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_the_start_of_few_rows_is_shrunk(recorder: type[RecordingCurator], loss: str) -> None:
+    """The noise of a mean of 30 rows at a small budget exceeds every slope: screening starts near the zero model."""
+    X, y = problem(loss, n=30)
+    for seed in range(20):
+        model = estimator_for(loss)(0.5, method=ScreenRefine(noise="gaussian"), bounds=BOUNDS, random_state=seed)
+        model.fit(X, y)
+    screens = [query for name, query, _ in recorder.asked if name == "screen"]
+    assert len(screens) == 20
+    assert all(np.all(query.weights == 0) for query in screens)
 
 
 @reduce_to_pairs()

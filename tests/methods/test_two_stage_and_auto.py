@@ -17,8 +17,8 @@ from sklearn.base import clone
 
 from tulle import Bounds, SparseClassifier
 from tulle.files.error_messages import PrivacyWarning
-from tulle.methods import Auto, CoordinateDescent, HardThresholding, ScreenRefine, TwoStage
-from tulle.methods.loss_functions import Huber, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
+from tulle.methods import Auto, CoordinateDescent, FitAgain, HardThresholding, ScreenRefine, TwoStage
+from tulle.methods.loss_functions import Huber, Logistic, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 
 # --- two stage -------------------------------------------------------------------------------------------------------
 
@@ -96,9 +96,10 @@ DENSE = {"row_l2": 10.0, "row_linf": 1.0, "n_nonzero": 2}
 @pytest.mark.parametrize(
     ("change", "chosen"),
     [
-        pytest.param({}, ScreenRefine, id="text-classification"),
-        pytest.param({"loss": Squared()}, ScreenRefine, id="text-regression"),
-        pytest.param({"loss": Poisson()}, ScreenRefine, id="text-counts"),
+        pytest.param({}, FitAgain, id="text-classification"),
+        pytest.param({"n_nonzero": 100}, FitAgain, id="text-classification-all-features"),
+        pytest.param({"loss": Squared()}, FitAgain, id="text-regression"),
+        pytest.param({"loss": Poisson()}, FitAgain, id="text-counts"),
         pytest.param({"loss": OneVsRest(SquaredHinge(), 3)}, ScreenRefine, id="several-classes"),
         pytest.param({"loss": Softmax(3)}, HardThresholding, id="softmax"),
         pytest.param({"loss": OwnLogistic()}, HardThresholding, id="own-loss"),
@@ -108,9 +109,13 @@ DENSE = {"row_l2": 10.0, "row_linf": 1.0, "n_nonzero": 2}
         pytest.param({"budget": None, "n_nonzero": 100, "loss": Softmax(3)}, HardThresholding, id="no-privacy-softmax"),
         pytest.param({"as_published": True}, HardThresholding, id="published"),
         pytest.param(DENSE, ScreenRefine, id="dense-classification"),
+        pytest.param({**DENSE, "n_nonzero": 100}, FitAgain, id="dense-classification-all-features"),
+        pytest.param(
+            {"row_l2": 2.0, "row_linf": 1.0, "n_nonzero": 4, "n_features": 4}, FitAgain, id="four-equal-features-all"
+        ),
         pytest.param({**DENSE, "loss": Squared()}, HardThresholding, id="dense-regression"),
         pytest.param({**DENSE, "loss": Squared(), "n_rows": 40}, CoordinateDescent, id="dense-regression-few-rows"),
-        pytest.param({**DENSE, "loss": Huber(), "n_nonzero": 90}, ScreenRefine, id="dense-regression-many-weights"),
+        pytest.param({**DENSE, "loss": Huber(), "n_nonzero": 90}, FitAgain, id="dense-regression-many-weights"),
         pytest.param(
             {"row_l2": 10.0, "row_linf": 0.2, "loss": Huber(), "n_nonzero": 50, "n_rows": 1000},
             CoordinateDescent,
@@ -126,10 +131,25 @@ def test_auto_chooses_by_public_facts(change: dict[str, Any], chosen: type) -> N
     names = {
         HardThresholding: "hard thresholding (DP-IGHT)",
         ScreenRefine: "screen and refine",
+        FitAgain: "fit, keep, fit again",
         CoordinateDescent: "greedy coordinate descent",
     }
     assert method.describe(public).startswith(names[chosen])
     assert Auto().releases(public) == method.releases(public)
+
+
+def test_how_many_weights_auto_keeps() -> None:
+    """All features, unless each is chosen privately or another method is at work; by public facts alone."""
+    public = facts(n_rows=1000, n_features=300)
+    for loss in (Logistic(), Squared()):
+        assert Auto().default_nonzero(replace(public, loss=loss)) == 300
+    dense = replace(public, row_l2=math.sqrt(300))
+    assert Auto().default_nonzero(dense) == 300
+    others = [replace(dense, loss=Squared()), replace(public, loss=OneVsRest(SquaredHinge(), 3))]
+    for other in [*others, replace(public, budget=None)]:
+        assert Auto().default_nonzero(other) == ScreenRefine().default_nonzero(other) < 300
+    for other in (replace(public, as_published=True), replace(public, loss=Softmax(3))):
+        assert Auto().default_nonzero(other) == HardThresholding().default_nonzero(other)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
@@ -139,8 +159,8 @@ def test_auto_is_the_method_that_it_names(loss: str, budget: float | None) -> No
     X, y = problem(loss)
     model = estimator_for(loss)(budget, n_nonzero=3, bounds=Bounds(row_l2=2.0, label=4.0), random_state=0)
     auto = clone(model).fit(X, y)
-    name = "hard_thresholding" if budget is None else "screen_refine"
-    assert auto.privacy_.method.startswith(name.replace("_", " ").replace("screen refine", "screen and refine"))
+    name = "hard_thresholding" if budget is None else "fit_again"
+    assert auto.privacy_.method.startswith(name.replace("_", " ").replace("fit again", "fit, keep, fit again"))
     np.testing.assert_array_equal(auto.coef_, clone(model).set_params(method=name).fit(X, y).coef_)
 
 

@@ -260,7 +260,7 @@ def private_rows(loss: str) -> tuple[Array, Array]:
 def teacher_of(loss: str, tau: float, bound: float, penalty: float) -> Array:
     """The penalised fit with cut slopes and cut rows, by a root finder."""
     X, y = private_rows(loss)
-    return ridge_fit(shortened(X, bound), y, loss, tau, N * penalty, np.zeros(5))
+    return ridge_fit(shortened(X[:, :4], bound, 0.5), y, loss, tau, N * penalty, np.zeros(5))
 
 
 def public_copies(m: int) -> Array:
@@ -268,7 +268,7 @@ def public_copies(m: int) -> Array:
 
 
 def shrinkage(loss: Loss, tau: float, bound: float, penalty: float, **changes: Any) -> Shrinkage:
-    return replace(Shrinkage(loss, tau, bound, penalty, 0.0, 0.0, 1.0, N), **changes)
+    return replace(Shrinkage(loss, tau, bound, penalty, 0.0, 0.0, 1.0, N, 0.5), **changes)
 
 
 @pytest.mark.parametrize(
@@ -297,17 +297,17 @@ def test_what_penalty_and_cuts_took_away_is_given_back(loss: str, tau: float, bo
 
 
 def gap(w: Array, theta: Array, rows: Array, loss: str, tau: float, bound: float, penalty: float) -> Array:
-    """mean(d_i A_i x_i) + lambda theta - mean(d_i B_i x_i mu(<x_i, w>)), row by row."""
+    """mean(A_i z_i) + lambda theta - mean(B_i z_i mu(<x_i, w>)), row by row."""
     total = penalty * theta
     for x in rows:
-        scale = min(1.0, bound / np.linalg.norm(x))
-        margin, wanted = scale * x @ theta, x @ w
+        z = np.append(x[:4] * min(1.0, math.sqrt(bound**2 - x[4] ** 2) / np.linalg.norm(x[:4])), x[4])
+        margin, wanted = z @ theta, x @ w
         if loss == "logistic":
             # The slope for label 1 is -min(1 - p, tau), for label 0 it is min(p, tau).
             up, down = min(float(expit(margin)), tau), min(float(expit(-margin)), tau)
-            total = total + scale * x * (up - (up + down) * expit(wanted)) / len(rows)
+            total = total + z * (up - (up + down) * expit(wanted)) / len(rows)
         else:
-            total = total + scale * x * (margin - wanted) / len(rows)
+            total = total + z * (margin - wanted) / len(rows)
     return total
 
 

@@ -1021,8 +1021,20 @@ class TestMinimiserQuery:
                 with np.errstate(divide="ignore"):
                     clipped = take_clipped_rows(block, np.array([0, 1]), a, 1.0)
                 rows = clipped if isinstance(clipped, np.ndarray) else clipped.toarray()
-                scale = np.array([1.0, 1 / math.hypot(5.0, a), 1.0])[:, None]
-                np.testing.assert_allclose(rows, np.hstack([X[:, :2], np.full((3, 1), a)][: 1 + (a > 0)]) * scale)
+                scale = np.array([1.0, math.sqrt(1 - a**2) / 5, 1.0])[:, None]
+                np.testing.assert_allclose(rows, np.hstack([X[:, :2] * scale, np.full((3, 1), a)][: 1 + (a > 0)]))
+
+    @pytest.mark.parametrize("a", [0.999999, 1.0, 1.5, 1e9])
+    def test_a_constant_is_never_longer_than_the_bound(self, a: float) -> None:
+        """One that leaves no room is cut down to the bound, and the features are nothing; in exact arithmetic."""
+        X = np.array([[3.0, 4.0], [1e-170, 0.0], [0.0, 0.0], [1e-9, 1e-9]])
+        for storage in STORAGES.values():
+            block = Rows(storage(X), np.zeros(4)).blocks[0]
+            with np.errstate(all="ignore"):
+                clipped = take_clipped_rows(block, np.array([0, 1]), a, 1.0)
+            rows = clipped if isinstance(clipped, np.ndarray) else clipped.toarray()
+            assert all(sum(Fraction(float(z)) ** 2 for z in row) <= 1 for row in rows)
+            np.testing.assert_array_equal(rows[:, 2], min(a, 1.0))
 
     def test_the_solver_sums_what_the_query_says(self) -> None:
         """The gradient against its formula, row by row, intercept, mixing and rows that do not count included."""
@@ -1037,8 +1049,8 @@ class TestMinimiserQuery:
         theta = rng.normal(size=3)
         expected = 0.7 * (theta - query.centre)
         for x, target in zip(X[active], y[active]):
-            z = np.append(x[features] @ mixing, 0.5)
-            z *= min(1.0, 1.1 / np.linalg.norm(z))
+            mixed = x[features] @ mixing
+            z = np.append(mixed * min(1.0, math.sqrt(1.1**2 - 0.5**2) / np.linalg.norm(mixed)), 0.5)
             expected += np.clip(-target / (1 + math.exp(target * (z @ theta))), -0.45, 0.45) * z
         np.testing.assert_allclose(gradient_of(objective, theta), expected, rtol=1e-10)
 

@@ -27,6 +27,7 @@ from tulle.files.own_types import register
 from tulle.methods import resolve_method
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
+from tulle.reports.words import CONSTANT_MODEL, warn_of_constant_model
 from tulle.transfer.public_features import check_not_private
 from tulle.transfer.students import ThresholdedStudent, register_student_fit
 from tulle.trusted import intake
@@ -48,10 +49,11 @@ _PARAMETERS = """
         `delta` is where the epsilon of the report is proved. For methods whose every release has a rho:
         "hard_thresholding", "coordinate_descent" and "frank_wolfe"; "auto" chooses one that has.
     n_nonzero : int or None, default=None
-        Non-zero weights (per class where there are more than two), at least 1. None: what the method says, for "auto"
+        Non-zero weights (per class where there are more than two), at least 1. None: as many as accuracy wants, by the
+        method's rule on public quantities. For "auto" all features where it fits, keeps and fits again; else
         n / (2 log d), or n mu / 60 on dense features of equal size, with mu the budget's Gaussian parameter.
     method : str or object, default="auto"
-        The algorithm: "auto" chooses from public quantities alone, "screen_refine", "hard_thresholding",
+        The algorithm: "auto" chooses from public quantities alone, "fit_again", "screen_refine", "hard_thresholding",
         "stochastic_hard_thresholding", "frank_wolfe", "coordinate_descent", "knowledge_transfer" or "two_stage"; an
         object of `tulle.methods` carries its own parameters.
     loss : str or `tulle.methods.loss_functions.Loss`, default="{loss}"
@@ -156,6 +158,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
             progress = Progress(self, {sum(release.answers for release in one.plan) for one in planned})
             self._keep(run_fit(request, X, targets, groups, progress.advance, planned))
         progress.finish()
+        if not len(self.support_):
+            warn_of_constant_model()
 
     def _keep(self, fitted: Fitted) -> None:
         """Become the model that a fit gave."""
@@ -167,6 +171,9 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         if fitted.teacher is not None:
             self.teacher_coef_, self.teacher_intercept_ = self._shape_weights(fitted.teacher)
         self.support_ = np.flatnonzero(np.any(np.atleast_2d(self.coef_) != 0, axis=0))
+        if not len(self.support_):
+            note = f"{CONSTANT_MODEL.capitalize()}."
+            self.privacy_ = replace(self.privacy_, assumptions=(*self.privacy_.assumptions, note))
 
     def _request(self, loss: Loss, n_rows: int) -> FitRequest:
         return FitRequest(

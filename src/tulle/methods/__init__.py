@@ -6,6 +6,7 @@ from tulle.fast.install import install
 from tulle.methods.auto import Auto
 from tulle.methods.base import Method
 from tulle.methods.coordinate_descent import CoordinateDescent
+from tulle.methods.fit_again import FitAgain
 from tulle.methods.frank_wolfe import FrankWolfe
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.knowledge_transfer import KnowledgeTransfer
@@ -23,6 +24,7 @@ __all__ = [
     "METHODS",
     "Auto",
     "CoordinateDescent",
+    "FitAgain",
     "FrankWolfe",
     "HardThresholding",
     "KnowledgeTransfer",
@@ -36,6 +38,7 @@ __all__ = [
 
 METHODS: dict[str, type[Method]] = {
     "auto": Auto,
+    "fit_again": FitAgain,
     "screen_refine": ScreenRefine,
     "two_stage": TwoStage,
     "hard_thresholding": HardThresholding,

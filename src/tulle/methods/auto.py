@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tulle.accounting.zcdp import rho_of
 from tulle.methods.base import MethodBase
 from tulle.methods.coordinate_descent import CoordinateDescent
+from tulle.methods.fit_again import FitAgain
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.noise_scales import budget_mu, selection_pays
 from tulle.methods.screen_refine import ScreenRefine
@@ -20,23 +23,26 @@ _ROWS_PER_WEIGHT = 58.0
 
 
 def _only_thresholding(public: PublicFacts) -> bool:
-    """Whether screen and refine cannot do it: no printed noise, a loss not known to be convex, or delta = 0."""
+    """Whether objective perturbation cannot do it: no printed noise, a loss not known to be convex, or delta = 0."""
     pure = public.budget is not None and public.budget.delta == 0
     return public.as_published or public.convex_loss is None or pure
 
 
 class Auto(MethodBase):
-    """Screen and refine, except where hard thresholding is known to do better or to be all there is.
+    """Fit, keep, fit again, except where another method is known to do better or to be all there is.
 
     Hard thresholding it is without privacy, unless all features are kept; with a published calibration; with delta = 0;
     for a loss that is not known to be convex in one margin at a time (several classes by softmax, a loss of the user's
-    own); for a budget in rho, which screen and refine cannot keep to; and for regression on dense features of equal
-    size (where selection noise pays) if rows are not too few: there every noisy gradient step brings the model much
-    closer to the truth, but the first ones need a signal to start from. With fewer rows greedy coordinate descent takes
-    its place: one choice a step is the least noisy way to start.
+    own); for a budget in rho, which objective perturbation cannot keep to; and for regression on dense features of
+    equal size (where selection noise pays) if rows are not too few: there every noisy gradient step brings the model
+    much closer to the truth, but the first ones need a signal to start from. With fewer rows greedy coordinate descent
+    takes its place: one choice a step is the least noisy way to start.
+
+    Screen and refine it is for classification where a few features of equal size are asked for and selection noise
+    pays, for several classes one against the rest, and without privacy where all features are kept.
     """
 
-    def resolve(self, public: PublicFacts) -> HardThresholding | ScreenRefine | CoordinateDescent:
+    def resolve(self, public: PublicFacts) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
         """The method for these public facts."""
         if _only_thresholding(public):
             return HardThresholding()
@@ -45,16 +51,25 @@ class Auto(MethodBase):
         if public.loss.kind == "regression" and selection_pays(public):
             rows_per_weight = public.n_rows * budget_mu(public.budget) / public.n_nonzero
             return HardThresholding() if rows_per_weight >= _ROWS_PER_WEIGHT else CoordinateDescent(noise="selection")
-        # The objective perturbation of the refining step has no rho.
-        return ScreenRefine() if rho_of(public.budget) is None else HardThresholding()
+        if rho_of(public.budget) is not None:  # objective perturbation has no rho
+            return HardThresholding()
+        few = public.n_nonzero < public.n_features and selection_pays(public)
+        return ScreenRefine() if few or public.loss.n_outputs > 1 else FitAgain()
 
     def default_nonzero(self, public: PublicFacts) -> int:
+        """All features: what choosing costs is more than what fitting many does. Fewer where each is chosen privately
+        and where other methods than fit, keep, fit again are at work."""
         if _only_thresholding(public):
             return HardThresholding().default_nonzero(public)
-        if rho_of(public.budget) is not None and not (public.loss.kind == "regression" and selection_pays(public)):
+        dense = public.loss.kind == "regression" and selection_pays(
+            replace(public, n_nonzero=ScreenRefine().default_nonzero(public))
+        )
+        if rho_of(public.budget) is not None and not dense:
             return HardThresholding().default_nonzero(public)
-        # Otherwise the method may depend on this very number, so one rule serves for both.
-        return ScreenRefine().default_nonzero(public)
+        if dense or public.budget is None or public.loss.n_outputs > 1:
+            # The method may depend on this very number, so one rule serves for both.
+            return ScreenRefine().default_nonzero(public)
+        return public.n_features
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         """A fit asks the method that was resolved."""

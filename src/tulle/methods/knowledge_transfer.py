@@ -33,7 +33,7 @@ from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import of_one_output
 from tulle.methods.noise_scales import selection_pays, signal_to_noise, tellable_directions
 from tulle.methods.noise_shares import additive_noise, choice_noise
-from tulle.methods.penalised_fit import USUAL_XI, Refinement, curvature_of, perturbation, refinement
+from tulle.methods.penalised_fit import USUAL_XI, Refinement, Start, curvature_of, perturbation, refinement
 from tulle.methods.public_start import START_ASSUMPTION, first_weights
 from tulle.methods.published_noise import NoiseWithoutProof
 from tulle.methods.screen_refine import ScreenRefine
@@ -338,18 +338,16 @@ class KnowledgeTransfer(MethodBase):
         if self.variant == "dense":
             mixing = None if settings.directions is None else leading_directions(rows, settings.directions)
             return [Coordinates(np.arange(d), mixing)] * outputs
-        a = public.row_l2 / 4 if public.row_l2 < math.inf else 1.0
-        a = a if public.fit_intercept else 0.0
+        a = (public.row_l2 / 4 if public.row_l2 < math.inf else 1.0) if public.fit_intercept else 0.0
         w = np.zeros((public.n_parameters, outputs))
         if settings.start_share:
-            no_features = np.zeros(w.shape, dtype=bool)
-            slopes = ask("start", ClippedGradient(w, settings.clip, "l2", a, no_features, a))[d] / a
-            w[d] = [of_one_output(public.loss).constant_margin(float(slope)) / a for slope in slopes]
+            start = Start(public, settings.clip, settings.start_share, a)
+            w[d] = start.intercepts(ask("start", start.question()))
         if settings.selection:
             chosen = ask("select", Magnitudes(Step(ClippedGradient(w, settings.clip, "linf", a), 1.0)))
         else:
-            threshold = HardThreshold(public.n_nonzero, free_from=d)
-            chosen = ask("screen", ClippedGradient(w, settings.clip, "l2", a), then=threshold)[:d] != 0
+            keep = HardThreshold(public.n_nonzero, free_from=d)
+            chosen = ask("screen", ClippedGradient(w, settings.clip, "l2", a), then=keep)[:d] != 0
         return [Coordinates(np.flatnonzero(chosen[:, k])) for k in range(outputs)]
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""The public constants of one penalised fit to private rows, and what it costs.
+"""The public constants of one penalised fit to private rows, what it costs, and the rescaling that ends such methods.
 
-Shared by methods that fit a few weights by one release, whichever way they chose them.
+Shared by methods that fit weights by one release, whichever way they chose them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tulle.methods.gradient_queries import ClippedGradient, Curvature
 from tulle.methods.loss_functions import of_one_output
-from tulle.methods.noise_scales import budget_mu
+from tulle.methods.noise_scales import budget_mu, margin_unit
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.mechanisms import Gaussian, Mechanism, ObjectivePerturbation
 from tulle.trusted.objectives import Minimiser
+from tulle.trusted.plan import Release
 
 # A penalty of a twentieth of what one row can add to the curvature is as good as none, and a smaller one makes the
 # problem ill-conditioned for nothing.
@@ -24,6 +26,16 @@ _LARGEST_CURVATURE = 20.0
 
 # The xi that a penalty is set by where nothing else is known, for one-sided losses and for others.
 USUAL_XI = {True: 0.45, False: 0.5}
+
+# In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
+# the bound are scaled down to it. For classification, whose noise would move the intercept, shorter than for others.
+_RESCALE_INTERCEPT, _RESCALE_BOUND = 0.5, {True: 1.5, False: 2.5}
+# How its cost is divided, and its xi.
+_SPREAD_PART = 0.25
+_RESCALE_XI = {True: 0.8, False: 0.4}
+# The least root mean square margin that it leaves, in units of the label bound for regression: where noise makes the
+# slope negative, the order of the rows is still worth having.
+_LEAST_MARGIN = 0.05
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,94 @@ def perturbation(constants: Refinement, square: float, public: PublicFacts) -> M
     return ObjectivePerturbation(
         noise, constants.log_determinant, of_one_output(public.loss).one_sided, public.rows_per_unit
     )
+
+
+@dataclass(frozen=True)
+class Start:
+    """The constant models, beside an entry `a`, from noisy mean slopes at margin 0 that are cut at `clip`.
+
+    They take the part `share` of the cost, so the scale of their noise is public.
+    """
+
+    public: PublicFacts
+    clip: float
+    share: float
+    a: float
+
+    def question(self) -> ClippedGradient:
+        w = np.zeros((self.public.n_parameters, self.public.loss.n_outputs))
+        return ClippedGradient(w, self.clip, "l2", self.a, np.zeros(w.shape, dtype=bool), self.a)
+
+    def intercepts(self, answer: FloatArray) -> FloatArray:
+        """The constants' weights. A slope shrinks by what of it is noise, and one within that of the largest is no
+        evidence that all labels are the same."""
+        public, slopes = self.public, answer[self.public.n_features] / self.a
+        if public.budget is not None and self.clip < math.inf:
+            mu = budget_mu(public.budget) * math.sqrt(self.share)
+            scale = 2 * self.clip * public.rows_per_unit / (public.n_rows * mu)
+            most = max(self.clip - scale, 0.0)
+            slopes = np.clip(slopes, -most, most) * slopes**2 / np.maximum(slopes**2 + scale**2, 1e-300)
+        constant_margin = of_one_output(public.loss).constant_margin
+        return np.array([constant_margin(float(slope)) / self.a for slope in slopes])
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """The length of the weights and the intercept that goes with it, fitted in these two directions with the whole
+    loss: cut slopes and scaled rows distort both, hardly the direction."""
+
+    constants: Refinement
+    spread_bound: float  # a mean square margin of unit weights is cut off at its square
+    least: float  # the root mean square margin that is left at least
+    length: float  # what the weights are multiplied by where nothing can be learnt of it
+    share: float  # of the cost
+
+    @classmethod
+    def of(cls, public: PublicFacts, share: float, spread_bound: float, length: float) -> Rescaling:
+        binary = of_one_output(public.loss)
+        classify = binary.kind == "classification"
+        # For classification nearly the whole loss: at twice the slope of margin 0 a row is as wrong as can be.
+        tau = binary.default_clip(public.label) * (1.4 if classify else 1)
+        b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
+        square = (1 - _SPREAD_PART) * share / public.loss.n_outputs
+        curvature = curvature_of(public, _RESCALE_XI[binary.one_sided], square)
+        constants = refinement(public, tau, math.hypot(_RESCALE_BOUND[classify], b), b, curvature)
+        return cls(constants, spread_bound, _LEAST_MARGIN * margin_unit(public), length, share)
+
+    def releases(self, public: PublicFacts) -> list[Release]:
+        outputs = public.loss.n_outputs
+        each = self.share / outputs
+        rescale = perturbation(self.constants, (1 - _SPREAD_PART) * each, public)
+        return [Release("spread", gaussian(_SPREAD_PART * each), outputs), Release("rescale", rescale, outputs)]
+
+    def spread(self, w: FloatArray, a: float) -> Curvature:
+        """The first question: the mean square margin of weights w (a column, the last beside a constant `a`)."""
+        d = len(w) - bool(a)
+        return Curvature(np.vstack([w[:d] / (_length(w[:d]) or 1.0), 0.0 * w[d:]]), 0.0, self.spread_bound)
+
+    def unit(self, w: FloatArray, a: float, answer: FloatArray) -> float:
+        """The root mean square margin of the weights as they are, given the answer."""
+        # Where noise hides the spread, a thirtieth of the bound is as good a guess as any.
+        least = 1e-3 * self.spread_bound**2
+        return math.sqrt(max(float(answer[0, 0]), least)) * max(_length(w[: len(w) - bool(a)]), 1e-300)
+
+    def question(self, w: FloatArray, a: float, unit: float, output: int) -> Minimiser:
+        """The second: the slope of margins in that unit, and the constant."""
+        d = len(w) - bool(a)
+        features = np.flatnonzero(w[:d, 0])
+        # The ridge pulls there: where noise rules, that is what is left; of a length of 0, the order of the rows.
+        centre = np.append(self.length * unit, w[d:, 0] * (a / self.constants.intercept_value if a else 0.0))
+        return self.constants.minimiser(features, centre, output, w[features] / unit)
+
+    def rescaled(self, w: FloatArray, a: float, unit: float, theta: FloatArray) -> FloatArray:
+        """The weights at the right length, and the intercept that goes with it, given the answer."""
+        d = len(w) - bool(a)
+        constant = [[theta[1] * self.constants.intercept_value / a]] if a else np.zeros((0, 1))
+        return np.vstack([w[:d] / unit * max(float(theta[0]), self.least), constant])
+
+
+def _length(w: FloatArray) -> float:
+    return float(np.linalg.norm(w))
 
 
 def check_convex(method: object, public: PublicFacts) -> None:

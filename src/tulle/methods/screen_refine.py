@@ -25,13 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.methods.base import MethodBase
-from tulle.methods.gradient_queries import ClippedGradient, Curvature, SecondMoments, Step
+from tulle.methods.gradient_queries import ClippedGradient, SecondMoments, Step
 from tulle.methods.loss_functions import Squared, of_one_output
 from tulle.methods.noise_scales import budget_mu, kept_row_norm, selection_pays, signal_to_noise
 from tulle.methods.parameter_checks import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
 from tulle.methods.penalised_fit import (
     USUAL_XI,
     Refinement,
+    Rescaling,
+    Start,
     check_convex,
     curvature_of,
     gaussian,
@@ -57,15 +59,8 @@ _RANGES: dict[str, Range] = {
     "centre": NOT_NEGATIVE,
 }
 
-# In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
-# the bound are scaled down to it.
-_RESCALE_INTERCEPT, _RESCALE_BOUND = 0.5, 2.5
-# How its cost is divided.
-_SPREAD_PART = 0.25
-
-# The largest xi of a refinement, for one-sided losses and for others, and that of the rescaling.
+# The largest xi of a refinement, for one-sided losses and for others.
 _LARGEST_XI = {True: 1.0, False: 0.8}
-_RESCALE_XI = {True: 0.8, False: 0.4}
 
 
 @dataclass(frozen=True)
@@ -76,8 +71,7 @@ class Settings:
     selection: bool
     clip: float
     refine: Refinement
-    rescale: Refinement | None
-    spread_bound: float
+    rescale: Rescaling | None
     centre: float  # the largest margin that the ridge's centre can give a row
     start_share: float
     screening_share: float
@@ -204,10 +198,7 @@ class ScreenRefine(MethodBase):
         else:
             plan.append(Release("refine", perturbation(settings.refine, each, public), rounds * outputs))
         if settings.rescale is not None:
-            each = settings.rescale_share / outputs
-            plan.append(Release("spread", gaussian(_SPREAD_PART * each), outputs))
-            rescale = perturbation(settings.rescale, (1 - _SPREAD_PART) * each, public)
-            plan.append(Release("rescale", rescale, outputs))
+            plan += settings.rescale.releases(public)
         return tuple(plan)
 
     def published(self, public: PublicFacts, budget: Budget) -> tuple[Release, ...]:
@@ -220,9 +211,8 @@ class ScreenRefine(MethodBase):
         a, d, outputs = settings.intercept_value, public.n_features, public.loss.n_outputs
         w = np.zeros((public.n_parameters, outputs))
         if settings.start_share:
-            no_features = np.zeros(w.shape, dtype=bool)
-            slopes = ask("start", ClippedGradient(w, settings.clip, "l2", a, no_features, a))[d] / a
-            w[d] = [of_one_output(public.loss).constant_margin(float(slope)) / a for slope in slopes]
+            start = Start(public, settings.clip, settings.start_share, a)
+            w[d] = start.intercepts(ask("start", start.question()))
         support = np.zeros((d, outputs), dtype=bool)
         for number in range(settings.rounds):
             scores = self._screen(ask, public, settings, w, support, number)
@@ -235,7 +225,10 @@ class ScreenRefine(MethodBase):
                 w[d:, k] = theta[len(features) :]
         if settings.rescale is not None:
             for k in range(outputs):
-                w[:, [k]] = self._rescale(ask, settings, settings.rescale, w[:, [k]], k)
+                column = w[:, [k]]
+                unit = settings.rescale.unit(column, a, ask("spread", settings.rescale.spread(column, a)))
+                theta = ask("rescale", settings.rescale.question(column, a, unit, k))
+                w[:, [k]] = settings.rescale.rescaled(column, a, unit, theta)
         return np.vstack([w[:d], a * w[d:] if a else np.zeros((1, outputs))])
 
     def _screen(
@@ -299,26 +292,6 @@ class ScreenRefine(MethodBase):
         inverse = vectors / np.maximum(values, ridge)
         return np.asarray(inverse @ (vectors.T @ moments[:size, size]) / unit)
 
-    def _rescale(self, ask: Ask, settings: Settings, constants: Refinement, w: FloatArray, output: int) -> FloatArray:
-        """The weights at the right length, and the intercept that goes with it."""
-        a, b = settings.intercept_value, constants.intercept_value
-        d = len(w) - bool(a)
-        features = np.flatnonzero(w[:d, 0])
-        length = float(np.linalg.norm(w[:d]))
-        direction = np.vstack([w[:d] / length if length else w[:d], np.zeros((len(w) - d, 1))])
-        square = float(ask("spread", Curvature(direction, 0.0, settings.spread_bound))[0, 0])
-        # Where noise hides the spread, a thirtieth of the bound is as good a guess as any.
-        unit = math.sqrt(max(square, 1e-3 * settings.spread_bound**2)) * max(length, 1e-300)
-        mixing = w[features] / unit
-        # The ridge pulls to the constant model: where noise rules, that is what is left.
-        centre = np.append(0.0, w[d:, 0] * (a / b if a else 0.0))
-        theta = ask("rescale", constants.minimiser(features, centre, output, mixing))
-        new = np.zeros_like(w)
-        new[features] = mixing * max(float(theta[0]), 0.0)
-        if a:
-            new[d:, 0] = theta[1] * b / a
-        return new
-
     # --- defaults: functions of public quantities alone ---
 
     def settings(self, public: PublicFacts) -> Settings:
@@ -344,13 +317,13 @@ class ScreenRefine(MethodBase):
             centre = (8.0 if classify else 4.0) if rounds == 1 else 0.0
         if selection or not private:
             centre = 0.0  # which features were chosen says nothing of their signs; without noise the data say it all
+        spread_bound = kept_row_norm(public, True) if selection else public.row_l2 / 2
         return Settings(
             rounds=rounds,
             selection=selection,
             clip=clip,
             refine=refine,
-            rescale=self._rescaling(public, rescale_share) if rescale_share else None,
-            spread_bound=kept_row_norm(public, True) if selection else public.row_l2 / 2,
+            rescale=Rescaling.of(public, rescale_share, spread_bound, length=0.0) if rescale_share else None,
             centre=centre * public.loss.margin_scale(public.label) if centre else 0.0,
             start_share=start_share,
             screening_share=share,
@@ -385,15 +358,6 @@ class ScreenRefine(MethodBase):
                 xi = min(_LARGEST_XI[one_sided], xi * (0.18 / max(scarcity, 1e-12)) ** 0.25)
         a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
         return refinement(public, tau, math.hypot(bound, a), a, curvature_of(public, xi, square))
-
-    def _rescaling(self, public: PublicFacts, share: float) -> Refinement:
-        binary = of_one_output(public.loss)
-        # For classification the whole loss, or nearly: at twice the slope of margin 0 a row is as wrong as can be.
-        tau = binary.default_clip(public.label) * (2 if binary.kind == "classification" else 1)
-        b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
-        square = (1 - _SPREAD_PART) * share / public.loss.n_outputs
-        curvature = curvature_of(public, _RESCALE_XI[binary.one_sided], square)
-        return refinement(public, tau, math.hypot(_RESCALE_BOUND, b), b, curvature)
 
     def _room(self, public: PublicFacts, settings: Settings, number: int) -> int:
         few, more = divmod(public.n_nonzero, settings.rounds)

@@ -250,5 +250,6 @@ def correct_length(
         noise_on_weights=moves / penalty if settings.by_output else 0.0,
         spread=1.0 if loss.kind == "classification" else min(settings.slope_clip, public.label) ** 2,
         n_rows=n,
+        constant=constants.intercept_value,
     )
     return unshrunk(theta, rows, shrinkage) if settings.unshrink else at_right_length(theta, rows, shrinkage)

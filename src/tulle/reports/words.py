@@ -36,6 +36,9 @@ REASONABLE_BOUNDS = {"row_l2": (1e-6, 1e6), "row_linf": (1e-6, 1e6), "label": (1
 # The unit of a fit with person ids and one row of each person.
 ONE_ROW_OF_A_PERSON = "one person, of whom one row is used (how many rows they have is not protected)"
 
+# Of a released model without weights, in a warning and in its report: post-processing.
+CONSTANT_MODEL = "all weights are zero: the model predicts a constant"
+
 SEEN_BY_THIS_PROCESS = (
     "The process that ran fit held the rows and the exact sums over them; nothing but the answers on the bill left the "
     "part of the code that saw them."
@@ -101,6 +104,15 @@ def warn_of_guessing(public: PublicFacts, budget: Budget) -> None:
         f"noise; use more rows, fewer features or a larger {measure}",
         UserWarning,
         stacklevel=USER,
+    )
+
+
+def warn_of_constant_model() -> None:
+    """Warn, after a fit, that nothing was learnt but perhaps the intercept."""
+    warnings.warn(
+        f"{CONSTANT_MODEL}, whatever a row holds; use more rows, fewer features or a larger budget",
+        UserWarning,
+        stacklevel=USER - 2,
     )
 
 

@@ -78,6 +78,8 @@ class Shrinkage:
         Where slopes were cut.
     row_bound : float
         What rows were scaled down to.
+    constant : float
+        The entry of the constant column, the last, which was not scaled; 0 without one.
     penalty : float
         lambda: the ridge's penalty for a *mean* of losses.
     noise_on_slopes, noise_on_weights : float
@@ -96,6 +98,14 @@ class Shrinkage:
     noise_on_weights: float
     spread: float
     n_rows: int
+    constant: float = 0.0
+
+    def scaled(self, rows: FloatArray) -> FloatArray:
+        """Rows as the teacher saw them."""
+        features = rows[:, : rows.shape[1] - bool(self.constant)]
+        room = math.sqrt(max(self.row_bound**2 - self.constant**2, 0.0)) if self.row_bound < math.inf else math.inf
+        scale = np.minimum(1.0, room / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-300))
+        return np.hstack([features * scale, rows[:, features.shape[1] :]])
 
 
 def can_unshrink(loss: AnyLoss, parameters: int) -> bool:
@@ -108,13 +118,13 @@ def unshrunk(theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> Float
 
     Where floats cannot hold the problem it is the teacher as it was: what was released must not be lost.
 
-    At the teacher, whose row i was scaled by d_i to the margin m_i, the mean of d_i x_i slope(m_i, y_i) and
+    At the teacher, whose row x_i was scaled to z_i with the margin m_i, the mean of z_i slope(m_i, y_i) and
     lambda theta add up to 0. A slope is linear in the target, slope = A_i - B_i y_i; cut slopes too, for labels 0 and
     1. So
 
-        mean(d_i B_i x_i y_i) = mean(d_i A_i x_i) + lambda theta .
+        mean(B_i z_i y_i) = mean(A_i z_i) + lambda theta .
 
-    The right side can be worked out on public rows. The left side is on average mean(d_i B_i x_i mu(<x_i, w>)) for the
+    The right side can be worked out on public rows. The left side is on average mean(B_i z_i mu(<x_i, w>)) for the
     w that is wanted, mu the mean of a target. So w is fitted to the right side, as a generalised linear model is fitted
     to its sufficient statistics, with a ridge that weighs each direction's signal against its noise. The cut of
     regression slopes is left out: what it does depends on the spread of targets, which is not public.
@@ -152,12 +162,12 @@ def _rescued(theta: FloatArray, better: Callable[[], FloatArray]) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Statistic:
-    """mean(d B x y) as the teacher implies it, in the coordinates of public rows, and how noisy it is."""
+    """mean(B z y) as the teacher implies it, in the coordinates of public rows, and how noisy it is."""
 
     mean: Callable[[FloatArray], FloatArray]
     curvature: Callable[[FloatArray], FloatArray]
     rows: FloatArray
-    weighted: FloatArray  # d B x / m
+    weighted: FloatArray  # B z / m
     value: FloatArray
     h: FloatArray  # the curvature at the teacher along `directions`
     directions: FloatArray
@@ -168,17 +178,17 @@ class _Statistic:
     @classmethod
     def behind(cls, theta: FloatArray, rows: FloatArray, shrinkage: Shrinkage) -> _Statistic:
         mean, curvature = _NATURAL[type(shrinkage.loss.convex)]
-        lengths = np.linalg.norm(rows, axis=1)
-        scale = np.minimum(1.0, shrinkage.row_bound / np.maximum(lengths, 1e-300))
-        margins = scale * (rows @ theta)
+        scaled = shrinkage.scaled(rows)
+        margins = scaled @ theta
         intercepts, factors = mean(margins), np.ones(len(rows))
         if type(shrinkage.loss.convex) is ConvexLogistic:
             cut = shrinkage.slope_clip
             up, down = np.minimum(expit(margins), cut), np.minimum(expit(-margins), cut)
             intercepts, factors = up, up + down
-        value = rows.T @ (scale * intercepts / len(rows)) + shrinkage.penalty * theta
-        weighted = rows * (scale * factors / len(rows))[:, None]
-        h, directions = np.linalg.eigh(weighted.T @ (curvature(rows @ theta)[:, None] * rows))
+        value = scaled.T @ (intercepts / len(rows)) + shrinkage.penalty * theta
+        weighted = scaled * (factors / len(rows))[:, None]
+        curved = weighted.T @ (curvature(rows @ theta)[:, None] * rows)
+        h, directions = np.linalg.eigh((curved + curved.T) / 2)
         if not h[-1] > 1e-200:
             raise ValueError("the public rows say nothing about these coordinates")
         h = np.maximum(h, 1e-9 * h[-1])
@@ -223,7 +233,7 @@ def _lengthened(statistic: _Statistic, theta: FloatArray) -> FloatArray:
     margins, towards = statistic.rows @ theta, statistic.weighted @ theta
     wanted = float(theta @ statistic.value) - float((statistic.variance / statistic.stiff).sum())
 
-    def excess(log_factor: float) -> float:  # increases: mean is, and margins and towards have the same sign
+    def excess(log_factor: float) -> float:  # increases: mean does, and margins and towards have one sign, or nearly
         return float(towards @ statistic.mean(math.exp(log_factor) * margins)) - wanted
 
     low, high = math.log(_SHORTEST), math.log(_LONGEST)

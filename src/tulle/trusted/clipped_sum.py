@@ -329,16 +329,16 @@ def take_clipped_rows(
 ) -> Any:
     """A block's rows on some features (mixed, if asked) and the constant column, dense or CSR, at most `bound` long.
 
-    A row that does not count is zero.
+    The constant keeps its value: features have the room sqrt(bound² - constant²). A row that does not count is zero.
     """
     columns = block.columns(features)
     if mixing is not None:
         columns = np.asarray(columns @ mixing)
-    norms = np.sqrt(square_norms(columns) + intercept_value**2) * (1.0 + 2.0**-52 * (columns.shape[1] + 8))
-    # Written so that a length which is not a number counts as nothing.
-    scale = np.where(norms <= bound, 1.0, np.where(norms < np.inf, bound / norms, 0.0))
-    scale = np.where(block.active, scale, 0.0)
-    constant = intercept_value * scale[:, None]
+    norms = bound_norms(np.sqrt(square_norms(columns)), columns.shape[1], 0.0)
+    entry = min(intercept_value, bound)
+    room = min(bound, math.sqrt(bound - entry) * math.sqrt(bound + entry)) / (1.0 + 2.0**-52 * (columns.shape[1] + 8))
+    counted = block.active & (norms < np.inf)  # a length which is not a number counts as nothing
+    scale, constant = np.where(counted, np.minimum(1.0, room / norms), 0.0), entry * counted[:, None]
     if isinstance(columns, np.ndarray):
         columns = columns * scale[:, None]
         columns[~np.isfinite(columns)] = 0.0

@@ -1,0 +1,459 @@
+"""Fit, keep, fit again: the plan it keeps, the method it is without noise, its defaults, and what is not allowed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import fits
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fits import SLOPES, Array, RecordingCurator, estimator_for, is_classification, ridge_fit, shortened, signed
+from pairwise import reduce_to_pairs
+from screened_rows import BOUNDS, BUDGETS, facts, problem
+from sklearn.base import clone
+
+import tulle.estimators.request
+from tulle import Bounds, Budget, Ledger, SparseClassifier
+from tulle.accounting.calibration import calibrate
+from tulle.estimators.bounds import GRID
+from tulle.files.error_messages import PrivacyWarning
+from tulle.methods import FitAgain
+from tulle.methods.fit_again import Settings
+from tulle.methods.loss_functions import LOSSES, Huber, Logistic, Loss, OneVsRest, Poisson, Squared, SquaredHinge
+from tulle.methods.noise_scales import budget_mu
+from tulle.trusted.accountants import epsilon
+from tulle.trusted.mechanisms import ObjectivePerturbation
+from tulle.trusted.plan import compose
+
+# Many of these tests use small data sets at small budgets; see tests/estimators/test_sparse.py.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
+
+recorder = fits.recorder
+
+CASES = [*((loss, 2) for loss in SLOPES), ("squared_hinge", 3)]
+
+
+def labels_of(loss: str, n_classes: int, n: int = 150) -> tuple[Array, Array]:
+    X, y = problem(loss, n)
+    return X, y if n_classes == 2 else np.arange(n) % n_classes
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+@reduce_to_pairs()
+@pytest.mark.parametrize(("loss", "n_classes"), CASES)
+@pytest.mark.parametrize("n_nonzero", [3, None])
+@pytest.mark.parametrize("rescale_share", [None, 0.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("budget", "people"), [(1.0, 1), (1.0, 3), (None, 1)], ids=["rows", "people", "exact"])
+def test_what_is_asked_equals_the_plan(
+    recorder: type[RecordingCurator],
+    loss: str,
+    n_classes: int,
+    n_nonzero: int | None,
+    rescale_share: float | None,
+    fit_intercept: bool,
+    budget: float | None,
+    people: int,
+) -> None:
+    """Names and counts that the curator was asked for are those of releases(), and those of the report's bill."""
+    X, y = labels_of(loss, n_classes)
+    method = FitAgain(rescale_share=rescale_share)
+    bounds = replace(BOUNDS, rows_per_person=people)
+    model = estimator_for(loss)(
+        budget,
+        n_nonzero=n_nonzero,
+        method=method,
+        loss=loss,
+        bounds=bounds,
+        fit_intercept=fit_intercept,
+        random_state=0,
+    ).fit(X, y)
+    public = recorder.facts[-1]
+    outputs = n_classes if n_classes > 2 else 1
+    planned = {release.name: release.count for release in method.releases(public)}
+    assert Counter(asked.name for asked in recorder.asked) == planned
+    assert {line.release: line.count for line in model.privacy_.bill} == planned
+    wanted = {"fit": outputs}
+    if n_nonzero is not None:
+        wanted["fit again"] = outputs
+    if budget is not None and rescale_share is None:  # without privacy nothing is cut, and nothing rescaled
+        wanted |= {"spread": outputs, "rescale": outputs}
+    assert planned == wanted
+    assert model.n_iter_ == 1 + (n_nonzero is not None)
+    kept = np.count_nonzero(np.atleast_2d(model.coef_), axis=1)
+    assert np.all(kept == (n_nonzero or X.shape[1]))
+
+
+@pytest.mark.parametrize(("loss", "n_classes"), CASES)
+@pytest.mark.parametrize(("eps", "delta"), BUDGETS)
+@pytest.mark.parametrize("n_nonzero", [4, None])
+def test_the_proved_epsilon_is_just_below_the_budget(
+    loss: str, n_classes: int, eps: float, delta: float, n_nonzero: int | None
+) -> None:
+    """Calibration spends nearly all of the budget and never more, whatever the settings and the number of outputs."""
+    X, y = labels_of(loss, n_classes)
+    for people in (1, 3):
+        bounds = replace(BOUNDS, rows_per_person=people)
+        model = estimator_for(loss)(
+            eps, delta, n_nonzero=n_nonzero, method=FitAgain(), loss=loss, bounds=bounds, random_state=0
+        )
+        report = model.fit(X, y).privacy_
+        assert 0.99 * eps < report.epsilon <= eps
+        assert report.delta == delta
+
+
+@pytest.mark.parametrize("loss", [Logistic(), OneVsRest(SquaredHinge(), 3)], ids=["two", "three"])
+def test_the_cost_is_divided_as_the_parameters_say(loss: Loss) -> None:
+    """Each part's sum of mu² is its share, over all outputs together, and the curvature that a penalty allows is in
+    proportion to the mu of its own release."""
+    public = facts(loss=loss)
+    method = FitAgain(again_share=0.4, rescale_share=0.2, curvature=0.6, again_curvature=0.3)
+    squares, curvatures = {}, {}
+    for release in method.releases(public):
+        squares[release.name] = release.count / release.mechanism.noise.value**2
+        curvatures[release.name] = math.expm1(getattr(release.mechanism, "log_determinant", 0.0))
+    assert sum(squares.values()) == pytest.approx(1.0)
+    assert squares["fit"] == pytest.approx(0.8 * 0.6)
+    assert squares["fit again"] == pytest.approx(0.8 * 0.4)
+    assert squares["spread"] + squares["rescale"] == pytest.approx(0.2)
+    half = budget_mu(public.budget) / 2
+    assert curvatures["fit"] == pytest.approx(0.6 * half * math.sqrt(0.8 * 0.6 / loss.n_outputs))
+    assert curvatures["fit again"] == pytest.approx(0.3 * half * math.sqrt(0.8 * 0.4 / loss.n_outputs))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), OneVsRest(SquaredHinge(), 3)], ids=["two", "three"])
+def test_no_part_is_free(loss: Loss) -> None:
+    """Each release adds to the proved epsilon, spread and rescaling included."""
+    public = facts(loss=loss)
+    assert public.budget is not None
+    plan = calibrate(FitAgain(rescale_share=0.3).releases(public), public.budget)
+    whole = epsilon(plan, 1e-5)
+    for dropped in plan:
+        assert epsilon([release for release in plan if release is not dropped], 1e-5) < 0.99 * whole, dropped.name
+
+
+@pytest.mark.parametrize("people", [2, 7])
+def test_all_rows_of_a_person_count_in_both_fits(people: int) -> None:
+    parts = [release.mechanism for release in FitAgain().releases(facts(rows_per_unit=people))]
+    objectives = [part for part in parts if isinstance(part, ObjectivePerturbation)]
+    assert len(objectives) == 3
+    assert all(part.rows_per_unit == people for part in objectives)
+
+
+# --- without noise ---------------------------------------------------------------------------------------------------
+
+
+def plain_fit_again(X: Array, y: Array, loss: str, keep: int, run: Settings) -> Any:
+    """A ridge fit of all features, the largest weights, a ridge fit of these, and the rescaling: on plain arrays."""
+    a, d = run.first.intercept_value, X.shape[1]
+
+    def ridge(rows: Array, fit: Any, centre: Array) -> Array:
+        constant = fit.intercept_value if a else 0.0
+        return ridge_fit(shortened(rows, fit.row_bound, constant), y, loss, fit.slope_clip, fit.penalty, centre)
+
+    w = ridge(X, run.first, np.zeros(d + bool(a)))
+    if run.again is not None:
+        support = np.sort(np.argsort(-np.abs(w[:d]))[:keep])
+        lines = np.append(support, np.arange(d, len(w)))
+        kept = np.zeros_like(w)
+        kept[lines] = ridge(X[:, support], run.again, w[lines])
+        w = kept
+    coef, intercept = w[:d], a * w[-1] if a else 0.0
+    if run.rescale is not None:
+        constants, bound = run.rescale.constants, run.rescale.spread_bound
+        length = np.linalg.norm(coef)
+        square = np.minimum((X @ coef / length) ** 2, bound**2).mean()
+        unit = math.sqrt(max(square, 1e-3 * bound**2)) * length
+        b = constants.intercept_value
+        middle = np.array([run.rescale.length * unit, intercept / b]) if a else np.array([run.rescale.length * unit])
+        theta = ridge((X @ coef / unit)[:, None], constants, middle)
+        coef, intercept = coef / unit * max(theta[0], run.rescale.least), b * theta[-1] if a else 0.0
+    return coef, intercept
+
+
+@reduce_to_pairs()
+@pytest.mark.parametrize("loss", list(SLOPES))
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("keep", [4, fits.D])
+@pytest.mark.parametrize("bounds", [None, BOUNDS], ids=["free", "bounded"])
+def test_without_privacy_it_is_the_non_private_method(
+    recorder: type[RecordingCurator], loss: str, fit_intercept: bool, keep: int, bounds: Bounds | None
+) -> None:
+    """epsilon=None: the ridge fit, its largest weights, and the ridge fit of these; nothing is cut."""
+    X, y = problem(loss)
+    X *= 0.7  # so that all rows keep within the bounds
+    method = FitAgain()
+    model = estimator_for(loss)(
+        None, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept, bounds=bounds
+    ).fit(X, y)
+    run = method.settings(recorder.facts[-1])
+    assert run.rescale is None
+    assert run.first.slope_clip == math.inf
+    targets = signed(loss, y if bounds is None else np.clip(y, -4, 4))
+    coef, intercept = plain_fit_again(X, targets, loss, keep, run)
+    np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=1e-5, atol=1e-7)
+    assert np.count_nonzero(coef) == keep
+
+
+@pytest.fixture
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A private fit whose noise is taken away after it was planned; see tests/methods/test_screen_refine.py."""
+    request, order = tulle.estimators.request, tulle.estimators.request.FitRequest.order
+    monkeypatch.setattr(request, "calibrate", lambda releases, budget: tuple(r.scaled(0.0) for r in releases))
+    monkeypatch.setattr(request.FitRequest, "order", lambda self, planned: replace(order(self, planned), budget=None))
+    with pytest.warns(PrivacyWarning, match="proves nothing: the fit is not private"):
+        yield
+
+
+@reduce_to_pairs()
+@pytest.mark.usefixtures("without_noise")
+@pytest.mark.parametrize("loss", list(SLOPES))
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("keep", [4, fits.D])
+@pytest.mark.parametrize("parameters", [{}, {"slope_clip": 0.4, "again_slope_clip": 0.3, "row_bound": 1.0}], ids=str)
+def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
+    recorder: type[RecordingCurator], loss: str, fit_intercept: bool, keep: int, parameters: dict[str, Any]
+) -> None:
+    """Private defaults, clipped slopes and rows, the centre, and the rescaling; just the noise is left out.
+
+    The solver stops where the noise that hides the rest would have been small: hence the tolerance.
+    """
+    X, y = problem(loss)
+    method = FitAgain(**parameters)
+    model = estimator_for(loss)(
+        3.0, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept, bounds=BOUNDS
+    ).fit(X, y)
+    run = method.settings(recorder.facts[-1])
+    assert (run.again is None) == (keep == fits.D)
+    assert run.rescale is not None
+    assert (run.rescale.length > 0) == is_classification(loss)
+    targets = signed(loss, np.clip(y, -4, 4))
+    coef, intercept = plain_fit_again(shortened(X, 2.5), targets, loss, keep, run)
+    np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=2e-3, atol=2e-5)
+    np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=2e-3, atol=2e-5)
+    assert np.count_nonzero(coef) == keep
+
+
+def test_the_second_fit_is_centred_at_the_first(recorder: type[RecordingCurator]) -> None:
+    """On the features with the largest weights, which are those that the model has; and both have noise."""
+    X, y = problem("logistic")
+    method = FitAgain(rescale_share=0.0)
+    model = SparseClassifier(5.0, n_nonzero=4, method=method, bounds=BOUNDS, random_state=1).fit(X, y)
+    first, again = (query for _, query, _ in recorder.asked)
+    assert np.all(first.centre == 0)
+    assert len(first.features) == X.shape[1]
+    np.testing.assert_array_equal(again.features, model.support_)
+    assert np.all(again.centre != 0)
+    assert len(again.centre) == 5
+    assert not np.allclose(again.centre[:4], model.coef_[0, model.support_])
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("n_nonzero", [4, None])
+def test_dense_csr_and_csc_give_the_same_weights(loss: str, n_nonzero: int | None) -> None:
+    """The format of the rows changes nothing, with the same seed and rows that are clipped in both norms."""
+    X, y = problem(loss, n=200)
+    X[np.abs(X) < 0.5] = 0.0
+    bounds = Bounds(row_l2=1.5, row_linf=0.8, label=1.0)
+    model = estimator_for(loss)(20.0, n_nonzero=n_nonzero, method=FitAgain(), loss=loss, bounds=bounds, random_state=3)
+    dense = clone(model).fit(X, y)
+    for convert in (sp.csr_array, sp.csc_array, sp.csr_matrix, np.asfortranarray):
+        other = clone(model).fit(convert(X), y)
+        np.testing.assert_array_equal(other.support_, dense.support_)
+        np.testing.assert_allclose(other.coef_, dense.coef_, rtol=1e-6)
+        np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_surplus_rows_of_a_person_do_not_matter(loss: str) -> None:
+    """A person's rows beyond rows_per_person can hold anything: the same seed gives the same model."""
+    X, y = problem(loss, n=240)
+    people, surplus = np.repeat(np.arange(60), 4), np.arange(240) % 4 >= 2
+    bounds = replace(BOUNDS, rows_per_person=2)
+    model = estimator_for(loss)(5.0, n_nonzero=4, method=FitAgain(), bounds=bounds, random_state=0)
+    other_X, other_y = X.copy(), y.copy()
+    other_X[surplus], other_y[surplus] = 100.0, y[surplus][::-1]
+    one, other = (clone(model).fit(*data, groups=people) for data in ((X, y), (other_X, other_y)))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    np.testing.assert_array_equal(one.intercept_, other.intercept_)
+
+
+@reduce_to_pairs()
+@pytest.mark.parametrize("which", ["nothing at all", "two rows", "one feature", "enormous", "tiny"])
+@pytest.mark.parametrize("loss", ["logistic", "squared", "poisson"])
+@pytest.mark.parametrize("n_nonzero", [1, None])
+@pytest.mark.parametrize("budget", [0.1, 5.0, None])
+def test_strange_rows_are_fitted(which: str, loss: str, n_nonzero: int | None, budget: float | None) -> None:
+    """Finite weights, whatever the rows hold."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (60, 5)), (np.arange(60) % 3 == 0).astype(float)
+    X *= {"nothing at all": 0.0, "enormous": 1e200, "tiny": 1e-200}.get(which, 1.0)
+    X, y = (X[:2], np.array([0.0, 1.0])) if which == "two rows" else (X[:, :1], y) if which == "one feature" else (X, y)
+    model = estimator_for(loss)(
+        budget, n_nonzero=n_nonzero, method=FitAgain(), loss=loss, bounds=BOUNDS, random_state=0
+    ).fit(X, y)
+    assert np.all(np.isfinite(model.coef_))
+    assert np.all(np.isfinite(model.intercept_))
+
+
+def test_unequal_classes_keep_their_base_rate() -> None:
+    """Three in a hundred are positive, and rows are ten times as long as the bound of a fit: probabilities are right on
+    average. Over 40 seeds the mean probability was 0.0300 with a deviation of 0.0008."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 10))
+    y = rng.random(20_000) < 0.03
+    model = SparseClassifier(2.0, 1e-5, method=FitAgain(), bounds=Bounds(row_l2=6.0), random_state=0).fit(X, y)
+    assert 0.02 < model.predict_proba(X)[:, 1].mean() < 0.04
+
+
+# --- public quantities alone -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("bounds", [BOUNDS, None], ids=["declared", "estimated"])
+def test_the_bill_does_not_look_at_data(loss: str, bounds: Bounds | None) -> None:
+    """Two data sets of one shape, one tiny and one huge: the same bill, also where the bounds are estimated."""
+    X, y = problem(loss)
+    model = estimator_for(loss)(2.0, bounds=bounds, n_nonzero=2, method=FitAgain(), random_state=0)
+    other = (1e5 * X[::-1], 1 - y if loss == "logistic" else 1e5 * y)
+    small, large = clone(model).fit(1e-2 * X, y), clone(model).fit(*other)
+    assert small.privacy_.bill == large.privacy_.bill
+    assert small.privacy_.epsilon == large.privacy_.epsilon
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson(), Huber(), OneVsRest(SquaredHinge(), 3)], ids=repr)
+@pytest.mark.parametrize("n_nonzero", [6, fits.D])
+def test_the_cost_of_a_plan_does_not_depend_on_the_bounds(loss: Loss, n_nonzero: int) -> None:
+    """Estimated bounds of any size lead to the same noises and determinants, and to queries that state these."""
+    plans = set()
+    for row_l2, row_linf, label in ((1.0, 1.0, 1.0), (1e-3, 1e-4, 1e6), (1e6, 1e5, 1e-3), (7.0, 7.0, 3.0)):
+        public = facts(loss=loss, row_l2=row_l2, row_linf=row_linf, label=label, n_nonzero=n_nonzero)
+        plans.add(compose(FitAgain().releases(public)))
+        run = FitAgain().settings(public)
+        for part in (run.first, run.again, run.rescale and run.rescale.constants):
+            if part is not None:
+                binary = loss.binary if isinstance(loss, OneVsRest) else loss
+                stated = math.log1p(binary.curvature_within(part.slope_clip, label) * part.row_bound**2 / part.penalty)
+                assert stated == pytest.approx(part.log_determinant, rel=1e-9)
+    assert len(plans) == 1
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("n_nonzero", [3, None])
+def test_every_bound_leads_to_the_plan_that_was_billed(loss: str, n_nonzero: int | None) -> None:
+    """Over the grid that bounds are estimated on, and in an open ledger."""
+    model = estimator_for(loss)(1.0, 1e-5, method="fit_again", n_nonzero=n_nonzero, random_state=0)
+    shape = (400, 30)
+    request = model._request(LOSSES[loss](), shape[0])
+    planned = request.plan_all(shape)
+    billed = {compose(one.plan) for one in planned}
+    assert len(billed) == 1
+    for row_l2 in GRID[10:40:6]:
+        known = request.bounds.known(shape[1], {of: {"row_l2": row_l2, "label": 3.0}[of] for of in request.wanted})
+        assert compose(request.plan(shape, known, planned[0].plan.together).plan) in billed
+    X, y = problem(loss, n=400)
+    with Ledger(Budget(1.0, 1e-5)) as ledger:
+        model.fit(X, y)
+    assert ledger.epsilon <= 1.0
+
+
+def test_defaults() -> None:
+    """The defaults that the docstring states, from public facts."""
+    assert FitAgain().default_nonzero(facts(n_features=300)) == 300
+    assert FitAgain().bounds_wanted() == ("row_l2",)
+    mu = budget_mu(Budget(1.0, 1e-5))
+    text = facts(n_rows=20_000, n_features=40_000, n_nonzero=1000)
+    one = FitAgain().settings(text)
+    assert one.again is not None
+    assert (one.first_share, one.again_share) == pytest.approx((0.75 * 0.97, 0.25 * 0.97))
+    assert one.first.row_bound == pytest.approx(math.hypot(0.1, 0.025))
+    assert one.first.slope_clip == pytest.approx(0.1)  # a fifth of 1/2
+    q = 1000 / (20_000 * mu * math.sqrt(0.25 * 0.97))
+    assert one.again.slope_clip == pytest.approx(0.5 * min(1, math.sqrt(0.2 / q)))
+    half = mu * math.sqrt(0.25 * 0.97) / 2
+    assert math.expm1(one.again.log_determinant) == pytest.approx(0.7 * 0.6 * q**-0.1 * half)
+    everything = FitAgain().settings(replace(text, n_nonzero=40_000))
+    assert everything.again is None
+    assert everything.first_share == 0.97
+    assert everything.first.penalty < one.first.penalty  # a stiffer fit ranks features better
+    regression = FitAgain().settings(facts(loss=Squared(), label=6.0))
+    assert regression.first.slope_clip == 1.5
+    assert regression.first.row_bound == pytest.approx(math.hypot(1.0, 0.25))
+    assert regression.rescale is not None
+    assert regression.rescale.length == 0.0
+
+
+def test_penalties_fall_as_the_budget_grows() -> None:
+    """Of both fits, from one budget to the next, for both kinds of loss."""
+    for loss in (Logistic(), Squared()):
+        runs = [FitAgain().settings(facts(loss=loss, budget=Budget(eps, 1e-5))) for eps in (0.1, 0.5, 1.0, 2.0, 8.0)]
+        units = [(run.first.penalty / run.first.row_bound**2, run.again and run.again.penalty) for run in runs]
+        assert units == sorted(units, key=lambda pair: -pair[0])
+        assert [pair[1] for pair in units] == sorted((pair[1] for pair in units), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "setting"),
+    [
+        ("again_share", 0.4, lambda run: run.again_share / (run.first_share + run.again_share)),
+        ("rescale_share", 0.2, lambda run: run.rescale.share),
+        ("slope_clip", 0.3, lambda run: run.first.slope_clip),
+        ("again_slope_clip", 0.15, lambda run: run.again.slope_clip),
+        ("row_bound", 0.7, lambda run: math.sqrt(run.first.row_bound**2 - run.intercept_value**2)),
+    ],
+)
+def test_parameters_are_used(parameter: str, value: float, setting: Any) -> None:
+    """Parameters given replace the defaults, also through set_params of the estimator around them."""
+    model = SparseClassifier(method=FitAgain()).set_params(**{f"method__{parameter}": value})
+    assert setting(model.method.settings(facts())) == pytest.approx(value)
+    assert setting(FitAgain().settings(facts())) != pytest.approx(value)
+
+
+# --- what is not allowed ---------------------------------------------------------------------------------------------
+
+
+@reduce_to_pairs()
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("budget", [1.0, None])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        *(("again_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, "half", True)),
+        *(("rescale_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan)),
+        *(("curvature", value, "must lie in (0, 4]") for value in (0, 4.1, np.nan)),
+        *(("again_curvature", value, "must lie in (0, 4]") for value in (0, 4.1, np.nan)),
+        *(("slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("again_slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+        *(("row_bound", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
+    ],
+    ids=str,
+)
+def test_ranges_of_parameters(budget: float | None, name: str, value: Any, message: str) -> None:
+    """Each parameter, with its name, its range and the value in the message."""
+    X, y = problem("logistic")
+    with pytest.raises(ValueError, match=re.escape(f"FitAgain({name}=...) {message}, got {value!r}")):
+        SparseClassifier(budget, method=FitAgain(**{name: value}), bounds=BOUNDS).fit(X, y)
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_what_it_cannot_do_is_refused() -> None:
+    """Several classes by softmax, delta = 0, and printed noise: with words, before noise is drawn."""
+    X, y = problem("logistic")
+    with pytest.raises(ValueError, match="FitAgain rests on the convexity of the loss in one margin at a time"):
+        SparseClassifier(method="fit_again", bounds=BOUNDS).fit(X, np.arange(len(X)) % 3)
+    with pytest.raises(ValueError, match="with delta = 0 use pure mechanisms only"):
+        SparseClassifier(1.0, 0.0, method="fit_again", bounds=BOUNDS).fit(X, y)
+    with pytest.raises(ValueError, match="FitAgain has no published noise"):
+        SparseClassifier(method="fit_again", bounds=BOUNDS, calibration="published").fit(X, y)
