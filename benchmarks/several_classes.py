@@ -64,8 +64,9 @@ def main() -> None:
 
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ["TULLE_DATA"])
     for name, split in read_sets(folder).items():
+        n, d = split[0].shape
         for epsilon in EPSILONS:
-            old = before(*split[0].shape, len(set(split[1])), budget_mu(Budget(epsilon, 1e-5)))
+            old = before(n, d, len(set(split[1])), budget_mu(Budget(epsilon, 1e-5)))
             errors = [[error(split, epsilon, seed, **settings) for seed in range(SEEDS)] for settings in (old, {})]
             means, spread = np.mean(errors, axis=1), np.std(errors[1])
             print(f"{name}, epsilon {epsilon:g}: {means[0]:.3f} -> {means[1]:.3f} ± {spread:.3f}", flush=True)

@@ -57,19 +57,16 @@ class Auto(MethodBase):
         return ScreenRefine() if few or public.loss.n_outputs > 1 else FitAgain()
 
     def default_nonzero(self, public: PublicFacts) -> int:
-        """All features: what choosing costs is more than what fitting many does. Fewer where each is chosen privately
-        and where other methods than fit, keep, fit again are at work."""
+        """All features: what choosing costs is more than what fitting many does. Fewer where selection noise pays (few
+        rows of dense features of equal size) and where other methods than fit, keep, fit again are at work."""
         if _only_thresholding(public):
             return HardThresholding().default_nonzero(public)
-        dense = public.loss.kind == "regression" and selection_pays(
-            replace(public, n_nonzero=ScreenRefine().default_nonzero(public))
-        )
-        if rho_of(public.budget) is not None and not dense:
+        few = ScreenRefine().default_nonzero(public)
+        dense = selection_pays(replace(public, n_nonzero=few))
+        if rho_of(public.budget) is not None and not (dense and public.loss.kind == "regression"):
             return HardThresholding().default_nonzero(public)
-        if dense or public.budget is None or public.loss.n_outputs > 1:
-            # The method may depend on this very number, so one rule serves for both.
-            return ScreenRefine().default_nonzero(public)
-        return public.n_features
+        # The method may depend on this very number, so one rule serves for both.
+        return few if dense or public.budget is None or public.loss.n_outputs > 1 else public.n_features
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         """A fit asks the method that was resolved."""
