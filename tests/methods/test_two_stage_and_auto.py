@@ -144,7 +144,7 @@ def test_how_many_weights_auto_keeps() -> None:
     for loss in (Logistic(), Squared()):
         assert Auto().default_nonzero(replace(public, loss=loss)) == 300
     dense = replace(public, row_l2=math.sqrt(300))
-    assert Auto().default_nonzero(replace(dense, n_rows=20_000)) == 300  # so many weights that choosing them is dear
+    assert Auto().default_nonzero(replace(dense, n_rows=20_000)) == 300  # enough rows for each
     others = [dense, replace(dense, loss=Squared()), replace(public, loss=OneVsRest(SquaredHinge(), 3))]
     for other in [*others, replace(public, budget=None)]:
         assert Auto().default_nonzero(other) == ScreenRefine().default_nonzero(other) < 300
