@@ -291,8 +291,10 @@ def run_cells(
             try:
                 _run_missing(store, task, cells, finished, jobs)
             except KeyboardInterrupt:
+                # Workers saved some that this process was not told of.
+                saved = sum((kept := store.load(cell)) is not None and not kept.failed for cell in cells)
                 raise InterruptedRun(
-                    f"interrupted; {len(finished)} of {len(cells)} cells are saved in {store.path}; the same command "
+                    f"interrupted; {saved} of {len(cells)} cells are saved in {store.path}; the same command "
                     "resumes from there"
                 ) from None
         results = [finished[cell] for cell in cells]
