@@ -12,8 +12,8 @@ OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a constant longer than the bound",
         "the constant column keeps its value, whatever the bound on the row is",
-        "entry = min(intercept_value, bound)",
-        "entry = intercept_value if intercept_value <= bound else bound * 1.001",
+        "entry * counted[:, None]",
+        "intercept_value * counted[:, None]",
         (_OBJECTIVE + "TestMinimiserQuery::test_a_constant_is_never_longer_than_the_bound",),
     ),
     Mutant(
