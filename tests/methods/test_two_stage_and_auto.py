@@ -153,6 +153,23 @@ def test_how_many_weights_auto_keeps() -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("n_nonzero", [5, None])
+@pytest.mark.parametrize("shape", [(300, 10), (5000, 300), (20_000, 2000)], ids=str)
+def test_whatever_bounds_are_estimated_the_plan_was_billed(
+    loss: str, n_nonzero: int | None, shape: tuple[int, int]
+) -> None:
+    """The method may follow from estimated bounds: it is one of those that were planned before they were known."""
+    model = estimator_for(loss)(1.0, 1e-6, n_nonzero=n_nonzero)
+    request = model._request({"logistic": Logistic(), "squared": Squared()}[loss], shape[0])
+    planned = request.plan_all(shape)
+    billed = {one.plan.releases for one in planned}
+    for flatness in np.linspace(0, 1, 9):
+        guess = {"row_l2": math.sqrt(shape[1]) ** flatness, "row_linf": 1.0, "label": 1.0}
+        known = request.bounds.known(shape[1], {of: guess[of] for of in request.wanted})
+        assert request.plan(shape, known, planned[0].plan.together).plan.releases in billed
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("budget", [2.0, None])
 def test_auto_is_the_method_that_it_names(loss: str, budget: float | None) -> None:
     """The report of a fit by default names the method, and the weights are those of that method."""
