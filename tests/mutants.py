@@ -565,14 +565,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:\n",
         "    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:\n"
         "        warn_beforehand(request, planned)\n",
-        (_ESTIMATORS + "test_a_fit_that_can_only_guess_warns_before_it_spends",),
+        ("tests/estimators/test_hopeless_fits.py::test_a_fit_that_can_only_guess_warns_before_it_spends",),
     ),
     Mutant(
         "a warning that looks at the rows",
         "diagnostics on private rows, printed for free: whether they come is an answer without noise",
         "    warn_beforehand(request, planned)\n    with",
         "    if abs(X).max() > 0:\n        warn_beforehand(request, planned)\n    with",
-        (_ESTIMATORS + "test_whether_a_fit_warns_does_not_depend_on_the_rows",),
+        ("tests/estimators/test_hopeless_fits.py::test_whether_a_fit_warns_does_not_depend_on_the_rows",),
     ),
     # --- searches and scores ---
     Mutant(

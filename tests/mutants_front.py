@@ -21,6 +21,7 @@ _DISKS, _CHECKED, _DURABLE = (
 )
 _COMMANDS, _REPRODUCED = "tests/cli/test_cli.py::", "tests/experiments/test_reproduce.py::"
 _FIT_UNDER_LEDGERS = "tests/cli/test_fit_under_ledgers.py::"
+_DAMAGED = "tests/backends/test_damaged_blocks.py::"
 _BLOCKS, _CONVERT = "tests/backends/test_block_folder.py::", "tests/cli/test_convert.py::"
 _CODE, _TABLES = "tests/experiments/test_dependencies.py::", "tests/methods/test_published_fits.py::"
 
@@ -338,14 +339,14 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "compiled code follows an index out of a damaged file and reads memory that is not the block's",
         "    if indices.min() < 0 or indices.max() >= size:\n        return False\n",
         "",
-        (_BLOCKS + "test_no_index_is_followed_outside_of_its_block[unused-a column too large]",),
+        (_DAMAGED + "test_no_index_is_followed_outside_of_its_block[unused-a column too large]",),
     ),
     Mutant(
         "blocks that are checked once for ever",
         "the file is replaced after its first use, and its indices are followed unseen",
         "        good = self._checked.get(k) == seen\n",
         "        good = k in self._checked\n",
-        (_BLOCKS + "test_no_index_is_followed_outside_of_its_block[used-a row too large]",),
+        (_DAMAGED + "test_no_index_is_followed_outside_of_its_block[used-a row too large]",),
     ),
     Mutant(
         "entries in two parts",

@@ -9,7 +9,6 @@ import json
 import math
 import pickle
 import re
-import warnings
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -24,9 +23,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import tulle.trusted.fit
-from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
-from tulle.estimators.request import is_hopeless
+from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.methods import (
     CoordinateDescent,
     FitAgain,
@@ -36,9 +33,7 @@ from tulle.methods import (
     ScreenRefine,
     TwoStage,
 )
-from tulle.methods.gradient_queries import ClippedGradient
-from tulle.methods.loss_functions import Huber, Logistic, Loss, OneVsRest, Squared, SquaredHinge, resolve_loss
-from tulle.trusted.facts import PublicFacts
+from tulle.methods.loss_functions import Huber, Logistic, OneVsRest, Squared, SquaredHinge
 from tulle.trusted.rows import Rows
 
 N, D = 400, 12
@@ -466,123 +461,6 @@ def test_the_default_delta(n: int, delta: float) -> None:
     assert model.privacy_.delta == pytest.approx(delta, rel=1e-12)
 
 
-# --- losses of one's own ---------------------------------------------------------------------------------------------
-
-
-class LogCosh(Loss):
-    """log cosh(m - y), a smooth loss that tulle does not have."""
-
-    kind = "regression"
-    curvature = 1.0
-
-    def __repr__(self) -> str:
-        return "LogCosh()"
-
-    def value(self, margins: Any, targets: Any) -> Any:
-        return np.log(np.cosh(margins[:, 0] - targets))
-
-    def slope(self, margins: Any, targets: Any) -> Any:
-        return np.tanh(margins - targets[:, None])
-
-    def slope_bound(self, margin_bound: float, label_bound: float, norm: Any = "l2") -> float:
-        return math.tanh(margin_bound + label_bound)
-
-
-class Liar(LogCosh):
-    """A loss with enormous slopes that claims tiny ones."""
-
-    def slope(self, margins: Any, targets: Any) -> Any:
-        return 1e6 * (margins - targets[:, None])
-
-    def slope_bound(self, margin_bound: float, label_bound: float, norm: Any = "l2") -> float:
-        return 1e-3
-
-
-@pytest.mark.parametrize("epsilon", [50.0, None])
-def test_a_loss_of_the_users_own(epsilon: float | None) -> None:
-    """A GLM loss object is fitted like the built-in ones, and the report of a private fit names it."""
-    model = SparseRegressor(epsilon, n_nonzero=2, loss=LogCosh(), bounds=BOUNDS, random_state=0).fit(X, TARGETS)
-    assert model.support_.tolist() == [0, 3]
-    assert model.score(X, TARGETS) > 0.3
-    named = [line for line in model.privacy_.assumptions if "LogCosh() is the user's own" in line]
-    assert len(named) == (0 if epsilon is None else 1)
-    built_in = SparseRegressor(epsilon, loss=Huber(), bounds=BOUNDS).fit(X, TARGETS)
-    assert not any("the user's own" in line for line in built_in.privacy_.assumptions)
-
-
-class SoftHinge(Loss):
-    """A two-class loss of the user's with probabilities of its own."""
-
-    kind = "classification"
-    curvature = 0.25
-
-    def value(self, margins: Any, targets: Any) -> Any:
-        return np.logaddexp(0.0, -targets * margins[:, 0])
-
-    def slope(self, margins: Any, targets: Any) -> Any:
-        return -targets[:, None] * expit(-targets[:, None] * margins)
-
-    def slope_bound(self, margin_bound: float, label_bound: float, norm: Any = "l2") -> float:
-        return 1.0
-
-    def probabilities(self, margins: Any) -> Any:
-        return np.hstack([expit(-margins), expit(margins)])
-
-
-@pytest.mark.parametrize("labels", [LABELS, THREE], ids=["two", "three"])
-def test_a_classifiers_own_loss_gives_probabilities_or_says_that_it_has_none(labels: Any) -> None:
-    """Where predict_proba is there it works: rows are distributions over all classes."""
-    model = SparseClassifier(50.0, loss=SoftHinge(), bounds=BOUNDS, random_state=0).fit(X, labels)
-    assert model.score(X, labels) > 0.5
-    if hasattr(model, "predict_proba") or labels is LABELS:
-        probabilities = model.predict_proba(X)
-        assert probabilities.shape == (N, len(model.classes_))
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
-
-
-@pytest.mark.parametrize("labels", [LABELS, THREE], ids=["two", "three"])
-def test_the_report_names_a_classifiers_own_loss(labels: Any) -> None:
-    """Also where it is used for one class against the rest."""
-    report = SparseClassifier(loss=SoftHinge(), bounds=BOUNDS).fit(X, labels).privacy_
-    assert any("SoftHinge" in line and "the user's own" in line for line in report.assumptions)
-
-
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("loss", [Liar(), LogCosh(), Squared()], ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("clip", [0.5, 100.0])
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_loss_that_lies_about_its_slopes_costs_no_privacy(norm: Any, loss: Loss, clip: float, k: int) -> None:
-    """Replacing k rows by extreme ones moves the clipped gradient by no more than the stated sensitivity."""
-    rng = np.random.default_rng(3)
-    public = PublicFacts(
-        n_rows=20,
-        n_features=4,
-        n_nonzero=4,
-        loss=loss,
-        budget=None,
-        row_l2=1.0,
-        row_linf=1.0,
-        label=1.0,
-        fit_intercept=True,
-        rows_per_unit=k,
-    )
-    query = ClippedGradient(rng.standard_normal((5, 1)), clip, norm, intercept_value=0.25)
-    allowed = getattr(query.sensitivity(public), norm)
-    assert 0 < allowed < math.inf
-    rows, targets = rng.standard_normal((20, 4)), rng.standard_normal(20)
-    moved = []
-    for extreme in (1e-9, 1.0, 1e9):
-        for sign in (-1.0, 1.0):
-            other_rows, other_targets = rows.copy(), targets.copy()
-            rows[:k], targets[:k] = 1e6, -1e6
-            other_rows[:k], other_targets[:k] = sign * extreme, 1e6
-            answers = [query.evaluate(Rows(r, t), public) for r, t in ((rows, targets), (other_rows, other_targets))]
-            difference = np.ravel(answers[0] - answers[1])
-            moved.append(np.linalg.norm(difference, None if norm == "l2" else np.inf))
-    assert max(moved) <= allowed * (1 + 1e-9)
-    assert max(moved) > 0.4 * allowed  # the extreme rows do come close: the bound is not an empty one
-
-
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
@@ -726,114 +604,6 @@ def test_labels_outside_the_bound_are_clipped() -> None:
         for targets in (np.clip(TARGETS, -1, 1), np.where(np.abs(TARGETS) > 1, 1e3 * TARGETS, TARGETS))
     )
     np.testing.assert_array_equal(one.coef_, other.coef_)
-
-
-# --- fits that are hopeless ------------------------------------------------------------------------------------------
-
-GUESSING = r"rows of .* features at epsilon = .*: the model is expected to be no better than guessing"
-
-
-def leukemia_like(shape: tuple[int, int] = (72, 7129)) -> tuple[Any, Any]:
-    """Far more features than rows."""
-    return np.random.default_rng(0).standard_normal(shape), np.arange(shape[0]) % 2
-
-
-def guessing_is_expected(model: Any, shape: tuple[int, int]) -> bool:
-    """Whether a fit of rows of this shape would warn, from the model and the shape alone."""
-    loss = resolve_loss(model.loss, "classification" if isinstance(model, SparseClassifier) else "regression")
-    return is_hopeless(model._request(loss, shape[0]).plan_all(shape))
-
-
-@both
-@pytest.mark.parametrize(
-    "method",
-    [
-        "auto",
-        "fit_again",
-        "screen_refine",
-        "hard_thresholding",
-        "frank_wolfe",
-        "coordinate_descent",
-        "knowledge_transfer",
-    ],
-)
-@pytest.mark.parametrize("bounds", [Bounds(normalise=True, label=1.0), Bounds(row_l2=90.0, label=1.0)], ids=str)
-def test_a_fit_that_can_only_guess_warns_before_it_spends(
-    monkeypatch: pytest.MonkeyPatch, cls: Any, method: Any, bounds: Bounds
-) -> None:
-    """72 rows of 7,129 features at epsilon = 1. As an error, the warning leaves an open ledger unbilled."""
-    rows, labels = leukemia_like()
-    model = cls(1.0, 1e-5, method=method, bounds=bounds)
-    assert guessing_is_expected(model, rows.shape)
-    with pytest.warns(UserWarning, match=f"^72 {GUESSING}, .* use more rows, fewer features or a larger epsilon"):
-        model.fit(rows, labels)
-
-    def refuse(*arguments: Any) -> Any:
-        raise AssertionError("a generator was made: noise would have been drawn")
-
-    monkeypatch.setattr(tulle.trusted.fit, "keyed_generator", refuse)
-    with Ledger(Budget(10.0, 1e-5)) as ledger, warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="no better than guessing"):
-            clone(model).fit(rows, labels)
-    assert ledger.fits == []
-
-
-def test_the_warning_names_the_line_that_called_fit() -> None:
-    """Not a line within tulle."""
-    rows, labels = leukemia_like((30, 2000))
-    with pytest.warns(UserWarning, match="no better than guessing") as caught:
-        SparseClassifier(0.1, 1e-5, bounds=Bounds(row_l2=1.0)).fit(rows, labels)
-    assert [one.filename for one in caught if "guessing" in str(one.message)] == [__file__]
-
-
-@both
-def test_whether_a_fit_warns_does_not_depend_on_the_rows(cls: Any) -> None:
-    """Rows that one feature explains and rows of zeros: both warn, or neither does."""
-    for n, expected in ((30, True), (3000, False)):
-        labels = np.arange(n) % 2
-        clear = np.zeros((n, 40))
-        clear[:, 0] = 2 * labels - 1
-        for rows in (clear, np.zeros((n, 40))):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                cls(1.0, 1e-5, n_nonzero=2, bounds=Bounds(row_l2=1.0, label=1.0)).fit(rows, labels)
-            assert any("no better than guessing" in str(one.message) for one in caught) == expected
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0, None])
-def test_the_demo_does_not_warn(epsilon: float | None) -> None:
-    """20,242 rows of 47,236 features with row_l2 = 1, as in examples/demo.py, at all of its budgets."""
-    rows = sp.random_array((20_242, 47_236), density=1e-6, rng=np.random.default_rng(0), format="csr")
-    model = SparseClassifier(epsilon, 1e-5, n_nonzero=1000, bounds=Bounds(row_l2=1.0))
-    assert epsilon is None or not guessing_is_expected(model, rows.shape)
-    if epsilon is not None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            model.fit(rows, np.arange(20_242) % 2)
-
-
-@both
-def test_a_model_without_weights_says_so(cls: Any) -> None:
-    """Post-processing of what is released: a warning that names the line that called fit, and a line of the report."""
-    rows, labels = np.zeros((50, 3)), np.arange(50) % 2
-    with pytest.warns(UserWarning, match="^all weights are zero: the model predicts a constant, ") as caught:
-        model = cls(None, method="hard_thresholding").fit(rows, labels)
-    assert [one.filename for one in caught] == [__file__]
-    assert "All weights are zero: the model predicts a constant." in " ".join(str(model.privacy_).split())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        clear = cls(None, method="hard_thresholding").fit(labels[:, None] - 0.5, labels)
-    assert caught == []
-    assert "weights are zero" not in str(clear.privacy_)
-
-
-def test_undeclared_bounds_warn_only_if_no_bound_could_help() -> None:
-    """Before they are estimated, the best shape that the rows can have counts: few of many dense features."""
-    assert guessing_is_expected(SparseClassifier(0.1, 1e-5, n_nonzero=2), (72, 7129))
-    assert not guessing_is_expected(SparseClassifier(8.0, 1e-5, n_nonzero=2), (72, 7129))
-    assert guessing_is_expected(SparseClassifier(8.0, 1e-5, n_nonzero=2, bounds=Bounds(row_l2=1.0)), (72, 7129))
-    assert guessing_is_expected(SparseClassifier(0.1, 1e-5), (72, 7129))
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------
