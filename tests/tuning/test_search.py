@@ -706,3 +706,58 @@ def test_noise_per_sensitivity_on_the_bill_is_that_of_a_gaussian_trial() -> None
     mechanism = affordable_search(TrialCount(3.0), BUDGET)
     assert mechanism.noise == NoisePerSensitivity(fitted.privacy_.bill[0].noise_per_sensitivity)
     assert fitted.privacy_.bill[-1].noise_per_sensitivity == pytest.approx(mechanism.noise.value)
+
+
+# --- public rows -----------------------------------------------------------------------------------------------------
+
+PUBLIC = np.random.default_rng(1).uniform(-1, 1, (60, 6))
+
+
+@pytest.mark.filterwarnings("ignore:in every trial.*no better than guessing:UserWarning")
+@pytest.mark.parametrize("method", ["auto", "fit_again", "knowledge_transfer"])
+def test_public_rows_reach_every_trial(
+    monkeypatch: pytest.MonkeyPatch, runs: list[dict[str, Any]], method: str
+) -> None:
+    """Each trial is planned and fitted with them at the price of a trial, and the report of the search states them."""
+    number_of_trials(monkeypatch, 3)
+    asked = search(estimator=classifier(method=method), param_distributions={"n_nonzero": [2, 4]})
+    fitted = asked.fit(X, Y, public=PUBLIC)
+    assert len(runs) == 3
+    for one in runs:
+        assert any("public" in line and "private rows" in line for line in one["model"].privacy_.assumptions)
+    assert any("public" in line and "private rows" in line for line in fitted.privacy_.assumptions)
+    assert fitted.privacy_.epsilon <= BUDGET.epsilon
+    kept = pickle.dumps(fitted)
+    assert PUBLIC[0].tobytes() not in kept
+    assert not any(one is PUBLIC for one in fitted.get_params().values())
+    without = search(estimator=classifier(method=method), param_distributions={"n_nonzero": [2, 4]}).fit(X, Y)
+    assert not any("public" in line and "private rows" in line for line in without.privacy_.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("methods", "public", "words"),
+    [
+        (["auto", "frank_wolfe"], PUBLIC, "FrankWolfe makes no use of public rows; use method='auto'"),
+        ([HardThresholding()], PUBLIC, "HardThresholding makes no use of public rows"),
+        (["auto"], X, "are the private rows"),
+        (["auto"], X[:50], "are the private rows"),
+        (["auto"], PUBLIC[:, 1:], "public has 5 columns, the private rows 6"),
+        (["auto"], PUBLIC[:10], "public has 10 rows"),
+        (["auto"], np.zeros((60, 6)), "all public rows are zero"),
+    ],
+    ids=["one of two methods", "no method", "the private rows", "some private rows", "columns", "few rows", "zeros"],
+)
+@pytest.mark.usefixtures("no_noise")
+def test_bad_public_rows_are_refused_before_the_bill(methods: list[Any], public: Any, words: str) -> None:
+    with Ledger(Budget(100.0, 1e-2)) as ledger, pytest.raises(ValueError, match=words):
+        search(param_distributions={"method": methods}).fit(X, Y, public=public)
+    assert ledger.fits == []
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_a_rare_method_of_a_large_grid_is_refused_before_the_bill() -> None:
+    """A sample of the grid is planned, but every method is asked whether it can use public rows."""
+    grid = {"method": ["auto"] * 999 + ["frank_wolfe"], "n_nonzero": list(range(1, 7))}
+    with Ledger(Budget(100.0, 1e-2)) as ledger, pytest.raises(ValueError, match="FrankWolfe makes no use"):
+        search(param_distributions=grid).fit(X, Y, public=PUBLIC)
+    assert ledger.fits == []

@@ -17,6 +17,7 @@ from tulle.estimators.memory_check import check_memory
 from tulle.estimators.request import FitRequest, warn_beforehand
 from tulle.methods.loss_functions import Loss
 from tulle.transfer.public_features import check_not_private
+from tulle.transfer.public_knowledge import PublicKnowledge
 from tulle.trusted.events import FloatArray
 from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.tuning.best_of_trials import TrialPrice
@@ -50,15 +51,27 @@ class _Offers:
     n_training : int
     rows, labels : arrays
         All of them, from the intake.
+    knowledge : PublicKnowledge or None
+        What is publicly known about the features, for every trial.
     """
 
-    def __init__(self, template: Any, price: TrialPrice, delta: float, n_training: int, rows: Any, labels: Any) -> None:
+    def __init__(
+        self,
+        template: Any,
+        price: TrialPrice,
+        delta: float,
+        n_training: int,
+        rows: Any,
+        labels: Any,
+        knowledge: PublicKnowledge | None = None,
+    ) -> None:
         self.price = price
         self.delta = delta
         self._template = template
         self._shape = (n_training, rows.shape[1])
         self._rows = rows
         self._labels = labels
+        self._knowledge = knowledge
         # All but exact where all releases are Gaussian.
         self._guess = gaussian_epsilon(price.mu, delta) * (1 - 1e-6)
         self._known: dict[Hashable, float] = {}
@@ -90,7 +103,10 @@ class _Offers:
     def request(self, model: Any, loss: Loss) -> FitRequest:
         """What is asked of a fit of this model to the training rows."""
         # Many fits share one bill, which has no room for what finite precision might take of each of them.
-        return replace(model._request(loss, self._shape[0]), exact_only=True)
+        request = replace(model._request(loss, self._shape[0]), exact_only=True)
+        if self._knowledge is None:
+            return request
+        return replace(request, method=request.method.with_public(self._knowledge))
 
     def check(self, params: dict[str, Any]) -> None:
         """Raise where no fit with these settings can be planned."""

@@ -34,9 +34,11 @@ from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
+from tulle.methods import resolve_method
 from tulle.reports.report import BillLine, PrivacyReport, bill_lines
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.transfer.public_features import check_not_private
+from tulle.transfer.public_knowledge import PublicKnowledge, read_public
 from tulle.trusted import intake
 from tulle.trusted.accountants import proof
 from tulle.trusted.billing import billed_to
@@ -174,7 +176,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     # --- the search ---
 
-    def fit(self, X: Any, y: Any) -> PrivateSearch:
+    def fit(self, X: Any, y: Any, *, public: Any = None) -> PrivateSearch:
         """Search on private rows.
 
         Parameters
@@ -184,6 +186,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         y : array of shape (n,)
             Class labels or regression targets. Where the estimator declares `classes`, rows with another label count
             as nothing in fits and in scores.
+        public : None, array or sparse array of shape (m, d), or `tulle.PublicFrequencies`, default=None
+            As for `SparseClassifier.fit`, for every trial; the methods of all settings must be able to use it.
 
         Returns
         -------
@@ -198,7 +202,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 "PrivateSearch splits the rows into two copies and needs them in memory; for rows on disk or on a "
                 "cluster, fit with fixed settings"
             )
-        check_not_private(getattr(template.method, "features", None), X)
+        for known in (public, getattr(template.method, "features", None)):
+            check_not_private(known, X)
         rows, labels = template._check_to_fit(X, y)
         template._targets(labels)  # an error where they are no classes, or no numbers
         metric.check(template)
@@ -206,7 +211,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         n_held_out = self._n_held_out(n_rows)
         self._warn(n_rows)
         delta = search.price.delta(self.budget)
-        offers = _Offers(template, search.price, delta, n_rows - n_held_out, rows, labels)
+        knowledge = None if public is None else read_public(public, rows.shape[1])
+        if knowledge is not None:
+            self._check_use(knowledge)
+        offers = _Offers(template, search.price, delta, n_rows - n_held_out, rows, labels, knowledge)
         self._try_beforehand(offers)
         plan = as_plan(search)
         if self.verbose:
@@ -282,6 +290,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def _grids(self) -> list[dict[str, Any]]:
         given = self.param_distributions
         return [given] if isinstance(given, dict) else list(given)
+
+    def _check_use(self, knowledge: PublicKnowledge) -> None:
+        """Raise where a method to draw cannot use what is publicly known. All of them: of a large grid a sample alone
+        is planned before the bill."""
+        for grid in self._grids():
+            methods = grid.get("method", [self.estimator.method])
+            for method in () if hasattr(methods, "rvs") else methods:
+                resolve_method(method).with_public(knowledge)
 
     def _template(self) -> Any:
         """The model before a trial's settings: silent, since progress bars and callbacks could be counted."""
