@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,14 +25,16 @@ from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.experiments.averages import mean_and_error
 from tulle.experiments.cell_runner import run_cells, write_text
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
-from tulle.experiments.examples import METRICS, Examples, judged, null_answers, record_warnings
+from tulle.experiments.examples import METRICS, Examples, digest_rows, judged, null_answers, record_warnings
 from tulle.files.number_text import finite
 from tulle.ledgers.ledger import ledgers_are_open
 from tulle.methods import METHODS, resolve_method
+from tulle.methods.base import Method
 from tulle.methods.loss_functions import resolve_loss
-from tulle.reports.comparison_format import FORMAT
+from tulle.reports.comparison_format import FORMAT, describe_public_rows
 from tulle.reports.markdown_tables import markdown_table
 from tulle.reports.report import About
+from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.plan import Budget
 
 NOT_FOR_RELEASE = "Not for release: scores were computed on the rows themselves, without noise."
@@ -67,6 +70,8 @@ class Comparison:
         In (0, 1).
     seed : int
         Splits and noise derive from it.
+    public : array, sparse array or None
+        Public rows for the methods that can use them; the others, and the fit without privacy, do without.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Comparison:
     settings: Mapping[str, Any] = field(default_factory=dict)
     test_share: float = 0.3
     seed: int = 0
+    public: Any = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.methods if name not in METHODS]
@@ -101,6 +107,8 @@ class Comparison:
             raise ValueError(f"{len(self.rows)} rows are too few for training and test rows; use more rows")
         for epsilon in self.epsilons:
             Budget(epsilon, self._delta)  # refuses what is no budget
+        if self.public is not None:
+            read_public(self.public, self.rows.X.shape[1])  # refuses what is of no use
 
     @property
     def n_test(self) -> int:
@@ -123,30 +131,44 @@ class Comparison:
     def able(self) -> tuple[Comparison, dict[str, str]]:
         """This comparison without the methods that cannot fit such a model at all, and why those cannot."""
         left_out: dict[str, str] = {}
-        bounds = self.settings.get("bounds") or Bounds()
-        kind = "logistic" if self.task == "classification" else "squared"
-        n_classes = len(np.unique(self.rows.y)) if self.task == "classification" else 2
-        loss = resolve_loss(self.settings.get("loss", kind), self.task, n_classes)
         for name in self.methods:
-            request = FitRequest(
-                what=name,
-                budget=Budget(self.epsilons[0], self._delta),
-                n_nonzero=self.settings.get("n_nonzero"),
-                method=resolve_method(name),
-                loss=loss,
-                bounds=bounds,
-                calibration="rigorous",
-                fit_intercept=self.settings.get("fit_intercept", True),
-                seed=0,
-            )
             try:
-                request.plan_all((self.n_train, self.rows.X.shape[1]))
+                self._plan(resolve_method(name))
             except ValueError as error:
                 left_out[name] = str(error)
         kept = tuple(name for name in self.methods if name not in left_out)
         if not kept:
             raise ValueError(next(iter(left_out.values())))
         return replace(self, methods=kept), left_out
+
+    def _plan(self, method: Method) -> None:
+        """Raise where a method cannot fit such a model."""
+        kind = "logistic" if self.task == "classification" else "squared"
+        n_classes = len(np.unique(self.rows.y)) if self.task == "classification" else 2
+        request = FitRequest(
+            what=type(method).__name__,
+            budget=Budget(self.epsilons[0], self._delta),
+            n_nonzero=self.settings.get("n_nonzero"),
+            method=method,
+            loss=resolve_loss(self.settings.get("loss", kind), self.task, n_classes),
+            bounds=self.settings.get("bounds") or Bounds(),
+            calibration="rigorous",
+            fit_intercept=self.settings.get("fit_intercept", True),
+            seed=0,
+        )
+        request.plan_all((self.n_train, self.rows.X.shape[1]))
+
+    @cached_property
+    def informed(self) -> tuple[str, ...]:
+        """The methods that are given the public rows: those that can use them for such a model."""
+        found: list[str] = []
+        if self.public is not None:
+            knowledge = read_public(self.public, self.rows.X.shape[1])
+            for name in self.methods:
+                with suppress(ValueError):  # it runs without them
+                    self._plan(resolve_method(name).with_public(knowledge))
+                    found.append(name)
+        return tuple(found)
 
     # --- as a task of the runner ---
 
@@ -167,13 +189,18 @@ class Comparison:
             "task": self.task,
             "delta": self._delta,
             "seed": self.seed,
+            # Left out where there are none, as in folders that were begun before there could be any.
+            **({} if self.public is None else {"public rows": digest_rows(self.public)}),
             **{name: value for name, value in self.settings.items() if name != "bounds"},
             **{f"bounds.{name}": value for name, value in asdict(bounds).items()},
         }
 
     def depends(self, cell: Cell) -> dict[str, Any]:
-        """Nothing that the fingerprint does not say."""
-        return {}
+        """Whether it is given the public rows; all else is in the fingerprint."""
+        return {} if self.public is None else {"public rows": self._is_informed(cell)}
+
+    def _is_informed(self, cell: Cell) -> bool:
+        return cell.epsilon is not None and cell.method in self.informed
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
         named = () if cell.method == NULL_MODEL else (METHODS[cell.method].__module__,)
@@ -207,8 +234,9 @@ class Comparison:
             random_state=noise_seed(self.seed, cell) if cell.epsilon is not None else 0,
             **self.settings,
         )
+        public = self.public if self._is_informed(cell) else None
         with record_warnings() as warned:
-            model.fit(train.X, train.y, train.groups)
+            model.fit(train.X, train.y, train.groups, public=public)
         return {
             "score": judged(self.metric, test.y, model.predict(test.X)),
             "proved": None if cell.epsilon is None else model.privacy_.epsilon,
@@ -242,6 +270,7 @@ class Comparison:
             "delta": self._delta,
             "trials": self.trials,
             "seed": self.seed,
+            "public": None if self.public is None else {"n_rows": self.public.shape[0], "methods": [*self.informed]},
             "tulle": __version__,
             "rows": rows,
             "no_privacy": {"method": NO_PRIVACY, **_mean(without), **_nonzero(without)} if without else None,
@@ -274,6 +303,11 @@ def compare(
         What comparison.json holds.
     """
     refuse_open_ledgers("a comparison")
+    if comparison.public is not None and not comparison.informed:
+        raise ValueError(
+            f"none of the methods {', '.join(comparison.methods)} can use public rows for such a model; add auto or "
+            "fit_again, or omit the public rows"
+        )
     finished = run_cells(comparison, folder, jobs=jobs, restart=restart, progress=progress)
     summary = comparison.summary(finished)
     write_json(folder / "comparison.json", summary)
@@ -356,6 +390,8 @@ def table(summary: Mapping[str, Any]) -> str:
         f"{summary['trials']} trials, δ = {summary['delta']:g}.",
         markdown_table(["method", *(f"ε = {epsilon:g}" for epsilon in sorted(epsilons))], lines),
     ]
+    if public := describe_public_rows(summary):
+        text.append(f"{public}.")
     if summary["failed"]:
         text.append("\n".join(["Failed:", "", *(f"- {_place(one)}: {one['reason']}" for one in summary["failed"])]))
     if summary["warnings"]:

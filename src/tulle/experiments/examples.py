@@ -32,14 +32,19 @@ class Examples:
 
     def digest(self) -> str:
         """A checksum of all values."""
-        arrays = [self.X.data, self.X.indices, self.X.indptr] if sp.issparse(self.X) else [self.X]
-        digest = hashlib.sha256(str(self.X.shape).encode())
-        for array in (*arrays, self.y, *(() if self.groups is None else (self.groups,))):
-            values = np.ascontiguousarray(array)
-            values = values.astype(str) if values.dtype.hasobject else values
-            digest.update(f"{values.dtype.str}{values.shape}".encode())
-            digest.update(values.tobytes())
-        return digest.hexdigest()
+        return digest_rows(self.X, self.y, *(() if self.groups is None else (self.groups,)))
+
+
+def digest_rows(X: Any, *columns: npt.NDArray[Any]) -> str:
+    """A checksum of all values of rows, and of what else there is for each row."""
+    arrays = [X.data, X.indices, X.indptr] if sp.issparse(X) else [X]
+    digest = hashlib.sha256(str(X.shape).encode())
+    for array in (*arrays, *columns):
+        values = np.ascontiguousarray(array)
+        values = values.astype(str) if values.dtype.hasobject else values
+        digest.update(f"{values.dtype.str}{values.shape}".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()
 
 
 def judged(metric: str, truth: npt.NDArray[Any], answers: npt.NDArray[Any]) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tulle.reports.comparison_format import FORMAT
+from tulle.reports.comparison_format import FORMAT, describe_public_rows
 from tulle.reports.number_format import delta_is, epsilon_is, format_rounded_up, number, readable, setting
 from tulle.reports.pages.charts import MOST_LINES, Measured, error_chart
 from tulle.reports.pages.markup import Markup, breakable, element, join_markup
@@ -38,6 +38,8 @@ def comparison_page(comparison: Mapping[str, Any], about: About) -> str:
         ("Features", f"{comparison['n_features']:,}"),
         ("Trials", f"{comparison['trials']:,} of each setting, from seed {comparison['seed']}"),
     ]
+    if public := describe_public_rows(comparison):
+        facts.append(("Public rows", public))
     if about.ledger:
         facts.append(("Ledger", about.ledger))
     body = join_markup(
