@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 import pytest
 
 from tulle.cli import main
+from tulle.experiments.comparison import Comparison, compare
+from tulle.experiments.examples import Examples
 
 # What an interrupted comparison must have in common with one that was not.
 SAME = ("results.csv", "table.md", "comparison.json")
@@ -293,3 +296,58 @@ def test_numbers_that_are_none_are_usage_errors(
     """Budgets that are words are refused by the parser."""
     assert main(arguments(visits, tmp_path / "o", "--epsilons", "small")) == 2
     assert "--epsilons" in capsys.readouterr().err
+
+
+def test_public_rows_go_to_the_methods_that_can_use_them(
+    visits: Path, undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other lines are as without them, the files say which is which, and other public rows need another folder."""
+    public, others = (write_rows(tmp_path / f"{seed}.csv", 60, seed) for seed in (7, 8))
+    folder = tmp_path / "out"
+    words = arguments(visits, folder, "--jobs", "1", "--quiet", "--public")
+    assert main([*words, str(public), "--trials", "2"]) == 0
+    note = "60 public rows, given to auto and to no other method"
+    assert note in capsys.readouterr().out
+    assert note in (folder / "table.md").read_text()
+    assert note in (folder / "report.html").read_text()
+    summary = json.loads((folder / "comparison.json").read_text())
+    assert summary["public"] == {"n_rows": 60, "methods": ["auto"]}
+    assert json.loads((undisturbed / "comparison.json").read_text())["public"] is None
+    with_rows, without = scores(folder), scores(undisturbed)
+    for place, score in with_rows.items():
+        used = place[0] == "auto" and place[1] != ""
+        assert (score != without[place]) == used, place
+    before = starts(folder)
+    for more in ([*words, str(others)], words[:-1]):
+        assert main(more) == 2
+        assert "public rows was" in capsys.readouterr().err
+    assert main([*words, str(public), "--trials", "2"]) == 0
+    assert starts(folder) == before
+
+
+def scores(folder: Path) -> dict[tuple[str, ...], float]:
+    with (folder / "results.csv").open(newline="") as file:
+        return {(line["method"], line["epsilon"], line["trial"]): float(line["score"]) for line in csv.DictReader(file)}
+
+
+def test_public_rows_that_no_method_can_use(visits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = arguments(visits, tmp_path / "out", "--public", str(write_rows(tmp_path / "public.csv", 60, 7)))
+    assert main([*words, "--methods", "frank_wolfe"]) == 2
+    assert "none of the methods frank_wolfe can use public rows" in capsys.readouterr().err
+    assert main([*words, "--test", str(visits), "--public", str(visits)]) == 2
+    assert "contains the private rows themselves" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_that_cannot_use_public_rows_for_such_a_model_runs_without(tmp_path: Path) -> None:
+    """For three classes and the logistic loss auto has no use for them; with the squared hinge loss it has."""
+    rng = np.random.default_rng(0)
+    X, public = rng.uniform(-1, 1, (200, 10)), rng.uniform(-1, 1, (60, 10))
+    rows = Examples(X, np.digitize(X[:, 0], [-0.3, 0.3]))
+    asked = Comparison("rows", rows, "classification", methods=("auto", "frank_wolfe"), epsilons=(4.0,), trials=1)
+    without = replace(asked, public=public)
+    with pytest.raises(ValueError, match="none of the methods auto, frank_wolfe can use public rows for such a model"):
+        compare(without, tmp_path / "out", jobs=1)
+    summary = compare(replace(without, settings={"loss": "squared_hinge"}), tmp_path / "out", jobs=1)
+    assert summary["public"]["methods"] == ["auto"]
+    assert not summary["failed"]

@@ -10,7 +10,15 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from tulle.cli.data import add_data_arguments, add_model_arguments, model_settings, read_data, task_of
+from tulle.cli.data import (
+    add_data_arguments,
+    add_model_arguments,
+    add_public_argument,
+    model_settings,
+    read_data,
+    read_public_rows,
+    task_of,
+)
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome
 
 
@@ -20,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to compare")
     group.add_argument("--test", metavar="FILE", help="rows to test on (default: a random share, new in each trial)")
     group.add_argument("--test-share", type=float, default=0.3, metavar="P", help="share of test rows (default 0.3)")
+    add_public_argument(group)
     group.add_argument(
         "--methods", type=names, metavar="A,B,...", help="default: all methods that can fit such a model"
     )
@@ -66,6 +75,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         settings=model_settings(arguments),
         test_share=arguments.test_share,
         seed=arguments.seed,
+        public=read_public_rows(arguments, rows),
     )
     if arguments.test is not None:
         held_out = read_data(arguments, path=arguments.test, features=rows.feature_names)

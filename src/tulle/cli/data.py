@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Task = Literal["classification", "regression"]
 
+# How a file is written, as against which of its columns are what.
+_HOW_WRITTEN = ("format", "header", "delimiter", "encoding", "zero_based")
+
 
 def add_data_arguments(
     parser: argparse.ArgumentParser, *, target: bool = True, blocks: bool = False, option: bool = False
@@ -57,6 +60,17 @@ def add_data_arguments(
         )
 
 
+def add_public_argument(group: argparse._ActionsContainer) -> None:
+    """Rows that may be looked at for nothing."""
+    group.add_argument(
+        "--public",
+        metavar="FILE",
+        help="public rows without labels, for auto, fit_again and knowledge_transfer: a file with the features of DATA "
+        "by name (without names: in the same places), other columns are left out. They are not protected, and must not "
+        "be chosen by looking at the private rows",
+    )
+
+
 def reading_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The parameters of `tulle.files.tables.read_table` that `add_data_arguments` holds."""
     return {
@@ -94,13 +108,35 @@ def read_data(
     if _is_block_folder(source):
         if not blocks:
             raise UserError(f"{source} is a folder of blocks; this command needs all rows in memory, so pass a file")
-        table = _open_table(source, reading_settings(arguments), features)
+        settings = reading_settings(arguments)
+        if getattr(arguments, "public", None) is not None:  # these say how to read that file
+            settings = {name: given for name, given in settings.items() if name not in _HOW_WRITTEN}
+        table = _open_table(source, settings, features)
     else:
         table = read_table(source, features=features, **reading_settings(arguments))
     if need_target and table.y is None:
         how = "convert the rows again" if _is_block_folder(source) else "name it"
         raise UserError(f"{table.source} has no column to predict; {how} with --target COLUMN")
     return table
+
+
+def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
+    """The rows of --public, with the columns of a table of private rows; None where there are none.
+
+    They are read like DATA, but for columns that are no features: those are left out by name, and may be absent.
+    """
+    if arguments.public is None:
+        return None
+    from tulle.files.tables import read_table
+
+    if _is_block_folder(arguments.public):
+        raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
+    settings = reading_settings(arguments) | {"target": None, "groups": None, "ignore": [], "labels": False}
+    settings["n_features"] = table.X.shape[1]
+    public = read_table(arguments.public, features=table.feature_names, **settings)
+    if public.content == table.content:
+        raise UserError(f"--public {arguments.public} contains the private rows themselves; pass a file of public rows")
+    return public.X
 
 
 def _is_block_folder(path: str) -> bool:

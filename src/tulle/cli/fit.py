@@ -24,10 +24,12 @@ from tulle.cli.data import (
     add_data_arguments,
     add_ledger_arguments,
     add_model_arguments,
+    add_public_argument,
     estimator_class,
     ledger_settings,
     model_settings,
     read_data,
+    read_public_rows,
     state_width,
     task_of,
 )
@@ -57,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     budget.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 rows)), or the ledger's")
     add_ledger_arguments(budget, "bill the fit to this ledger, a folder or https://HOST:PORT (see tulle ledger)")
     add_model_arguments(parser)
+    add_public_argument(parser)
     parser.add_argument(
         "--classes",
         type=parse_class_labels,
@@ -122,6 +125,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
     )
     table = read_data(arguments, blocks=True)
+    public = read_public_rows(arguments, table)
     task = task_of(arguments, table)
     settings = model_settings(arguments)
     labels = table.y
@@ -169,7 +173,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, table.feature_names)
     with mark_spent(_words_for_spend(ledger)):
         with make_folder(folder, room) as reserved, ledger or nullcontext():
-            model.fit(table.X, labels, groups=table.groups)
+            model.fit(table.X, labels, groups=table.groups, public=public)
             model.verbose = 0
             model.privacy_ = state_width(model.privacy_, table)
             if table.feature_names is not None:
