@@ -51,6 +51,7 @@ def test_import_tulle_loads_no_heavy_package() -> None:
 def test_the_front_door_loads_no_heavy_package() -> None:
     """Every name of the front door can be imported without the accountant's library, numba or matplotlib."""
     names = ["Budget", "Bounds", "Ledger", "SparseClassifier", "SparseRegressor", "PrivateSearch", "private_score"]
+    names.append("PublicFrequencies")
     loaded = check_imports_load_none_of("tulle", names, set(HEAVY) - {"pandas"})
     assert "numpy" in loaded
     assert loaded.isdisjoint(set(HEAVY) - {"pandas"})
@@ -125,7 +126,8 @@ def test_the_front_door_lists_its_names_and_refuses_others() -> None:
     """`dir(tulle)` is the front door, each name resolves, and an unknown one is an AttributeError that names it."""
     import tulle
 
-    names = ["Bounds", "Budget", "FileLedger", "Ledger", "PrivateSearch", "SparseClassifier", "SparseRegressor"]
+    names = ["Bounds", "Budget", "FileLedger", "Ledger", "PrivateSearch", "PublicFrequencies"]
+    names += ["SparseClassifier", "SparseRegressor"]
     assert dir(tulle) == [*names, "__version__", "check_pipeline", "load", "private_score", "save"]
     assert all(getattr(tulle, name) is not None for name in dir(tulle))
     with pytest.raises(AttributeError, match="module 'tulle' has no attribute 'SparseForest'"):

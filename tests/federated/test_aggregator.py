@@ -49,7 +49,7 @@ from tulle.federated.questions import (
 )
 from tulle.federated.server_side.aggregator import RowsAtClients
 from tulle.ledgers.ledger import BudgetExceededError
-from tulle.methods import HardThresholding, ScreenRefine, StochasticHardThresholding
+from tulle.methods import HardThresholding, KnowledgeTransfer, ScreenRefine, StochasticHardThresholding
 from tulle.methods.gradient_queries import ClippedGradient
 from tulle.methods.loss_functions import Logistic, facts_without_model
 from tulle.trusted.accountants import proof
@@ -148,6 +148,25 @@ def assert_same(unfitted: Any, here: tuple[Any, ...], there: Any, exact: bool = 
 def test_every_method_fits_clients_as_it_fits_an_array(houses: Houses, method: str) -> None:
     # A student is fitted to what the teacher answers, by scikit-learn.
     assert_same(model(METHODS[method]), (X, Y), houses.rows(), exact=method != "knowledge transfer")
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["auto", "knowledge_transfer", KnowledgeTransfer(variant="dense")],
+    ids=["auto", "sparse teacher", "dense teacher"],
+)
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_public_rows_at_the_server(tmp_path: Path, method: Any, kind: str) -> None:
+    """The directions that they show travel to clients within the question; the rows do not."""
+    public = np.random.default_rng(8).uniform(-0.3, 0.3, (200, X.shape[1]))
+    houses = Houses(tmp_path, ARRAYS[kind], Y)
+    here = model(method).fit(ARRAYS[kind], Y, public=public)
+    there = model(method).fit(houses.rows(), None, public=public)
+    assert np.any(here.coef_)
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=0, atol=1e-9)
+    assert there.privacy_.bill == here.privacy_.bill
+    assert any("public" in line and "private rows" in line for line in there.privacy_.assumptions)
+    assert not any(public[0].tobytes() in message for _, message in houses.seen)
 
 
 @pytest.mark.parametrize("method", ["hard_thresholding", "auto", BATCHES], ids=["passes", "auto", "batches"])
