@@ -20,6 +20,7 @@ __all__ = [
     "FileLedger",
     "Ledger",
     "PrivateSearch",
+    "PublicFrequencies",
     "SparseClassifier",
     "SparseRegressor",
     "__version__",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tulle.estimators.sparse import SparseClassifier, SparseRegressor
     from tulle.ledgers.ledger import Ledger
     from tulle.ledgers.on_disk import FileLedger
+    from tulle.transfer.public_knowledge import PublicFrequencies
     from tulle.tuning.private_score import private_score
     from tulle.tuning.search import PrivateSearch
 
@@ -47,6 +49,7 @@ _MODULES = {
     "FileLedger": "tulle.ledgers.on_disk",
     "Ledger": "tulle.ledgers.ledger",
     "PrivateSearch": "tulle.tuning.search",
+    "PublicFrequencies": "tulle.transfer.public_knowledge",
     "SparseClassifier": "tulle.estimators.sparse",
     "SparseRegressor": "tulle.estimators.sparse",
     "check_pipeline": "tulle.estimators.pipeline_checks",

@@ -29,6 +29,7 @@ from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
 from tulle.reports.words import CONSTANT_MODEL, warn_of_constant_model
 from tulle.transfer.public_features import check_not_private
+from tulle.transfer.public_knowledge import read_public
 from tulle.transfer.students import ThresholdedStudent, register_student_fit
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray
@@ -149,10 +150,13 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any) -> None:
+    def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any, public: Any) -> None:
         preparation = warn_of_peeks(self)
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
             request = replace(self._request(loss, X.shape[0]), preparation=preparation)
+            if public is not None:
+                knowledge = read_public(public, X.shape[1], getattr(self, "feature_names_in_", None))
+                request = replace(request, method=request.method.with_public(knowledge))
             planned = request.plan_all(X.shape)
             check_memory(X, planned)
             progress = Progress(self, {sum(release.answers for release in one.plan) for one in planned})
@@ -276,7 +280,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         return tags
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, groups: Any = None) -> SparseClassifier:
+    def fit(self, X: Any, y: Any, groups: Any = None, *, public: Any = None) -> SparseClassifier:
         """Fit the model to private rows.
 
         Parameters
@@ -290,12 +294,17 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             in the same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, for `Bounds.rows_per_person`.
+        public : None, array or sparse array of shape (m, d), or `tulle.PublicFrequencies`, default=None
+            Unlabelled public rows with the same columns, at least 20, or how common each feature is. For "auto",
+            "fit_again" and "knowledge_transfer". They are not protected, must not be among the private rows nor be
+            chosen by looking at these, and are not stored in the model. See docs/public_rows.md.
 
         Returns
         -------
         self
         """
-        self._fit(*self._prepare(X, y), groups)
+        check_not_private(public, X)
+        self._fit(*self._prepare(X, y), groups, public)
         return self
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
@@ -354,7 +363,7 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         return tags
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, groups: Any = None) -> SparseRegressor:
+    def fit(self, X: Any, y: Any, groups: Any = None, *, public: Any = None) -> SparseRegressor:
         """Fit the model to private rows.
 
         Parameters
@@ -365,12 +374,17 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
             Targets; for the Poisson loss, counts >= 0. For rows on a cluster in the same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, for `Bounds.rows_per_person`.
+        public : None, array or sparse array of shape (m, d), or `tulle.PublicFrequencies`, default=None
+            Unlabelled public rows with the same columns, at least 20, or how common each feature is. For "auto",
+            "fit_again" and "knowledge_transfer". They are not protected, must not be among the private rows nor be
+            chosen by looking at these, and are not stored in the model. See docs/public_rows.md.
 
         Returns
         -------
         self
         """
-        self._fit(*self._prepare(X, y), groups)
+        check_not_private(public, X)
+        self._fit(*self._prepare(X, y), groups, public)
         return self
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 from tulle.accounting.zcdp import rho_of
@@ -11,6 +12,7 @@ from tulle.methods.fit_again import FitAgain
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.noise_scales import budget_mu, selection_pays
 from tulle.methods.screen_refine import ScreenRefine
+from tulle.transfer.public_knowledge import PublicKnowledge
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -20,10 +22,6 @@ from tulle.trusted.plan import Release
 # coordinate at a time does better: between 56 and 69 on the settings of DPSL-KT's figure 2. Default numbers of weights
 # are n mu / 60.
 _ROWS_PER_WEIGHT = 58.0
-
-# n mu / d from which a classifier of all features is no worse than one of a few that selection noise chooses: between 5
-# and 18 on dense synthetic rows, and above it far better on w8a.
-_ROWS_PER_FEATURE = 10.0
 
 
 def _only_thresholding(public: PublicFacts) -> bool:
@@ -44,12 +42,33 @@ class Auto(MethodBase):
 
     Screen and refine it is for classification where a few features of equal size are asked for and selection noise
     pays, for several classes one against the rest, and without privacy where all features are kept.
+
+    Where public rows or frequencies are given, fit, keep, fit again makes use of them wherever it can fit at all.
     """
+
+    _knowledge: PublicKnowledge | None = None  # of one fit: `with_public` sets it in a copy
+
+    def with_public(self, knowledge: PublicKnowledge) -> Auto:
+        informed = copy.copy(self)
+        informed._knowledge = knowledge
+        return informed
+
+    def _fit_again(self) -> FitAgain:
+        return FitAgain() if self._knowledge is None else FitAgain().with_public(self._knowledge)
 
     def resolve(self, public: PublicFacts) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
         """The method for these public facts."""
-        if _only_thresholding(public):
+        informed = self._knowledge is not None
+        if _only_thresholding(public) or (informed and rho_of(public.budget) is not None):
+            if informed:
+                raise ValueError(
+                    "public rows are used by objective perturbation, which needs a convex loss of one margin at a "
+                    "time (for several classes loss='squared_hinge'), delta > 0, a budget in epsilon and "
+                    "calibration='rigorous'; change that or omit public="
+                )
             return HardThresholding()
+        if informed:
+            return self._fit_again()
         if public.budget is None:
             return HardThresholding() if public.n_nonzero < public.n_features else ScreenRefine()
         if public.loss.kind == "regression" and selection_pays(public):
@@ -57,22 +76,24 @@ class Auto(MethodBase):
             return HardThresholding() if rows_per_weight >= _ROWS_PER_WEIGHT else CoordinateDescent(noise="selection")
         if rho_of(public.budget) is not None:  # objective perturbation has no rho
             return HardThresholding()
-        few = public.n_nonzero < public.n_features and selection_pays(public)
+        few = public.n_nonzero < self._fit_again().default_nonzero(public) and selection_pays(public)
         return ScreenRefine() if few or public.loss.n_outputs > 1 else FitAgain()
 
     def default_nonzero(self, public: PublicFacts) -> int:
-        """All features: what choosing costs is more than what fitting many does. Fewer where selection noise pays (few
-        rows of dense features of equal size) and where other methods than fit, keep, fit again are at work."""
+        """As many as fit, keep, fit again wants: what choosing costs is more than what fitting many does. Fewer where
+        other methods are at work: for regression on dense features of equal size, where selection noise pays."""
         if _only_thresholding(public):
             return HardThresholding().default_nonzero(public)
+        if self._knowledge is not None:
+            return self._fit_again().default_nonzero(public)
         few = ScreenRefine().default_nonzero(public)
-        dense = selection_pays(replace(public, n_nonzero=few))
-        if public.loss.kind == "classification":
-            dense &= public.n_rows * budget_mu(public.budget) < _ROWS_PER_FEATURE * public.n_features
-        if rho_of(public.budget) is not None and not (dense and public.loss.kind == "regression"):
+        dense = selection_pays(replace(public, n_nonzero=few)) and public.loss.kind == "regression"
+        if rho_of(public.budget) is not None and not dense:
             return HardThresholding().default_nonzero(public)
         # The method may depend on this very number, so one rule serves for both.
-        return few if dense or public.budget is None or public.loss.n_outputs > 1 else public.n_features
+        if dense or public.budget is None or public.loss.n_outputs > 1:
+            return few
+        return self._fit_again().default_nonzero(public)
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         """A fit asks the method that was resolved."""

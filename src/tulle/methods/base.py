@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sklearn.base import BaseEstimator
 
+from tulle.transfer.public_knowledge import PublicKnowledge
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -26,6 +27,9 @@ class Method(Protocol):
 
     def resolve(self, public: PublicFacts) -> Method:
         """The method for these facts: itself, or the one that it chooses."""
+
+    def with_public(self, knowledge: PublicKnowledge) -> Method:
+        """The same method with what is publicly known about the features; raises where it makes no use of it."""
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""
@@ -87,6 +91,13 @@ class MethodBase(BaseEstimator):
     def resolve(self, public: PublicFacts) -> Any:
         """The method itself."""
         return self
+
+    def with_public(self, knowledge: PublicKnowledge) -> Any:
+        """No use is made of it."""
+        raise ValueError(
+            f"{type(self).__name__} makes no use of public rows; use method='auto', 'fit_again' or "
+            "'knowledge_transfer', or omit public="
+        )
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Bounds in both norms."""

@@ -1,36 +1,48 @@
-"""Fit, keep, fit again: a penalised private fit of all features, then one of those with the largest weights.
+"""Fit, keep, fit again: a penalised private fit of all features, then of fewer and fewer with the largest weights.
 
     fit       theta = argmin sum_i f_tau(<z_i, theta>, y_i) + (Lambda/2) |theta|² + <b, theta>, b ~ N(0, σ² I)
     keep      S = where |theta| is largest
-    again     the same on S, rows scaled to the bound anew, centred at theta on S
+    again     the same on S, rows scaled to the bound anew, centred at theta on S; keep and fit once more
     rescale   the same in the two directions <x, theta> and 1, with the uncut loss
 
 Where all features are kept there is one fit, for the whole cost. Choosing features is what is expensive at small
-budgets; a penalised fit of many is not, because the noise in a margin does not grow with their number. Both fits are
-objective perturbation (Kifer, Smith and Thakurta, COLT 2012). Proofs: docs/proofs/fit_again.md,
-docs/proofs/objective_perturbation.md.
+budgets; a penalised fit of many is not, because the noise in a margin does not grow with their number. All fits are
+objective perturbation (Kifer, Smith and Thakurta, COLT 2012).
+
+With public rows, or public frequencies of features, the first fit is of the features that are publicly common, in the
+directions in which public rows vary, if a noisy check says that private rows are like them:
+
+    check     the part of the rows' squared length in the public directions, with noise
+    fit       the same in public coordinates, if the check is passed; else of all features
+    keep      a sparse student: few weights that give public rows the same margins
+
+Proofs: docs/proofs/fit_again.md, docs/proofs/objective_perturbation.md.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from tulle.methods.base import MethodBase
+from tulle.methods.gradient_queries import Curvature
 from tulle.methods.loss_functions import of_one_output
-from tulle.methods.noise_scales import budget_mu, signal_to_noise
-from tulle.methods.parameter_checks import POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
+from tulle.methods.noise_scales import budget_mu, tellable_directions
+from tulle.methods.parameter_checks import POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers, check_whole
 from tulle.methods.penalised_fit import (
     Refinement,
     Rescaling,
     check_convex,
     curvature_of,
+    gaussian,
     perturbation,
     refinement,
 )
 from tulle.methods.thresholds import HardThreshold
+from tulle.transfer.public_knowledge import Features, PublicKnowledge, PublicView
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -41,18 +53,27 @@ _RANGES: dict[str, Range] = {
     "again_share": SHARE,
     "rescale_share": SHARE_OR_NONE,
     "slope_clip": POSITIVE,
-    "again_slope_clip": POSITIVE,
     "row_bound": POSITIVE,
     "curvature": _XI,
-    "again_curvature": _XI,
 }
 
-# What the second fit takes of the cost of both, and what the rescaling takes of all.
-_AGAIN_SHARE, _RESCALE_SHARE = 0.25, 0.03
+# Fits where features are dropped, and what those after the first take of the cost of all.
+_ROUNDS, _AGAIN_SHARE = 3, 0.6
+# What the rescaling takes: more where rows are few, since noise in the intercept then costs more than noise elsewhere.
+_RESCALE_SHARE, _RESCALE_ROWS = (0.03, 0.06), 30.0
+# From this many features for each n mu on, a quarter of the features is kept.
+_SCARCE = 0.25
 # Rows are scaled down to this part of row_l2 for classification, where only directions matter.
 _SHORT = 0.1
 # xi of a fit: a factor, times q to minus a power, and the largest.
 _CURVATURE = {"classification": (0.6, 0.1, 1.2), "regression": (0.8, 0.3, 0.8)}
+# With public knowledge: what later fits take of the cost of all; for classification xi of all fits, and the slope clips
+# of the first fit in public directions and of later fits, in units of the slope at margin 0.
+_PUBLIC_AGAIN_SHARE, _PUBLIC_CURVATURE, _PUBLIC_CLIP = 0.5, 0.4, (0.4, 0.3)
+# What rows are scaled down to in public directions, in units of the median length of public rows there.
+_PUBLIC_BOUND = {"classification": 0.75, "regression": 1.5}
+# The check passes where private rows have this part of what public rows have in the public directions.
+_LIKE = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,83 +81,118 @@ class Settings:
     """The public settings of one run, after defaults."""
 
     first: Refinement
-    again: Refinement | None  # None where all features are kept
+    again: tuple[Refinement, ...]  # of the later fits
+    n_kept: int  # how many features the last one has at most
     rescale: Rescaling | None
+    check_share: float
     first_share: float
-    again_share: float
+    again_share: float  # of each later fit
 
     @property
     def intercept_value(self) -> float:
         return self.first.intercept_value
 
+    def sizes(self, view: PublicView | None, n_features: int) -> list[int]:
+        """How many features the later fits have, after a first one in public coordinates, or of all features."""
+        if view is not None:
+            return _sizes(len(view.features), self.n_kept, len(self.again))
+        # Two fits are planned where public directions are at hand. Without them the last step down needs no fit.
+        steps = max(len(self.again), 2) if self.check_share else len(self.again)
+        return _sizes(n_features, self.n_kept, steps)[: len(self.again)]
+
 
 class FitAgain(MethodBase):
-    """A private fit of all features, and a second one of those that it gives the largest weights.
+    """A private fit of all features, and further ones of those that it gives the largest weights.
 
     Below, q is the number of weights of a fit divided by n and by the mu that the fit may cost: how scarce rows are.
 
     Parameters
     ----------
+    rounds : int or None, default=None
+        How many fits, at least 1; their numbers of features fall by equal factors. None: 3 where features are dropped,
+        else 1.
     again_share : float or None, default=None
-        In (0, 1): the part of the cost of both fits that the second one takes, where features are dropped. None: 0.25.
+        In (0, 1): the part of the cost of all fits that those after the first take, in equal parts. None: 0.6.
     rescale_share : float or None, default=None
         In [0, 1): the part of the whole cost spent on the length of the weights and on the intercept at the end.
-        None: 0.03.
+        None: 30 / (n mu), within [0.03, 0.06].
     slope_clip : float or None, default=None
-        tau of the first fit, > 0. None: a quarter of the label bound for regression; for classification the slope at
-        margin 0 (1/2 for the logistic loss) where q is at most 0.2, less as q grows, down to a fifth of it.
-    again_slope_clip : float or None, default=None
-        The same of the second fit.
+        tau, > 0. None: a quarter of the label bound for regression; for classification the slope at margin 0 (1/2 for
+        the logistic loss) where q is at most 0.2, less as q grows, down to a fifth of it.
     row_bound : float or None, default=None
         What rows are scaled down to, on the features that are fitted, > 0. None: a tenth of row_l2 for classification,
-        where only directions matter, and row_l2 for regression.
+        where only directions matter, and row_l2 for regression; in public directions three quarters of the median
+        length that public rows have there, for regression one and a half times that.
     curvature : float or None, default=None
-        xi of the first fit, in (0, 4]: the curvature that one row can add relative to the penalty, in units of half the
-        mu that the fit costs. It decides the penalty, which falls as the budget grows; see `ScreenRefine`. None:
-        0.6 q^-0.1, at most 1.2, for classification and 0.8 q^-0.3, at most 0.8, for regression; with s of d features
-        kept times (s/d)^0.2, since a stiffer fit ranks features better.
-    again_curvature : float or None, default=None
-        The same of the second fit. None: 0.7 times these: its centre is a good guess already.
+        xi, in (0, 4]: the curvature that one row can add relative to the penalty, in units of half the mu that a fit
+        costs. It decides the penalty, which falls as the budget grows; see `ScreenRefine`. None: 0.6 q^-0.1, at most
+        1.2, for classification and 0.8 q^-0.3, at most 0.8, for regression; with s of d features kept times
+        (s/d)^0.2, since a stiffer fit ranks features better.
 
     Examples
     --------
     >>> from tulle import SparseClassifier
     >>> from tulle.methods import FitAgain
-    >>> model = SparseClassifier(n_nonzero=1000, method=FitAgain(again_share=0.3))
+    >>> model = SparseClassifier(n_nonzero=1000, method=FitAgain(again_share=0.5))
     >>> model.set_params(method__again_share=0.2).method.again_share
     0.2
     """
 
+    _knowledge: PublicKnowledge | None = None  # of one fit: `with_public` sets it in a copy
+
     def __init__(
         self,
+        rounds: int | None = None,
         again_share: float | None = None,
         rescale_share: float | None = None,
         slope_clip: float | None = None,
-        again_slope_clip: float | None = None,
         row_bound: float | None = None,
         curvature: float | None = None,
-        again_curvature: float | None = None,
     ) -> None:
+        self.rounds = rounds
         self.again_share = again_share
         self.rescale_share = rescale_share
         self.slope_clip = slope_clip
-        self.again_slope_clip = again_slope_clip
         self.row_bound = row_bound
         self.curvature = curvature
-        self.again_curvature = again_curvature
+
+    def with_public(self, knowledge: PublicKnowledge) -> FitAgain:
+        informed = copy.copy(self)
+        informed._knowledge = knowledge
+        return informed
 
     # --- what will be released ---
 
     def bounds_wanted(self) -> tuple[str, ...]:
         return ("row_l2",)
 
+    def default_nonzero(self, public: PublicFacts) -> int:
+        """All features, or a quarter of them where rows are scarce; of those that are publicly known to occur."""
+        d = public.n_features
+        scarce = d >= _SCARCE * public.n_rows * budget_mu(public.budget)
+        count = max(d // 4, 1) if scarce else d
+        if self._knowledge is None or public.budget is None:
+            return count
+        candidates = len(self._knowledge.candidates)
+        if not self._tell_more_than_directions(public):
+            return candidates
+        return len(self._knowledge.common(max(count, candidates)))
+
+    def _tell_more_than_directions(self, public: PublicFacts) -> bool:
+        """Whether private rows can tell more than public directions can hold."""
+        assert self._knowledge is not None
+        shown = self._knowledge.most_directions(public)
+        return public.n_features > shown and tellable_directions(public, math.inf) > 1.25 * shown
+
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings, outputs = self.settings(public), public.loss.n_outputs
         # All releases together cost a sum of mu² of about 1 in the wanted parts; see HardThresholding.releases.
-        plan = [Release("fit", perturbation(settings.first, settings.first_share / outputs, public), outputs)]
-        if settings.again is not None:
-            again = perturbation(settings.again, settings.again_share / outputs, public)
-            plan.append(Release("fit again", again, outputs))
+        plan = [Release("check", gaussian(settings.check_share / 2), 2)] if settings.check_share else []
+        plan.append(Release("fit", perturbation(settings.first, settings.first_share / outputs, public), outputs))
+        if settings.again:
+            # Later fits differ in slopes and lengths; what their noise is scaled by is the same.
+            again = perturbation(settings.again[0], settings.again_share / outputs, public)
+            plan.append(Release("fit again", again, len(settings.again) * outputs))
         return (*plan, *(settings.rescale.releases(public) if settings.rescale is not None else ()))
 
     # --- the algorithm ---
@@ -144,14 +200,19 @@ class FitAgain(MethodBase):
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
         a, d, outputs = settings.intercept_value, public.n_features, public.loss.n_outputs
-        nowhere = np.zeros(public.n_parameters)
-        w = np.column_stack([ask("fit", settings.first.minimiser(np.arange(d), nowhere, k)) for k in range(outputs)])
-        if settings.again is not None:
-            w = HardThreshold(public.n_nonzero, free_from=d)(w)
+        view = self._check(ask, public) if settings.check_share else None
+        if view is None:
+            features, nowhere = np.arange(d), np.zeros(public.n_parameters)
+            first = [ask("fit", settings.first.minimiser(features, nowhere, k)) for k in range(outputs)]
+        else:
+            first = [self._first_in_view(ask, public, settings, view, k) for k in range(outputs)]
+        w = np.column_stack(first)
+        for number, (size, again) in enumerate(zip(settings.sizes(view, d), settings.again)):
             for k in range(outputs):
-                features = np.flatnonzero(w[:d, k])
+                features = self._keep(w, k, size, view if number == 0 else None, d)
                 lines = np.append(features, np.arange(d, len(w)))  # the constant's is always fitted
-                w[lines, k] = ask("fit again", settings.again.minimiser(features, w[lines, k], k))
+                w[lines, k] = ask("fit again", again.minimiser(features, w[lines, k], k))
+        w = HardThreshold(public.n_nonzero, free_from=d)(w)
         if settings.rescale is not None:
             for k in range(outputs):
                 column = w[:, [k]]
@@ -160,52 +221,142 @@ class FitAgain(MethodBase):
                 w[:, [k]] = settings.rescale.rescaled(column, a, unit, theta)
         return np.vstack([w[:d], a * w[d:] if a else np.zeros((1, outputs))])
 
+    def _check(self, ask: Ask, public: PublicFacts) -> PublicView | None:
+        """The public coordinates; None where the noisy answers say that private rows are not like public ones."""
+        assert self._knowledge is not None
+        view = self._knowledge.view(public, tellable_directions(public))
+        # A row's mean square along a probe is its squared length there over the number of directions, or about that.
+        counts = (view.n_probed, public.n_features)
+        answers = [
+            float(ask("check", Curvature(probes, 0.0, public.row_l2 * math.sqrt(2 / count)))[0, 0]) * count
+            for probes, count in zip(view.probes(public.n_parameters), counts)
+        ]
+        return view if answers[0] >= _LIKE * view.expected_share() * answers[1] else None
+
+    def _first_in_view(
+        self, ask: Ask, public: PublicFacts, settings: Settings, view: PublicView, output: int
+    ) -> FloatArray:
+        """The first fit in public coordinates, as weights for rows that are scaled down as in later fits."""
+        d, a = public.n_features, settings.intercept_value
+        kind, tau, short = public.loss.kind, settings.first.slope_clip, settings.first.row_bound
+        if view.mixing is None:
+            constants, count, shorter = settings.first, len(view.features), 1.0
+        else:
+            lengths, count = view.lengths(), view.mixing.shape[1]
+            positive = lengths[lengths > 0]
+            bound = self.row_bound or _PUBLIC_BOUND[kind] * float(np.median(positive if len(positive) else 1.0))
+            if kind == "classification":
+                tau = self.slope_clip or _PUBLIC_CLIP[0] * of_one_output(public.loss).default_clip(public.label)
+            entry = bound / 4 if a else 0.0
+            kappa = math.expm1(settings.first.log_determinant / public.rows_per_unit)
+            constants = refinement(public, tau, math.hypot(bound, entry), entry, kappa)
+            room = math.sqrt(short**2 - a**2)
+            shorter = _mean_scale(lengths, bound) / _mean_scale(view.lengths(view.features), room)
+        theta = np.asarray(
+            ask(
+                "fit",
+                constants.minimiser(view.features, np.zeros(count + bool(a)), output, view.mixing),
+            )
+        )
+        weights = np.zeros(public.n_parameters)
+        weights[view.features] = shorter * (theta[:count] if view.mixing is None else view.mixing @ theta[:count])
+        if a:
+            weights[d] = theta[count] * constants.intercept_value / a
+        return weights
+
+    def _keep(self, w: FloatArray, k: int, size: int, view: PublicView | None, d: int) -> Features:
+        """The features that output k is left with; its other weights become 0.
+
+        After a fit in public directions those of a sparse student, or more than these: all that are common. Else those
+        of the largest weights.
+        """
+        if view is not None and size > len(view.features):
+            assert self._knowledge is not None
+            return self._knowledge.common(size)
+        if view is not None and view.mixing is not None:
+            w[:d, k] = view.sparse_student(w[:d, k], size)
+        else:
+            w[:, [k]] = HardThreshold(size, free_from=d)(w[:, [k]])
+        return np.flatnonzero(w[:d, k])
+
     # --- defaults: functions of public quantities alone ---
 
     def settings(self, public: PublicFacts) -> Settings:
-        """The settings of a run. Reads nothing but the parameters and public facts."""
+        """The settings of a run. Reads nothing but the parameters, public facts and public knowledge."""
         check_numbers(self, _RANGES, optional=list(_RANGES))
+        check_whole(self, {"rounds": 1}, optional=("rounds",))
         check_convex(self, public)
         private, classify = public.budget is not None, public.loss.kind == "classification"
         s, d = public.n_nonzero, public.n_features
-        rescale_share = _RESCALE_SHARE if self.rescale_share is None else self.rescale_share
+        start, check_share = d, 0.0
+        if self._knowledge is not None and self._is_informed(public):
+            start = len(self._knowledge.candidates)
+            check_share = min(max((100 / (public.n_rows * budget_mu(public.budget))) ** 2, 0.002), 0.05)
+        rescale_share = self.rescale_share
+        if rescale_share is None:
+            least, most = _RESCALE_SHARE
+            rescale_share = min(max(_RESCALE_ROWS / (public.n_rows * budget_mu(public.budget)), least), most)
         if not private:
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
-        share = (self.again_share or _AGAIN_SHARE) if s < d else 0.0
-        first_share, again_share = (1 - share) * (1 - rescale_share), share * (1 - rescale_share)
+        fits = 1 - rescale_share - check_share
+        rounds = self.rounds or (1 if s == start else 2 if s > start or self._has_directions(public) else _ROUNDS)
+        usual = _PUBLIC_AGAIN_SHARE if check_share else _AGAIN_SHARE
+        share = (self.again_share or usual) if rounds > 1 else 0.0
+        first_share, each = (1 - share) * fits, share * fits / max(rounds - 1, 1)
         bound = self.row_bound or public.row_l2 * (_SHORT if classify and private else 1.0)
-        first = self._refinement(public, bound, d, first_share, self.slope_clip, self.curvature, (s / d) ** 0.2)
-        again = None
-        if share:
-            again = self._refinement(public, bound, s, again_share, self.again_slope_clip, self.again_curvature, 0.7)
+        stiffer = min(s / d, 1.0) ** 0.2
+        sizes = _sizes(start, s, rounds - 1)
+        first = self._refinement(public, bound, d, first_share, self._kappa(public, d, first_share, stiffer))
+        kappa = self._kappa(public, s, each, stiffer) if rounds > 1 else 0.0
+        again = tuple(self._refinement(public, bound, size, each, kappa, later=True) for size in sizes)
         # Rows at row_l2 were scaled down to the bound: there the weights are as much too long. In regression noise is
         # better pulled to the constant model.
         length = min(bound / public.row_l2, 1.0) if classify else 0.0
-        rescale = Rescaling.of(public, rescale_share, public.row_l2 / 2, length) if rescale_share else None
-        return Settings(first, again, rescale, first_share, again_share)
+        rescale = None
+        if rescale_share:
+            own = max(one.own_influence(public, size) for one, size in zip((first, *again), (d, *sizes)))
+            own *= public.row_l2 / bound
+            rescale = Rescaling.of(public, rescale_share, public.row_l2 / 2, length, own)
+        return Settings(first, again, s, rescale, check_share, first_share, each)
 
     @staticmethod
+    def _scarcity(public: PublicFacts, size: int, share: float) -> float:
+        """q of a fit of `size` weights for the part `share` of the cost."""
+        mu = budget_mu(public.budget) * math.sqrt(share / public.loss.n_outputs)
+        return max(size / (public.n_rows * mu), 1e-12)
+
+    def _has_directions(self, public: PublicFacts) -> bool:
+        """Whether there are public rows enough for half of the directions that private rows can tell."""
+        if not self._is_informed(public):
+            return False
+        assert self._knowledge is not None
+        return 2 * self._knowledge.most_directions(public) >= min(tellable_directions(public, 300), public.n_features)
+
+    def _is_informed(self, public: PublicFacts) -> bool:
+        """Whether there is public knowledge to use; a fit without privacy needs none."""
+        return public.budget is not None and self._knowledge is not None and self._knowledge.says_anything
+
+    def _kappa(self, public: PublicFacts, size: int, share: float, stiffer: float) -> float:
+        """The curvature that a row may add, relative to the penalty, in a fit of `size` weights."""
+        factor, power, largest = _CURVATURE[public.loss.kind]
+        xi = stiffer * min(factor * self._scarcity(public, size, share) ** -power, largest)
+        if self._is_informed(public) and public.loss.kind == "classification":
+            xi = _PUBLIC_CURVATURE
+        return curvature_of(public, self.curvature or xi, share / public.loss.n_outputs)
+
     def _refinement(
-        public: PublicFacts,
-        bound: float,
-        size: int,
-        share: float,
-        slope_clip: float | None,
-        curvature: float | None,
-        stiffer: float,
+        self, public: PublicFacts, bound: float, size: int, share: float, kappa: float, later: bool = False
     ) -> Refinement:
         """A fit of `size` weights for the part `share` of the cost."""
-        binary, square = of_one_output(public.loss), share / public.loss.n_outputs
-        scarcity = max(size / (public.n_rows * budget_mu(public.budget) * math.sqrt(square)), 1e-12)
-        tau = slope_clip
+        binary, tau = of_one_output(public.loss), self.slope_clip
         if tau is None:
             tau = binary.default_clip(public.label) if public.budget is not None else math.inf
-            if binary.kind == "classification":
-                tau *= min(1.0, max(math.sqrt(0.2 / scarcity), 0.2))
-        factor, power, largest = _CURVATURE[binary.kind]
-        xi = curvature or stiffer * min(factor * scarcity**-power, largest)
+            if later and self._is_informed(public) and binary.kind == "classification":
+                tau *= _PUBLIC_CLIP[1]
+            elif binary.kind == "classification":
+                tau *= min(1.0, max(math.sqrt(0.2 / self._scarcity(public, size, share)), 0.2))
         a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
-        return refinement(public, tau, math.hypot(bound, a), a, curvature_of(public, xi, square))
+        return refinement(public, tau, math.hypot(bound, a), a, kappa)
 
     # --- for the report and for warnings ---
 
@@ -215,17 +366,42 @@ class FitAgain(MethodBase):
         def words(fit: Refinement) -> str:
             return f"slopes cut at {fit.slope_clip:.4g}, rows at {fit.row_bound:.4g}, penalty {fit.penalty:.4g}"
 
-        again = "" if settings.again is None else f", then of the largest alone ({words(settings.again)})"
+        where, start = "all", public.n_features
+        if settings.check_share:
+            assert self._knowledge is not None
+            where, start = "publicly common features, or of all after a failed check,", len(self._knowledge.candidates)
+        sizes = _sizes(start, settings.n_kept, len(settings.again))
+        again = "".join(f", then of the {size:,} largest ({words(fit)})" for size, fit in zip(sizes, settings.again))
         return (
             f"fit, keep, fit again: {public.n_nonzero:,} of {public.n_features:,} weights kept, objective perturbation "
-            f"of all ({words(settings.first)}){again}"
+            f"of {where} ({words(settings.first)}){again}"
         )
+
+    def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
+        return () if self._knowledge is None else (self._knowledge.assumption(),)
 
     def n_dense_vectors(self) -> int:
         return 17
 
     def n_iterations(self, public: PublicFacts) -> int:
-        return 2 if self.settings(public).again is not None else 1
+        return 1 + len(self.settings(public).again)
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
-        return signal_to_noise(public, releases[0].mechanism)
+        """n mu / 100 per row of a unit: the margin that labels of a common kind of data give, over that of noise.
+
+        In the direction that n rows point to, a fit moves the margin of a row by n tau r² / Lambda, r² being the
+        squared length of the mean of y z in units of rows; noise moves it by 2 tau / (mu Lambda). Text and gene
+        expressions have r² of about 0.02.
+        """
+        return public.n_rows * budget_mu(public.budget) / (100.0 * public.rows_per_unit)
+
+
+def _sizes(start: int, last: int, count: int) -> list[int]:
+    """`count` numbers of features from `start`, not included, to `last`, by equal factors."""
+    return [round(start * (last / start) ** (number / count)) for number in range(1, count + 1)]
+
+
+def _mean_scale(lengths: FloatArray, bound: float) -> float:
+    """By how much public rows are scaled down on average."""
+    positive = lengths[lengths > 0]
+    return float(np.minimum(1.0, bound / positive).mean()) if len(positive) else 1.0

@@ -20,6 +20,7 @@ released. Where public features are at hand the released teacher is first freed 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from typing import Any, Literal
@@ -56,6 +57,7 @@ from tulle.transfer.public_features import (
     leading_directions,
     public_rows,
 )
+from tulle.transfer.public_knowledge import PublicKnowledge
 from tulle.transfer.students import ThresholdedStudent, train
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
@@ -219,6 +221,16 @@ class KnowledgeTransfer(MethodBase):
         self.start = start
         self.smoothness = smoothness
         self.step_constant = step_constant
+
+    def with_public(self, knowledge: PublicKnowledge) -> KnowledgeTransfer:
+        """Public rows are the features that the teacher answers on, where none are given."""
+        if self.features is not None:
+            raise ValueError("KnowledgeTransfer(features=...) is given already; omit public=")
+        if knowledge.rows is None:
+            raise ValueError("KnowledgeTransfer needs public rows, not frequencies; use method='auto'")
+        informed = copy.copy(self)
+        informed.features = knowledge.rows
+        return informed
 
     # --- what will be released ---
 

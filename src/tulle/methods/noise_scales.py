@@ -51,14 +51,14 @@ def tellable_weights(public: PublicFacts, mu: float = math.inf, power: float = 1
     return int(min(max(few, 1), public.n_features))
 
 
-def tellable_directions(public: PublicFacts) -> int:
-    """In how many directions the rows can tell a teacher from noise, in [1, 500]; 500 without privacy."""
+def tellable_directions(public: PublicFacts, most: float = 500) -> int:
+    """In how many directions the rows can tell a model from noise, in [1, most]; 500 without privacy."""
     if public.budget is None:
         return 500
     count = public.n_rows * budget_mu(public.budget) / 14
     if public.budget.delta == 0:  # the noise on each direction grows with the root of their number
         count = math.sqrt(public.n_rows * public.budget.epsilon / 14)
-    return min(max(round(count), 1), 500)
+    return int(min(max(round(count), 1), most))
 
 
 def averaging_pays(public: PublicFacts) -> bool:

@@ -29,7 +29,7 @@ USUAL_XI = {True: 0.45, False: 0.5}
 
 # In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
 # the bound are scaled down to it. For classification, whose noise would move the intercept, shorter than for others.
-_RESCALE_INTERCEPT, _RESCALE_BOUND = 0.5, {True: 1.5, False: 2.5}
+_RESCALE_INTERCEPT, _RESCALE_BOUND = {True: 1.0, False: 0.5}, {True: 1.5, False: 2.5}
 # How its cost is divided, and its xi.
 _SPREAD_PART = 0.25
 _RESCALE_XI = {True: 0.8, False: 0.4}
@@ -47,6 +47,14 @@ class Refinement:
     penalty: float
     log_determinant: float
     intercept_value: float
+
+    def own_influence(self, public: PublicFacts, size: int) -> float:
+        """The margin that a row's own label gives it in a fit of `size` weights, about: rows that a model was fitted to
+        look better than others by it."""
+        if public.budget is None or math.isinf(self.row_bound):
+            return 0.0
+        bend = math.expm1(self.log_determinant / public.rows_per_unit) * self.penalty / 2
+        return self.slope_clip * self.row_bound**2 / (self.penalty + public.n_rows * bend / max(size, 1))
 
     def minimiser(
         self, features: npt.NDArray[np.intp], centre: FloatArray, output: int, mixing: FloatArray | None = None
@@ -125,18 +133,25 @@ class Rescaling:
     least: float  # the root mean square margin that is left at least
     length: float  # what the weights are multiplied by where nothing can be learnt of it
     share: float  # of the cost
+    noise: tuple[float, float]  # twice the standard deviations, about, of the slope and of the constant's weight
+    spread_noise: float  # the standard deviation of the first answer, about
+    own: float = 0.0  # the margin that a row at its bound has from its own label
 
     @classmethod
-    def of(cls, public: PublicFacts, share: float, spread_bound: float, length: float) -> Rescaling:
+    def of(cls, public: PublicFacts, share: float, spread_bound: float, length: float, own: float = 0.0) -> Rescaling:
         binary = of_one_output(public.loss)
         classify = binary.kind == "classification"
         # For classification nearly the whole loss: at twice the slope of margin 0 a row is as wrong as can be.
         tau = binary.default_clip(public.label) * (1.4 if classify else 1)
-        b = _RESCALE_INTERCEPT if public.fit_intercept else 0.0
+        b = _RESCALE_INTERCEPT[classify] if public.fit_intercept else 0.0
         square = (1 - _SPREAD_PART) * share / public.loss.n_outputs
         curvature = curvature_of(public, _RESCALE_XI[binary.one_sided], square)
         constants = refinement(public, tau, math.hypot(_RESCALE_BOUND[classify], b), b, curvature)
-        return cls(constants, spread_bound, _LEAST_MARGIN * margin_unit(public), length, share)
+        noise = _noise_of(public, constants, square, (1.0, b))
+        spread_mu = budget_mu(public.budget) * math.sqrt(_SPREAD_PART * share / public.loss.n_outputs)
+        spread_noise = spread_bound**2 * public.rows_per_unit / (public.n_rows * spread_mu)
+        least = _LEAST_MARGIN * margin_unit(public)
+        return cls(constants, spread_bound, least, length, share, noise, spread_noise, own)
 
     def releases(self, public: PublicFacts) -> list[Release]:
         outputs = public.loss.n_outputs
@@ -151,8 +166,9 @@ class Rescaling:
 
     def unit(self, w: FloatArray, a: float, answer: FloatArray) -> float:
         """The root mean square margin of the weights as they are, given the answer."""
-        # Where noise hides the spread, a thirtieth of the bound is as good a guess as any.
-        least = 1e-3 * self.spread_bound**2
+        # Where noise hides the spread, a thirtieth of the bound is as good a guess as any; one below the noise would
+        # make margins of any length.
+        least = max(1e-3 * self.spread_bound**2, min(0.3 * self.spread_noise, self.spread_bound**2))
         return math.sqrt(max(float(answer[0, 0]), least)) * max(_length(w[: len(w) - bool(a)]), 1e-300)
 
     def question(self, w: FloatArray, a: float, unit: float, output: int) -> Minimiser:
@@ -166,8 +182,25 @@ class Rescaling:
     def rescaled(self, w: FloatArray, a: float, unit: float, theta: FloatArray) -> FloatArray:
         """The weights at the right length, and the intercept that goes with it, given the answer."""
         d = len(w) - bool(a)
+        # Both shrink by what of them is noise, whose scale is public.
+        theta = theta * theta**2 / np.maximum(theta**2 + np.square(self.noise[: len(theta)]), 1e-300)
         constant = [[theta[1] * self.constants.intercept_value / a]] if a else np.zeros((0, 1))
-        return np.vstack([w[:d] / unit * max(float(theta[0]), self.least), constant])
+        # Of the mean square margin, what rows have from their own labels says nothing about other rows.
+        slope = float(theta[0]) * max(1.0 - (self.own / unit) ** 2, 0.0)
+        return np.vstack([w[:d] / unit * max(slope, self.least), constant])
+
+
+def _noise_of(
+    public: PublicFacts, constants: Refinement, square: float, entries: tuple[float, float]
+) -> tuple[float, float]:
+    """About twice the standard deviation of the noise in two weights, of columns with these root mean squares."""
+    if public.budget is None:
+        return (0.0, 0.0)
+    mu = budget_mu(public.budget) * math.sqrt(square)
+    scale = 2 * constants.slope_clip * constants.row_bound * public.rows_per_unit / mu
+    bend = of_one_output(public.loss).curvature_within(constants.slope_clip, public.label) / 2
+    slope, constant = (2 * scale / (constants.penalty + public.n_rows * bend * entry**2) for entry in entries)
+    return slope, constant
 
 
 def _length(w: FloatArray) -> float:

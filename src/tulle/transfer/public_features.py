@@ -13,11 +13,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
-from sklearn.utils.extmath import randomized_svd
+from sklearn.utils.extmath import randomized_svd, row_norms
 
 from tulle.backends.known_bounds import KnownBounds
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
+
+# Up to so many features second moments are formed and taken apart; beyond, directions are found by random projections.
+_FEW_FEATURES = 1000
 
 
 @runtime_checkable
@@ -131,8 +134,16 @@ def _are_the_same(first: Any, second: Any) -> bool:
     """Whether two sets of rows are one object, or share memory. Looks at no value."""
     if first is second:
         return True
-    one, other = (getattr(rows, "data", None) if sp.issparse(rows) else rows for rows in (first, second))
-    return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.shares_memory(one, other)
+    return any(np.shares_memory(one, other) for one in _arrays_of(first) for other in _arrays_of(second))
+
+
+def _arrays_of(rows: Any) -> list[FloatArray]:
+    """The arrays that rows are kept in: of a DataFrame of pandas its columns, where they are arrays."""
+    if sp.issparse(rows):
+        rows = getattr(rows, "data", None)
+    if type(rows).__module__.split(".")[0] == "pandas" and hasattr(rows, "items"):
+        return [array for _, column in rows.items() if isinstance(array := column.values, np.ndarray)]
+    return [rows] if isinstance(rows, np.ndarray) else []
 
 
 def check_not_private(features: Any, X: Any) -> None:
@@ -164,12 +175,29 @@ def largest_second_moment(features: Any, public: PublicFacts) -> float:
     return float(values[0]) ** 2 / rows.shape[0]
 
 
-def leading_directions(rows: Any, count: int) -> FloatArray:
-    """The `count` directions in which public rows vary most, of shape (features, count), half-way to equal variance.
+def even_directions(rows: Any, count: int) -> tuple[FloatArray, float]:
+    """The `count` directions in which public rows vary most, of shape (features, count), half-way to equal variance,
+    and the part of the rows' squared length that they hold.
 
     A direction of variance v is divided by v^(1/4), relative to the first. Without that a penalty and equal noise would
-    silence all but the first few; with the full v^(1/2) noise in the last ones would drown the rest.
+    silence all but the first few; with the full v^(1/2) noise in the last ones would drown the rest. Directions in
+    which rows hardly vary are left out.
     """
-    _, values, directions = randomized_svd(rows, count, n_iter=2, random_state=0)
-    values = np.maximum(values, 1e-6 * max(float(values[0]), 1e-300))
-    return np.asarray(directions.T * np.sqrt(values[0] / values))
+    total = float(row_norms(rows, squared=True).sum())
+    if rows.shape[1] <= _FEW_FEATURES:
+        moments = rows.T @ rows
+        squares, directions = np.linalg.eigh(moments.toarray() if sp.issparse(moments) else moments)
+        values, directions = np.sqrt(np.maximum(squares[::-1], 0.0))[:count], directions[:, ::-1][:, :count]
+    else:
+        # In half precision of the other numbers: directions are a choice of coordinates, and any are sound.
+        _, values, lines = randomized_svd(rows.astype(np.float32), count, n_iter=6, random_state=0)
+        values, directions = values.astype(np.float64), lines.T.astype(np.float64)
+    varies = values > 1e-6 * max(float(values[0]), 1e-300)
+    varies[0] = True
+    values, directions = np.maximum(values[varies], 1e-300), directions[:, varies]
+    return np.asarray(directions * np.sqrt(values[0] / values)), float((values**2).sum() / max(total, 1e-300))
+
+
+def leading_directions(rows: Any, count: int) -> FloatArray:
+    """The directions of `even_directions` alone."""
+    return even_directions(rows, count)[0]
