@@ -1735,7 +1735,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the noise of one answer on all of them",
         "m answers of one teacher move together: a vector's sensitivity grows with the square root of m",
-        "stretch = math.sqrt(self._n_rows(public) * largest_second_moment(self.features, public))",
+        "stretch = math.sqrt(n_public_rows(self, public) * largest_second_moment(self.features, public))",
         "stretch = math.sqrt(largest_second_moment(self.features, public))",
         (_TRANSFER + "test_the_noise_is_the_one_that_is_printed",),
     ),

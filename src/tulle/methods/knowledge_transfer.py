@@ -32,7 +32,7 @@ from tulle.methods.base import MethodBase
 from tulle.methods.gradient_queries import ClippedGradient, Step
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import of_one_output
-from tulle.methods.noise_scales import selection_pays, signal_to_noise, tellable_directions
+from tulle.methods.noise_scales import selection_pays, signal_to_noise
 from tulle.methods.noise_shares import additive_noise, choice_noise
 from tulle.methods.penalised_fit import USUAL_XI, Refinement, Start, curvature_of, perturbation, refinement
 from tulle.methods.public_start import START_ASSUMPTION, first_weights
@@ -46,6 +46,8 @@ from tulle.methods.transfer_settings import (
     check_parameters,
     correct_length,
     is_own_student,
+    n_directions,
+    n_public_rows,
     published_penalty,
     published_student_step,
     published_teacher_step,
@@ -281,7 +283,7 @@ class KnowledgeTransfer(MethodBase):
         curvature = published_penalty(self, public) or self.sparse_eigenvalue
         assert curvature is not None  # checked
         gamma = self.gradient_bound or public.row_linf * (public.label if public.loss.kind == "regression" else 1.0)
-        stretch = math.sqrt(self._n_rows(public) * largest_second_moment(self.features, public))
+        stretch = math.sqrt(n_public_rows(self, public) * largest_second_moment(self.features, public))
         claimed = 2 * math.sqrt(public.n_nonzero) * gamma * stretch / (public.n_rows * curvature)
         noise = NoisePerSensitivity(math.sqrt(2 * math.log(2.5 / budget.delta)) / budget.epsilon)
         teacher = [release.scaled(0.0) for release in self._published_teacher(public)]
@@ -411,22 +413,11 @@ class KnowledgeTransfer(MethodBase):
             screening_share=choosing,
             slope_clip=tau,
             curvature=USUAL_XI[loss.one_sided],
-            directions=self._n_directions(public),
+            directions=n_directions(self, public),
             unshrink=private and (not classify or known_law if self.unshrink == "auto" else self.unshrink),
             pure=pure,
             by_output=pure or self.perturbation == "output",
         )
-
-    def _n_directions(self, public: PublicFacts) -> int | None:
-        if self.variant != "dense" or self.features is None or self.directions is None:
-            return None
-        most = min(self._n_rows(public), public.n_features)
-        if self.directions != "auto":
-            return min(self.directions, most)
-        if isinstance(self.features, FeatureDistribution):
-            return None
-        count = min(tellable_directions(public), most)
-        return count if count < public.n_features else None
 
     def _constants(self, public: PublicFacts, settings: Settings, length: float, count: int) -> Refinement:
         """The teacher's objective, for rows of at most that length in so many coordinates."""
@@ -446,11 +437,6 @@ class KnowledgeTransfer(MethodBase):
         penalty = max(penalty, 1e-6 * curvature)
         return replace(constants, penalty=public.n_rows * penalty, log_determinant=0.0)
 
-    def _n_rows(self, public: PublicFacts) -> int:
-        if isinstance(self.features, FeatureDistribution):
-            return self.n_public or public.n_rows
-        return int(np.shape(self.features)[0])
-
     def _public_rows(self, public: PublicFacts) -> Any:
         return public_rows(self.features, public, self.n_public, _PUBLIC_SEED)
 
@@ -464,7 +450,7 @@ class KnowledgeTransfer(MethodBase):
         if self.variant == "published":
             return (
                 f"knowledge transfer (DPSL-KT) as published, penalty {published_penalty(self, public):.4g}: an exact "
-                f"teacher, {self._n_rows(public):,} answers on public features, {kept}"
+                f"teacher, {n_public_rows(self, public):,} answers on public features, {kept}"
             )
         if self.variant == "dense":
             where = "all features" if settings.directions is None else f"{settings.directions} public directions"
@@ -472,7 +458,7 @@ class KnowledgeTransfer(MethodBase):
             whole = "Laplace" if settings.pure else "Gaussian"
             kind = "one-shot selection" if settings.selection else f"{whole} noise on all scores"
             where = f"features chosen by {kind}"
-        student = "no student" if self.features is None else f"{self._n_rows(public):,} public rows"
+        student = "no student" if self.features is None else f"{n_public_rows(self, public):,} public rows"
         return (
             f"knowledge transfer, {self.variant}: a teacher on {where}, its noise on its "
             f"{'minimiser' if settings.by_output else 'objective'} (slopes cut at "

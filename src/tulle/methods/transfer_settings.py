@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.utils.extmath import row_norms
 
 from tulle.methods.loss_functions import of_one_output
-from tulle.methods.noise_scales import budget_mu, kept_row_norm
+from tulle.methods.noise_scales import budget_mu, kept_row_norm, tellable_directions
 from tulle.methods.parameter_checks import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -24,7 +24,7 @@ from tulle.methods.parameter_checks import (
 from tulle.methods.penalised_fit import Refinement, check_convex
 from tulle.methods.public_start import read_method_start
 from tulle.methods.theorem_settings import missing_of, refuse
-from tulle.transfer.public_features import check_features, largest_second_moment
+from tulle.transfer.public_features import FeatureDistribution, check_features, largest_second_moment
 from tulle.transfer.students import Shrinkage, at_right_length, can_unshrink, classifies, unshrunk
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -94,6 +94,26 @@ class Settings:
     unshrink: bool
     pure: bool  # whether every release is purely epsilon-private
     by_output: bool  # whether the teacher's noise goes on its minimiser
+
+
+def n_public_rows(method: Any, public: PublicFacts) -> int:
+    """How many public rows the teacher of a `KnowledgeTransfer` answers on."""
+    if isinstance(method.features, FeatureDistribution):
+        return method.n_public or public.n_rows
+    return int(np.shape(method.features)[0])
+
+
+def n_directions(method: Any, public: PublicFacts) -> int | None:
+    """In how many public directions its teacher is fitted; None where each feature is one."""
+    if method.variant != "dense" or method.features is None or method.directions is None:
+        return None
+    most = min(n_public_rows(method, public), public.n_features)
+    if method.directions != "auto":
+        return min(method.directions, most)
+    if isinstance(method.features, FeatureDistribution):
+        return None
+    count = min(tellable_directions(public), most)
+    return count if count < public.n_features else None
 
 
 def is_own_student(student: Any) -> bool:
