@@ -169,6 +169,20 @@ def ridge_fit(rows: Array, y: Array, loss: str, tau: float, penalty: float, cent
     return np.asarray(found.x)
 
 
+def plain_rescaled(X: Array, y: Array, loss: str, coef: Array, intercept: float, run: Any) -> tuple[Array, float]:
+    """What the rescaling `run` makes of weights and an intercept, on plain arrays."""
+    constants, bound = run.constants, run.spread_bound
+    b, length = constants.intercept_value, np.linalg.norm(coef)
+    square = np.minimum((X @ coef / length) ** 2, bound**2).mean()
+    unit = float(math.sqrt(max(square, 1e-3 * bound**2, min(0.3 * run.spread_noise, bound**2))) * length)
+    middle = np.array([run.length * unit, intercept / b] if b else [run.length * unit])
+    rows = shortened((X @ coef / unit)[:, None], constants.row_bound, b)
+    theta = ridge_fit(rows, y, loss, constants.slope_clip, constants.penalty, middle)
+    theta = theta**3 / (theta**2 + np.square(run.noise[: len(theta)]))  # less by what is noise
+    slope = theta[0] * max(1 - (run.own / unit) ** 2, 0.0)
+    return coef / unit * max(slope, run.least), float(b * theta[-1]) if b else 0.0
+
+
 def to_digits(text: str) -> Any:
     """The printed number, to the digits that are printed."""
     places = len(text.partition(".")[2])

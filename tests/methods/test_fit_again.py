@@ -13,7 +13,17 @@ import fits
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fits import SLOPES, Array, RecordingCurator, estimator_for, is_classification, ridge_fit, shortened, signed
+from fits import (
+    SLOPES,
+    Array,
+    RecordingCurator,
+    estimator_for,
+    is_classification,
+    plain_rescaled,
+    ridge_fit,
+    shortened,
+    signed,
+)
 from pairwise import reduce_to_pairs
 from screened_rows import BOUNDS, BUDGETS, facts, problem
 from sklearn.base import clone
@@ -49,7 +59,8 @@ def labels_of(loss: str, n_classes: int, n: int = 150) -> tuple[Array, Array]:
 
 @reduce_to_pairs()
 @pytest.mark.parametrize(("loss", "n_classes"), CASES)
-@pytest.mark.parametrize("n_nonzero", [3, None])
+@pytest.mark.parametrize("n_nonzero", [3, fits.D])
+@pytest.mark.parametrize("rounds", [None, 1, 2, 3])
 @pytest.mark.parametrize("rescale_share", [None, 0.0])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("budget", "people"), [(1.0, 1), (1.0, 3), (None, 1)], ids=["rows", "people", "exact"])
@@ -57,7 +68,8 @@ def test_what_is_asked_equals_the_plan(
     recorder: type[RecordingCurator],
     loss: str,
     n_classes: int,
-    n_nonzero: int | None,
+    n_nonzero: int,
+    rounds: int | None,
     rescale_share: float | None,
     fit_intercept: bool,
     budget: float | None,
@@ -65,7 +77,7 @@ def test_what_is_asked_equals_the_plan(
 ) -> None:
     """Names and counts that the curator was asked for are those of releases(), and those of the report's bill."""
     X, y = labels_of(loss, n_classes)
-    method = FitAgain(rescale_share=rescale_share)
+    method = FitAgain(rounds, rescale_share=rescale_share)
     bounds = replace(BOUNDS, rows_per_person=people)
     model = estimator_for(loss)(
         budget,
@@ -82,14 +94,14 @@ def test_what_is_asked_equals_the_plan(
     assert Counter(asked.name for asked in recorder.asked) == planned
     assert {line.release: line.count for line in model.privacy_.bill} == planned
     wanted = {"fit": outputs}
-    if n_nonzero is not None:
-        wanted["fit again"] = outputs
+    rounds = rounds or (3 if n_nonzero < X.shape[1] else 1)
+    if rounds > 1:
+        wanted["fit again"] = (rounds - 1) * outputs
     if budget is not None and rescale_share is None:  # without privacy nothing is cut, and nothing rescaled
         wanted |= {"spread": outputs, "rescale": outputs}
     assert planned == wanted
-    assert model.n_iter_ == 1 + (n_nonzero is not None)
-    kept = np.count_nonzero(np.atleast_2d(model.coef_), axis=1)
-    assert np.all(kept == (n_nonzero or X.shape[1]))
+    assert model.n_iter_ == rounds
+    assert np.all(np.count_nonzero(np.atleast_2d(model.coef_), axis=1) == n_nonzero)
 
 
 @pytest.mark.parametrize(("loss", "n_classes"), CASES)
@@ -115,7 +127,7 @@ def test_the_cost_is_divided_as_the_parameters_say(loss: Loss) -> None:
     """Each part's sum of mu² is its share, over all outputs together, and the curvature that a penalty allows is in
     proportion to the mu of its own release."""
     public = facts(loss=loss)
-    method = FitAgain(again_share=0.4, rescale_share=0.2, curvature=0.6, again_curvature=0.3)
+    method = FitAgain(again_share=0.4, rescale_share=0.2, curvature=0.6)
     squares, curvatures = {}, {}
     for release in method.releases(public):
         squares[release.name] = release.count / release.mechanism.noise.value**2
@@ -126,7 +138,7 @@ def test_the_cost_is_divided_as_the_parameters_say(loss: Loss) -> None:
     assert squares["spread"] + squares["rescale"] == pytest.approx(0.2)
     half = budget_mu(public.budget) / 2
     assert curvatures["fit"] == pytest.approx(0.6 * half * math.sqrt(0.8 * 0.6 / loss.n_outputs))
-    assert curvatures["fit again"] == pytest.approx(0.3 * half * math.sqrt(0.8 * 0.4 / loss.n_outputs))
+    assert curvatures["fit again"] == pytest.approx(0.6 * half * math.sqrt(0.8 * 0.4 / (2 * loss.n_outputs)))
 
 
 @pytest.mark.parametrize("loss", [Logistic(), OneVsRest(SquaredHinge(), 3)], ids=["two", "three"])
@@ -141,7 +153,7 @@ def test_no_part_is_free(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("people", [2, 7])
-def test_all_rows_of_a_person_count_in_both_fits(people: int) -> None:
+def test_all_rows_of_a_person_count_in_all_fits(people: int) -> None:
     parts = [release.mechanism for release in FitAgain().releases(facts(rows_per_unit=people))]
     objectives = [part for part in parts if isinstance(part, ObjectivePerturbation)]
     assert len(objectives) == 3
@@ -151,8 +163,8 @@ def test_all_rows_of_a_person_count_in_both_fits(people: int) -> None:
 # --- without noise ---------------------------------------------------------------------------------------------------
 
 
-def plain_fit_again(X: Array, y: Array, loss: str, keep: int, run: Settings) -> Any:
-    """A ridge fit of all features, the largest weights, a ridge fit of these, and the rescaling: on plain arrays."""
+def plain_fit_again(X: Array, y: Array, loss: str, run: Settings) -> Any:
+    """A ridge fit of all features, ridge fits of the largest weights, and the rescaling: on plain arrays."""
     a, d = run.first.intercept_value, X.shape[1]
 
     def ridge(rows: Array, fit: Any, centre: Array) -> Array:
@@ -160,22 +172,15 @@ def plain_fit_again(X: Array, y: Array, loss: str, keep: int, run: Settings) -> 
         return ridge_fit(shortened(rows, fit.row_bound, constant), y, loss, fit.slope_clip, fit.penalty, centre)
 
     w = ridge(X, run.first, np.zeros(d + bool(a)))
-    if run.again is not None:
-        support = np.sort(np.argsort(-np.abs(w[:d]))[:keep])
+    for size, again in zip(run.sizes(None, d), run.again):
+        support = np.sort(np.argsort(-np.abs(w[:d]))[:size])
         lines = np.append(support, np.arange(d, len(w)))
         kept = np.zeros_like(w)
-        kept[lines] = ridge(X[:, support], run.again, w[lines])
+        kept[lines] = ridge(X[:, support], again, w[lines])
         w = kept
     coef, intercept = w[:d], a * w[-1] if a else 0.0
     if run.rescale is not None:
-        constants, bound = run.rescale.constants, run.rescale.spread_bound
-        length = np.linalg.norm(coef)
-        square = np.minimum((X @ coef / length) ** 2, bound**2).mean()
-        unit = math.sqrt(max(square, 1e-3 * bound**2)) * length
-        b = constants.intercept_value
-        middle = np.array([run.rescale.length * unit, intercept / b]) if a else np.array([run.rescale.length * unit])
-        theta = ridge((X @ coef / unit)[:, None], constants, middle)
-        coef, intercept = coef / unit * max(theta[0], run.rescale.least), b * theta[-1] if a else 0.0
+        coef, intercept = plain_rescaled(X, y, loss, coef, intercept, run.rescale)
     return coef, intercept
 
 
@@ -187,7 +192,7 @@ def plain_fit_again(X: Array, y: Array, loss: str, keep: int, run: Settings) -> 
 def test_without_privacy_it_is_the_non_private_method(
     recorder: type[RecordingCurator], loss: str, fit_intercept: bool, keep: int, bounds: Bounds | None
 ) -> None:
-    """epsilon=None: the ridge fit, its largest weights, and the ridge fit of these; nothing is cut."""
+    """epsilon=None: the ridge fit, its largest weights, and the ridge fits of these; nothing is cut."""
     X, y = problem(loss)
     X *= 0.7  # so that all rows keep within the bounds
     method = FitAgain()
@@ -198,7 +203,7 @@ def test_without_privacy_it_is_the_non_private_method(
     assert run.rescale is None
     assert run.first.slope_clip == math.inf
     targets = signed(loss, y if bounds is None else np.clip(y, -4, 4))
-    coef, intercept = plain_fit_again(X, targets, loss, keep, run)
+    coef, intercept = plain_fit_again(X, targets, loss, run)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=1e-5, atol=1e-7)
     assert np.count_nonzero(coef) == keep
@@ -219,7 +224,7 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("loss", list(SLOPES))
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("keep", [4, fits.D])
-@pytest.mark.parametrize("parameters", [{}, {"slope_clip": 0.4, "again_slope_clip": 0.3, "row_bound": 1.0}], ids=str)
+@pytest.mark.parametrize("parameters", [{}, {"rounds": 2, "slope_clip": 0.4, "row_bound": 1.0}], ids=str)
 def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
     recorder: type[RecordingCurator], loss: str, fit_intercept: bool, keep: int, parameters: dict[str, Any]
 ) -> None:
@@ -233,28 +238,31 @@ def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
         3.0, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept, bounds=BOUNDS
     ).fit(X, y)
     run = method.settings(recorder.facts[-1])
-    assert (run.again is None) == (keep == fits.D)
+    assert len(run.again) == (method.rounds or (1 if keep == fits.D else 3)) - 1
     assert run.rescale is not None
     assert (run.rescale.length > 0) == is_classification(loss)
     targets = signed(loss, np.clip(y, -4, 4))
-    coef, intercept = plain_fit_again(shortened(X, 2.5), targets, loss, keep, run)
+    coef, intercept = plain_fit_again(shortened(X, 2.5), targets, loss, run)
     np.testing.assert_allclose(np.ravel(model.coef_), coef, rtol=2e-3, atol=2e-5)
     np.testing.assert_allclose(np.ravel(model.intercept_), intercept, rtol=2e-3, atol=2e-5)
     assert np.count_nonzero(coef) == keep
 
 
-def test_the_second_fit_is_centred_at_the_first(recorder: type[RecordingCurator]) -> None:
-    """On the features with the largest weights, which are those that the model has; and both have noise."""
+def test_later_fits_are_centred_at_the_one_before(recorder: type[RecordingCurator]) -> None:
+    """On fewer and fewer features with the largest weights, the last of which are those that the model has; and all
+    have noise."""
     X, y = problem("logistic")
     method = FitAgain(rescale_share=0.0)
-    model = SparseClassifier(5.0, n_nonzero=4, method=method, bounds=BOUNDS, random_state=1).fit(X, y)
-    first, again = (query for _, query, _ in recorder.asked)
+    model = SparseClassifier(5.0, n_nonzero=3, method=method, bounds=BOUNDS, random_state=1).fit(X, y)
+    first, again, last = (query for _, query, _ in recorder.asked)
     assert np.all(first.centre == 0)
-    assert len(first.features) == X.shape[1]
-    np.testing.assert_array_equal(again.features, model.support_)
-    assert np.all(again.centre != 0)
-    assert len(again.centre) == 5
-    assert not np.allclose(again.centre[:4], model.coef_[0, model.support_])
+    assert [len(query.features) for query in (first, again, last)] == [12, 6, 3]  # by equal factors
+    assert set(last.features) <= set(again.features)
+    np.testing.assert_array_equal(last.features, model.support_)
+    for query in (again, last):
+        assert np.all(query.centre != 0)
+        assert len(query.centre) == len(query.features) + 1
+    assert not np.allclose(last.centre[:3], model.coef_[0, model.support_])
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -342,11 +350,11 @@ def test_the_cost_of_a_plan_does_not_depend_on_the_bounds(loss: Loss, n_nonzero:
         public = facts(loss=loss, row_l2=row_l2, row_linf=row_linf, label=label, n_nonzero=n_nonzero)
         plans.add(compose(FitAgain().releases(public)))
         run = FitAgain().settings(public)
-        for part in (run.first, run.again, run.rescale and run.rescale.constants):
-            if part is not None:
-                binary = loss.binary if isinstance(loss, OneVsRest) else loss
-                stated = math.log1p(binary.curvature_within(part.slope_clip, label) * part.row_bound**2 / part.penalty)
-                assert stated == pytest.approx(part.log_determinant, rel=1e-9)
+        assert run.rescale is not None
+        for part in (run.first, *run.again, run.rescale.constants):
+            binary = loss.binary if isinstance(loss, OneVsRest) else loss
+            stated = math.log1p(binary.curvature_within(part.slope_clip, label) * part.row_bound**2 / part.penalty)
+            assert stated == pytest.approx(part.log_determinant, rel=1e-9)
     assert len(plans) == 1
 
 
@@ -371,21 +379,23 @@ def test_every_bound_leads_to_the_plan_that_was_billed(loss: str, n_nonzero: int
 
 def test_defaults() -> None:
     """The defaults that the docstring states, from public facts."""
-    assert FitAgain().default_nonzero(facts(n_features=300)) == 300
     assert FitAgain().bounds_wanted() == ("row_l2",)
     mu = budget_mu(Budget(1.0, 1e-5))
     text = facts(n_rows=20_000, n_features=40_000, n_nonzero=1000)
     one = FitAgain().settings(text)
-    assert one.again is not None
-    assert (one.first_share, one.again_share) == pytest.approx((0.75 * 0.97, 0.25 * 0.97))
+    assert len(one.again) == 2
+    assert one.sizes(None, 40_000) == [round(math.sqrt(40_000 * 1000)), 1000]
+    assert (one.first_share, one.again_share) == pytest.approx((0.4 * 0.97, 0.3 * 0.97))
+    assert one.check_share == 0.0
     assert one.first.row_bound == pytest.approx(math.hypot(0.1, 0.025))
     assert one.first.slope_clip == pytest.approx(0.1)  # a fifth of 1/2
-    q = 1000 / (20_000 * mu * math.sqrt(0.25 * 0.97))
-    assert one.again.slope_clip == pytest.approx(0.5 * min(1, math.sqrt(0.2 / q)))
-    half = mu * math.sqrt(0.25 * 0.97) / 2
-    assert math.expm1(one.again.log_determinant) == pytest.approx(0.7 * 0.6 * q**-0.1 * half)
+    q = 1000 / (20_000 * mu * math.sqrt(0.3 * 0.97))
+    assert one.again[-1].slope_clip == pytest.approx(0.5 * min(1, math.sqrt(0.2 / q)))
+    half = mu * math.sqrt(0.3 * 0.97) / 2
+    curvature = 0.6 * q**-0.1 * (1000 / 40_000) ** 0.2 * half
+    assert [math.expm1(again.log_determinant) for again in one.again] == pytest.approx([curvature] * 2)
     everything = FitAgain().settings(replace(text, n_nonzero=40_000))
-    assert everything.again is None
+    assert everything.again == ()
     assert everything.first_share == 0.97
     assert everything.first.penalty < one.first.penalty  # a stiffer fit ranks features better
     regression = FitAgain().settings(facts(loss=Squared(), label=6.0))
@@ -393,24 +403,40 @@ def test_defaults() -> None:
     assert regression.first.row_bound == pytest.approx(math.hypot(1.0, 0.25))
     assert regression.rescale is not None
     assert regression.rescale.length == 0.0
+    for n_rows, share in ((100, 0.06), (3000, 30 / (3000 * mu)), (10_000, 0.03)):
+        few = FitAgain().settings(facts(n_rows=n_rows)).rescale
+        assert few is not None
+        assert few.share == pytest.approx(share)
+
+
+@pytest.mark.parametrize("n_features", [4, 40, 300, 4000])
+def test_a_quarter_is_kept_where_rows_are_scarce(n_features: int) -> None:
+    """From a feature for four n mu on; at least one, and all without privacy."""
+    mu = budget_mu(Budget(1.0, 1e-5))
+    enough = math.ceil(n_features / (0.25 * mu)) + 1
+    for n_rows, kept in ((enough, n_features), (enough - 2, n_features // 4)):
+        assert FitAgain().default_nonzero(facts(n_rows=n_rows, n_features=n_features)) == kept
+    assert FitAgain().default_nonzero(facts(n_rows=2, n_features=1)) == 1
+    assert FitAgain().default_nonzero(facts(n_rows=2, n_features=n_features, budget=None)) == n_features
 
 
 def test_penalties_fall_as_the_budget_grows() -> None:
-    """Of both fits, from one budget to the next, for both kinds of loss."""
+    """Of all fits, from one budget to the next, for both kinds of loss."""
     for loss in (Logistic(), Squared()):
         runs = [FitAgain().settings(facts(loss=loss, budget=Budget(eps, 1e-5))) for eps in (0.1, 0.5, 1.0, 2.0, 8.0)]
-        units = [(run.first.penalty / run.first.row_bound**2, run.again and run.again.penalty) for run in runs]
-        assert units == sorted(units, key=lambda pair: -pair[0])
-        assert [pair[1] for pair in units] == sorted((pair[1] for pair in units), reverse=True)
+        penalties = np.array([[fit.penalty / fit.row_bound**2 for fit in (run.first, *run.again)] for run in runs])
+        assert penalties.shape == (5, 3)
+        assert np.all(np.diff(penalties, axis=0) < 0)
 
 
 @pytest.mark.parametrize(
     ("parameter", "value", "setting"),
     [
-        ("again_share", 0.4, lambda run: run.again_share / (run.first_share + run.again_share)),
+        ("rounds", 5, lambda run: 1 + len(run.again)),
+        ("again_share", 0.4, lambda run: 2 * run.again_share / (run.first_share + 2 * run.again_share)),
         ("rescale_share", 0.2, lambda run: run.rescale.share),
         ("slope_clip", 0.3, lambda run: run.first.slope_clip),
-        ("again_slope_clip", 0.15, lambda run: run.again.slope_clip),
+        ("slope_clip", 0.15, lambda run: run.again[-1].slope_clip),
         ("row_bound", 0.7, lambda run: math.sqrt(run.first.row_bound**2 - run.intercept_value**2)),
     ],
 )
@@ -433,9 +459,8 @@ def test_parameters_are_used(parameter: str, value: float, setting: Any) -> None
         *(("again_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, "half", True)),
         *(("rescale_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan)),
         *(("curvature", value, "must lie in (0, 4]") for value in (0, 4.1, np.nan)),
-        *(("again_curvature", value, "must lie in (0, 4]") for value in (0, 4.1, np.nan)),
+        *(("rounds", value, "must be an integer >= 1") for value in (0, -1, 1.5, True)),
         *(("slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
-        *(("again_slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
         *(("row_bound", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
     ],
     ids=str,

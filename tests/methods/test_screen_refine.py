@@ -22,6 +22,7 @@ from fits import (
     clipped_scores,
     estimator_for,
     is_classification,
+    plain_rescaled,
     ridge_fit,
     shortened,
     signed,
@@ -236,15 +237,7 @@ def plain_screen_refine(X: Array, y: Array, loss: str, keep: int, public: Public
         theta = ridge_fit(rows, y, loss, run.refine.slope_clip, run.refine.penalty, middle)
         w[support], intercept = theta[: len(support)], a * theta[-1] if a else 0.0
     if run.rescale is not None:
-        length = np.linalg.norm(w)
-        bound, constants = run.rescale.spread_bound, run.rescale.constants
-        square = np.minimum((X @ w / length) ** 2, bound**2).mean()
-        unit = math.sqrt(max(square, 1e-3 * bound**2)) * length
-        b = constants.intercept_value
-        rows = shortened((X @ w / unit)[:, None], constants.row_bound, b if a else 0.0)
-        middle = np.array([0.0, intercept / b]) if a else np.zeros(1)
-        theta = ridge_fit(rows, y, loss, constants.slope_clip, constants.penalty, middle)
-        w, intercept = w / unit * max(theta[0], run.rescale.least), b * theta[-1] if a else 0.0
+        w, intercept = plain_rescaled(X, y, loss, w, intercept, run.rescale)
     return w, intercept
 
 

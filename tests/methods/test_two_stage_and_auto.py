@@ -139,13 +139,16 @@ def test_auto_chooses_by_public_facts(change: dict[str, Any], chosen: type) -> N
 
 
 def test_how_many_weights_auto_keeps() -> None:
-    """All features, unless each is chosen privately or another method is at work; by public facts alone."""
+    """All features, or a quarter of them where rows are scarce, unless another method is at work; by public facts
+    alone."""
     public = facts(n_rows=1000, n_features=300)
     for loss in (Logistic(), Squared()):
-        assert Auto().default_nonzero(replace(public, loss=loss)) == 300
+        assert Auto().default_nonzero(replace(public, loss=loss)) == 75
+        assert Auto().default_nonzero(replace(public, loss=loss, n_rows=20_000)) == 300
     dense = replace(public, row_l2=math.sqrt(300))
+    assert Auto().default_nonzero(dense) == 75
     assert Auto().default_nonzero(replace(dense, n_rows=20_000)) == 300  # enough rows for each
-    others = [dense, replace(dense, loss=Squared()), replace(public, loss=OneVsRest(SquaredHinge(), 3))]
+    others = [replace(dense, loss=Squared()), replace(public, loss=OneVsRest(SquaredHinge(), 3))]
     for other in [*others, replace(public, budget=None)]:
         assert Auto().default_nonzero(other) == ScreenRefine().default_nonzero(other) < 300
     for other in (replace(public, as_published=True), replace(public, loss=Softmax(3))):

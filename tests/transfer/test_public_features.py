@@ -25,6 +25,7 @@ from tulle.transfer.public_features import (
     UniformFeatures,
     check_features,
     check_not_private,
+    even_directions,
     largest_second_moment,
     leading_directions,
     public_rows,
@@ -175,13 +176,28 @@ def test_leading_directions_span_what_the_svd_says(convert: Any, count: int) -> 
     )
 
 
-def test_directions_of_rows_that_vary_in_fewer_are_finite() -> None:
-    """Of rank 2, and of no variance at all."""
+def test_directions_in_which_rows_do_not_vary_are_left_out() -> None:
+    """Rows of rank 2 have two; rows of no variance at all one, which is finite."""
     rows = np.outer(np.arange(9.0), np.ones(6)) + np.outer(np.ones(9), np.arange(6.0))
-    for given in (rows, np.zeros((9, 6))):
+    for given, rank in ((rows, 2), (np.zeros((9, 6)), 1)):
         directions = leading_directions(given, 5)
-        assert directions.shape == (6, 5)
+        assert directions.shape == (6, rank)
         assert np.all(np.isfinite(directions))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("d", [12, 1200], ids=["moments", "projections"])
+def test_directions_hold_the_share_that_is_stated(convert: Any, d: int) -> None:
+    """The squared length of the rows' parts in the span of the directions, over that of the rows."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(150, 12)) * 0.7 ** np.arange(12) @ rng.normal(size=(12, d))
+    for count in (1, 4, 9):
+        directions, held = even_directions(convert(rows), count)
+        basis = directions / np.linalg.norm(directions, axis=0)
+        np.testing.assert_allclose(basis.T @ basis, np.eye(count), atol=1e-4)
+        assert held == pytest.approx(np.square(rows @ basis).sum() / np.square(rows).sum(), rel=1e-3)
+        assert 0 < held < 1
+    assert even_directions(convert(rows), 12)[1] == pytest.approx(1.0, rel=1e-4)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
