@@ -28,7 +28,7 @@ QUESTIONS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
         ("Are there public rows of the kind,", "with or without labels?"),
         "yes",
         (
-            'method=KnowledgeTransfer("dense", features=…)',
+            "fit(X, y, public=rows)",
             "directions from public rows, labels from private ones",
         ),
     ),
@@ -50,7 +50,7 @@ QUESTIONS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
 )
 LAST = (
     'method="auto"',
-    "screen and refine on text, classes and sparse rows;",
+    "fit, keep, fit again on text, classes and sparse rows;",
     "hard thresholding on dense regressions",
 )
 
