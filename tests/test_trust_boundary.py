@@ -16,6 +16,7 @@ from pairwise import reduce_to_pairs
 
 import tulle
 import tulle.estimators.sparse
+from tulle import PublicFrequencies
 from tulle.accounting.calibration import calibrate
 from tulle.fast.exact_answers import ExactFollowUp, Known
 from tulle.fast.sparse_weights import SparseWeights
@@ -34,6 +35,7 @@ from tulle.methods.gradient_queries import (
 )
 from tulle.methods.loss_functions import Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tulle.transfer.public_features import GaussianFeatures, UniformFeatures
+from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.mechanisms import NoisyMax, TopK
 from tulle.trusted.objectives import Minimiser
@@ -121,7 +123,13 @@ def parameters_of(name: str) -> list[dict[str, Any]]:
     """Each method as it comes, with each kind of noise that it has, in several rounds, and on each kind of set."""
     own = METHODS[name]().get_params()  # type: ignore[attr-defined]
     some = [{}, *({"noise": noise} for noise in ("gaussian", "selection") if "noise" in own)]
-    if "rounds" in own:
+    if "again_share" in own:
+        some += [{"rounds": rounds} for rounds in (1, 2, 4)]
+    if name in ("auto", "fit_again"):
+        some += [{"public": PUBLIC_ROWS}, {"public": sp.csr_array(PUBLIC_ROWS)}, {"public": PUBLIC_FREQUENCIES}]
+    if name == "fit_again":
+        some += [{"public": PUBLIC_ROWS, "rounds": rounds} for rounds in (1, 3)]
+    if "refinement" in own:
         some += [{"noise": noise, "rounds": 2} for noise in ("gaussian", "selection")]
         some += [{"refinement": "statistics"}, {"refinement": "statistics", "rounds": 2}]
     if "feasible" in own:
@@ -151,15 +159,24 @@ def parameters_of(name: str) -> list[dict[str, Any]]:
 
 # Public rows of as many features as `facts` says, half of their entries empty.
 PUBLIC_ROWS = np.random.default_rng(0).normal(size=(40, 30)) * (np.arange(1200).reshape(40, 30) % 7 < 4)
+PUBLIC_FREQUENCIES = PublicFrequencies(np.arange(30) % 4)
 
 
 SETS = (L1Ball(2.0), Simplex(2.0), CappedL1Ball(2.0, 3), L2Ball(2.0), LqBall(2.0), Box(2.0), KSupportBall(2.0, 3))
+
+
+def method_of(name: str, parameters: dict[str, Any]) -> Any:
+    """A method with its parameters; "public" is what `fit` is given under that name."""
+    method: Any = METHODS[name](**{key: value for key, value in parameters.items() if key != "public"})
+    return method.with_public(read_public(parameters["public"], 30)) if "public" in parameters else method
 
 
 def label(parameters: dict[str, Any]) -> str:
     """What a case is called: arrays by their type."""
     values = (
         (name, f"{type(value).__name__} of rows" if hasattr(value, "shape") else value)
+        if not isinstance(value, PublicFrequencies)
+        else (name, "frequencies")
         for name, value in parameters.items()
     )
     return ", ".join(f"{name}={value}" for name, value in values)
@@ -179,6 +196,8 @@ def refusal(name: str, parameters: dict[str, Any], loss: Loss) -> str | None:
     """Why a method does not take a loss: objective perturbation needs one output, second moments need squares."""
     if parameters.get("refinement") == "statistics" and not isinstance(loss, Squared):
         return r"refinement='statistics'\) needs loss='squared', not "
+    if name == "auto" and "public" in parameters and isinstance(loss, Softmax):
+        return r"public rows are used by objective perturbation.*for several classes loss='squared_hinge'"
     if name in NEEDS_CONVEXITY and isinstance(loss, Softmax) and parameters.get("variant") != "published":
         return r"rests on the convexity of the loss in one margin at a time.*use method='hard_thresholding'"
     return None
@@ -214,7 +233,7 @@ def test_a_method_refuses_a_loss_before_it_asks(
     name: str, parameters: dict[str, Any], loss: Loss, budget: Budget | None, fit_intercept: bool
 ) -> None:
     """The plan and the run alike, with the reason."""
-    method: Any = METHODS[name](**parameters)
+    method = method_of(name, parameters)
     public = facts(loss, budget, fit_intercept)
     for question in (method.releases, lambda public: method.run(None, public)):
         with pytest.raises(ValueError, match=str(refusal(name, parameters, loss))):
@@ -230,7 +249,7 @@ def test_a_method_runs_against_a_curator_without_rows(
     name: str, parameters: dict[str, Any], loss: Loss, budget: Budget | None, fit_intercept: bool
 ) -> None:
     """With random answers and no rows at all, every method runs to its end and asks exactly what its plan says."""
-    method: Any = METHODS[name](**parameters)
+    method = method_of(name, parameters)
     public = facts(loss, budget, fit_intercept)
     releases = method.releases(public)
     curator = EmptyCurator(planned(method, public), public)
@@ -284,7 +303,7 @@ def test_a_method_knows_nothing_but_answers(name: str, parameters: dict[str, Any
     """The same answers give the same weights: a second run against the same random answers repeats the first."""
     loss: Loss = Squared() if "refinement" in parameters else Logistic()
     public = facts(loss, Budget(1.0, 1e-5), True)
-    method: Any = METHODS[name](**parameters)
+    method = method_of(name, parameters)
     runs = [method.run(EmptyCurator(planned(method, public), public).ask, public) for _ in range(2)]
     models = [model_of(method, weights, public) for weights in runs]
     for one, other in (runs, models):

@@ -117,6 +117,8 @@ def test_a_model_without_weights_says_so(cls: Any) -> None:
 def test_undeclared_bounds_warn_only_if_no_bound_could_help() -> None:
     """Before they are estimated, the best shape that the rows can have counts: few of many dense features."""
     assert guessing_is_expected(SparseClassifier(0.1, 1e-5, n_nonzero=2), (72, 7129))
-    assert not guessing_is_expected(SparseClassifier(8.0, 1e-5, n_nonzero=2), (72, 7129))
-    assert guessing_is_expected(SparseClassifier(8.0, 1e-5, n_nonzero=2, bounds=Bounds(row_l2=1.0)), (72, 7129))
+    for method, epsilon in (("auto", 5.0), ("screen_refine", 8.0)):
+        model = SparseClassifier(epsilon, 1e-5, n_nonzero=2, method=method)
+        assert not guessing_is_expected(model, (72, 7129))
+        assert guessing_is_expected(model.set_params(bounds=Bounds(row_l2=1.0)), (72, 7129))
     assert guessing_is_expected(SparseClassifier(0.1, 1e-5), (72, 7129))

@@ -259,7 +259,7 @@ def test_a_secret_in_a_failed_cell_of_a_comparison_stays_there(
     planted = csv_file("note", "none")()
     Path(planted.name).write_bytes(planted.content)
 
-    def failing(self: Any, X: Any, y: Any, groups: Any = None) -> Any:
+    def failing(self: Any, X: Any, y: Any, groups: Any = None, *, public: Any = None) -> Any:
         raise ValueError(SECRET)
 
     monkeypatch.setattr("tulle.estimators.sparse.SparseClassifier.fit", failing)
