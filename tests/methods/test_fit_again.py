@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,14 +29,17 @@ from screened_rows import BOUNDS, BUDGETS, facts, problem
 from sklearn.base import clone
 
 import tulle.estimators.request
-from tulle import Bounds, Budget, Ledger, SparseClassifier
+from tulle import Bounds, Budget, Ledger, PublicFrequencies, SparseClassifier
 from tulle.accounting.calibration import calibrate
+from tulle.datasets import rcv1_like
 from tulle.estimators.bounds import GRID
 from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import FitAgain
 from tulle.methods.fit_again import Settings
+from tulle.methods.gradient_queries import Curvature
 from tulle.methods.loss_functions import LOSSES, Huber, Logistic, Loss, OneVsRest, Poisson, Squared, SquaredHinge
 from tulle.methods.noise_scales import budget_mu
+from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.accountants import epsilon
 from tulle.trusted.mechanisms import ObjectivePerturbation
 from tulle.trusted.plan import compose
@@ -445,6 +448,273 @@ def test_parameters_are_used(parameter: str, value: float, setting: Any) -> None
     model = SparseClassifier(method=FitAgain()).set_params(**{f"method__{parameter}": value})
     assert setting(model.method.settings(facts())) == pytest.approx(value)
     assert setting(FitAgain().settings(facts())) != pytest.approx(value)
+
+
+# --- with public rows or frequencies ---------------------------------------------------------------------------------
+
+M = 60
+
+
+def public_of(kind: str, n_features: int = fits.D, seed: int = 9) -> Any:
+    """Rows like those of `problem`, but for two features that they do not have; or how common features are."""
+    rows = np.random.default_rng(seed).uniform(-1, 1, (M, n_features))
+    rows[:, -2:] = 0.0
+    forms: dict[str, Any] = {
+        "dense": lambda: rows,
+        "csr": lambda: sp.csr_array(rows),
+        "frequencies": lambda: PublicFrequencies((rows**2).mean(axis=0)),
+    }
+    return forms[kind]()
+
+
+# What the two answers to "check" are made to be, so that it is passed, or not; None leaves them as they are.
+ANSWERS: dict[str, tuple[float, float] | None] = {"as asked": None, "passed": (1e6, 0.0), "failed": (-1e6, 0.0)}
+
+
+@pytest.fixture
+def answer_check(recorder: type[RecordingCurator], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says what becomes of "check" in the fits that follow, whatever the rows."""
+
+    def answer(path: str) -> None:
+        ask, given = RecordingCurator.ask, ANSWERS[path]
+
+        def asked(self: RecordingCurator, name: str, query: Any, **then: Any) -> Any:
+            released = ask(self, name, query, **then)
+            if name != "check" or given is None:
+                return released
+            return np.array([[given[sum(one.name == "check" for one in self.asked) % 2 - 1]]])
+
+        monkeypatch.setattr(RecordingCurator, "ask", asked)
+
+    return answer
+
+
+@reduce_to_pairs()
+@pytest.mark.parametrize("path", ANSWERS)
+@pytest.mark.parametrize("kind", ["dense", "csr", "frequencies"])
+@pytest.mark.parametrize(("loss", "n_classes"), CASES)
+@pytest.mark.parametrize("n_nonzero", [3, 10, 11, fits.D, None])
+@pytest.mark.parametrize("rounds", [None, 1, 2, 3])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("bounds", [BOUNDS, Bounds()], ids=["declared", "estimated"])
+@pytest.mark.parametrize("people", [1, 3])
+def test_what_is_asked_with_public_knowledge_equals_the_plan(
+    recorder: type[RecordingCurator],
+    answer_check: Callable[[str], None],
+    path: str,
+    kind: str,
+    loss: str,
+    n_classes: int,
+    n_nonzero: int | None,
+    rounds: int | None,
+    fit_intercept: bool,
+    bounds: Bounds,
+    people: int,
+) -> None:
+    """Whatever the answer to "check": the plan, the questions, the report and the ledger are the same, and the proved
+    epsilon is just below the budget."""
+    answer_check(path)
+    X, y = labels_of(loss, n_classes, n=600)
+    public, outputs = public_of(kind), n_classes if n_classes > 2 else 1
+    settings = {"fit_intercept": fit_intercept, "bounds": replace(bounds, rows_per_person=people), "loss": loss}
+    model = estimator_for(loss)(1.0, 1e-5, n_nonzero=n_nonzero, method=FitAgain(rounds), random_state=0, **settings)
+    with Ledger(Budget(1.0, 1e-5)) as ledger:
+        model.fit(X, y, public=public)
+    method = FitAgain(rounds).with_public(read_public(public, fits.D))
+    planned = {release.name: release.count for release in method.releases(recorder.facts[-1])}
+    estimates = {line.release for line in model.privacy_.bill} - set(planned)
+    assert bool(estimates) == (bounds == Bounds())
+    asked = Counter(one.name for one in recorder.asked)
+    assert {name: asked[name] for name in planned} == planned
+    assert {line.release: line.count for line in model.privacy_.bill if line.release in planned} == planned
+    assert planned["check"] == 2
+    assert planned["fit"] == outputs
+    assert planned.get("fit again", 0) == (model.n_iter_ - 1) * outputs
+    assert model.n_iter_ == (rounds or model.n_iter_)
+    assert [what for what, _ in ledger.fits] == [f"{type(model).__name__}.fit"]
+    assert 0.99 < model.privacy_.epsilon <= 1.0
+    assert 0.95 < ledger.epsilon <= 1.0
+    assert np.count_nonzero(np.atleast_2d(model.coef_), axis=1).max() <= (n_nonzero or fits.D)
+    first = next(one.query for one in recorder.asked if one.name == "fit")
+    if path == "passed":
+        np.testing.assert_array_equal(first.features, np.arange(10))
+        assert (first.mixing is None) == (kind == "frequencies")
+    if path == "failed":
+        assert len(first.features) == fits.D
+        assert first.mixing is None
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson(), OneVsRest(SquaredHinge(), 3)], ids=repr)
+@pytest.mark.parametrize("kind", ["dense", "frequencies"])
+@pytest.mark.parametrize("people", [1, 3])
+@pytest.mark.parametrize("rounds", [None, 1, 3])
+def test_both_paths_ask_for_what_was_planned(loss: Loss, kind: str, people: int, rounds: int | None) -> None:
+    """There are no rows at all, so nothing but the released answer to "check" can choose. Either way every question has
+    the name, the number, the noise, the determinant and the rows per unit that the plan has."""
+    public = facts(loss=loss, rows_per_unit=people, n_nonzero=6)
+    method = FitAgain(rounds).with_public(read_public(public_of(kind, public.n_features), public.n_features))
+    plan = {release.name: release for release in method.releases(public)}
+    starts = {}
+    for path in ("passed", "failed"):
+        asked: list[tuple[str, Any]] = []
+        rng = np.random.default_rng(0)
+
+        def ask(name: str, query: Any, path: str = path, asked: Any = asked, rng: Any = rng) -> Any:
+            asked.append((name, query))
+            if name == "check":
+                assert isinstance(query, Curvature)
+                assert query.resolve(public).sensitivity(public).l2 == pytest.approx(
+                    query.row_bound**2 * people / public.n_rows
+                )
+                return np.array([[ANSWERS[path][len(asked) - 1]]])  # type: ignore[index]
+            if name == "spread":
+                return np.ones((1, 1))
+            moves = query.sensitivity(public).objective
+            mechanism = plan[name].mechanism
+            assert isinstance(mechanism, ObjectivePerturbation)
+            assert moves.log_determinant == pytest.approx(mechanism.log_determinant, rel=1e-9)
+            assert (moves.rows_per_unit, moves.one_sided) == (mechanism.rows_per_unit, mechanism.one_sided)
+            return rng.standard_normal(query.centre.shape)
+
+        weights = method.run(ask, public)
+        assert np.count_nonzero(weights[:-1], axis=0).max() <= 6
+        assert Counter(name for name, _ in asked) == {name: release.count for name, release in plan.items()}
+        starts[path] = next(query for name, query in asked if name == "fit")
+    assert len(starts["failed"].features) == 100
+    np.testing.assert_array_equal(starts["passed"].features, np.arange(98))
+    assert (starts["passed"].mixing is not None) == (kind == "dense")
+
+
+@pytest.mark.parametrize("kind", ["dense", "frequencies"])
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), OneVsRest(SquaredHinge(), 3)], ids=repr)
+def test_a_plan_with_public_knowledge_does_not_depend_on_the_bounds(loss: Loss, kind: str) -> None:
+    """Estimated bounds of any size lead to the same noises and determinants, though public rows are cut by them."""
+    method = FitAgain().with_public(read_public(public_of(kind, 100), 100))
+    plans = {
+        compose(method.releases(facts(loss=loss, row_l2=row_l2, row_linf=row_linf, label=label)))
+        for row_l2, row_linf, label in ((1.0, 1.0, 1.0), (1e-3, 1e-4, 1e6), (1e6, 1e5, 1e-3), (7.0, 7.0, 3.0))
+    }
+    assert len(plans) == 1
+
+
+def test_the_check_is_paid_for() -> None:
+    """Its share, in two answers, is what the fits do not have; it is more where rows are few; and it is not free."""
+    mu, shares = budget_mu(Budget(1.0, 1e-5)), {}
+    for n_rows in (300, 4000, 100_000):
+        public = facts(n_rows=n_rows)
+        method = FitAgain(rescale_share=0.2).with_public(read_public(public_of("dense", 100), 100))
+        releases = method.releases(public)
+        squares = {one.name: one.count / one.mechanism.noise.value**2 for one in releases}
+        assert sum(squares.values()) == pytest.approx(1.0)
+        assert squares["fit"] == pytest.approx(0.5 * (0.8 - squares["check"]))
+        shares[n_rows] = squares["check"]
+        assert public.budget is not None
+        plan = calibrate(releases, public.budget)
+        without = [release for release in plan if release.name != "check"]
+        assert epsilon(without, 1e-5) < (1 - 0.2 * squares["check"]) * epsilon(plan, 1e-5)
+    assert shares == pytest.approx({300: 0.05, 4000: (100 / (4000 * mu)) ** 2, 100_000: 0.002})
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("kind", ["dense", "csr", "frequencies"])
+def test_a_neighbour_has_the_same_plan(recorder: type[RecordingCurator], loss: str, kind: str) -> None:
+    """One row replaced by one as unlike as can be, with the same noise: the same questions of the same sensitivity."""
+    X, y = problem(loss, n=600)
+    other_X, other_y = X.copy(), y.copy()
+    other_X[7], other_y[7] = 1e9, 1 - y[7] if is_classification(loss) else -1e9
+    seen = []
+    for rows, labels in ((X, y), (other_X, other_y), (X[::-1] ** 3, y)):
+        recorder.asked.clear()
+        model = estimator_for(loss)(1.0, n_nonzero=3, method=FitAgain(), bounds=BOUNDS, random_state=0)
+        model.fit(rows, labels, public=public_of(kind))
+        seen.append(([one.name for one in recorder.asked], model.privacy_.bill, model.privacy_.epsilon))
+    assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("kind", ["dense", "frequencies"])
+def test_without_privacy_public_knowledge_changes_nothing(loss: str, kind: str) -> None:
+    """Private rows say all that public rows could."""
+    X, y = problem(loss)
+    for n_nonzero in (3, None):
+        model = estimator_for(loss)(None, n_nonzero=n_nonzero, method=FitAgain(), bounds=BOUNDS)
+        one, other = clone(model).fit(X, y), clone(model).fit(X, y, public=public_of(kind))
+        np.testing.assert_array_equal(one.coef_, other.coef_)
+        np.testing.assert_array_equal(one.intercept_, other.intercept_)
+        assert {line.release for line in other.privacy_.bill} <= {"fit", "fit again"}
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("path", ["passed", "failed"])
+def test_dense_and_csr_public_rows_give_the_same_weights(
+    answer_check: Callable[[str], None], loss: str, path: str
+) -> None:
+    """Beside private rows of either format."""
+    answer_check(path)
+    X, y = problem(loss, n=400)
+    X[np.abs(X) < 0.5] = 0.0
+    model = estimator_for(loss)(5.0, n_nonzero=4, method=FitAgain(), loss=loss, bounds=BOUNDS, random_state=3)
+    dense = clone(model).fit(X, y, public=public_of("dense"))
+    for convert in (np.asarray, sp.csr_array):
+        for kind in ("dense", "csr"):
+            other = clone(model).fit(convert(X), y, public=public_of(kind))
+            np.testing.assert_array_equal(other.support_, dense.support_)
+            np.testing.assert_allclose(other.coef_, dense.coef_, rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e-150, 1e-20, 1e20, 1e150, 1e300])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("path", ["passed", "failed"])
+def test_public_rows_of_any_length_are_taken(
+    answer_check: Callable[[str], None], size: float, loss: str, path: str
+) -> None:
+    """What is wrong with them is not found out after the check was paid for."""
+    answer_check(path)
+    X, y = problem(loss)
+    model = estimator_for(loss)(1.0, n_nonzero=4, method=FitAgain(), bounds=BOUNDS, random_state=0)
+    model.fit(X, y, public=size * public_of("dense"))
+    assert np.all(np.isfinite(model.coef_))
+    assert np.count_nonzero(model.coef_) == 4
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_rows_of_another_source_fail_the_check(recorder: type[RecordingCurator], epsilon: float) -> None:
+    """Text-like rows pass with public rows of their own kind, in whose directions they are fitted. With columns in
+    another order, whose common words are rare among the private rows, they do not, and are fitted to all features. The
+    two shares differ by 10 standard deviations of the noise at epsilon = 1."""
+    text = rcv1_like(6000, 3000, 40)
+    X, y, similar = text.X[:5000], text.y[:5000], text.X[5000:]
+    other = sp.csr_array(similar[:, np.random.default_rng(0).permutation(3000)])
+    for public, passes in ((similar, True), (other, False)):
+        for seed in range(3):
+            recorder.asked.clear()
+            model = SparseClassifier(epsilon, 1e-6, bounds=Bounds(row_l2=1.0), random_state=seed)
+            model.fit(X, y, public=public)
+            first = next(one.query for one in recorder.asked if one.name == "fit")
+            assert (first.mixing is not None) == passes
+            assert passes or len(first.features) == 3000
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=repr)
+@pytest.mark.parametrize("n_rows", [50, 1000, 100_000])
+def test_the_rescaling_shrinks_by_what_is_known_to_be_noise_and_never_lengthens(loss: Loss, n_rows: int) -> None:
+    """A function of what was released and of public numbers: weights and intercepts are never longer than without."""
+    rescale = FitAgain().settings(facts(loss=loss, n_rows=n_rows)).rescale
+    assert rescale is not None
+    assert rescale.own > 0
+    assert min(rescale.noise) > 0
+    plain = replace(rescale, noise=(0.0, 0.0), own=0.0)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        w, theta, unit = (
+            rng.standard_normal((7, 1)),
+            rng.standard_normal(2) * 10 ** rng.uniform(-4, 2),
+            rng.uniform(1, 9),
+        )
+        less, more = (one.rescaled(w, 0.3, unit, theta) for one in (rescale, plain))
+        assert np.linalg.norm(less[:-1]) <= np.linalg.norm(more[:-1])
+        assert abs(less[-1, 0]) <= abs(more[-1, 0])
 
 
 # --- what is not allowed ---------------------------------------------------------------------------------------------

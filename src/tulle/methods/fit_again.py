@@ -203,11 +203,11 @@ class FitAgain(MethodBase):
         view = self._check(ask, public) if settings.check_share else None
         if view is None:
             features, nowhere = np.arange(d), np.zeros(public.n_parameters)
-            first = [ask("fit", settings.first.minimiser(features, nowhere, k)) for k in range(outputs)]
+            w = np.column_stack([ask("fit", settings.first.minimiser(features, nowhere, k)) for k in range(outputs)])
         else:
-            first = [self._first_in_view(ask, public, settings, view, k) for k in range(outputs)]
-        w = np.column_stack(first)
-        for number, (size, again) in enumerate(zip(settings.sizes(view, d), settings.again)):
+            w = np.column_stack([self._fit_in_view(ask, public, settings, view, k) for k in range(outputs)])
+        stays = view is not None and settings.n_kept == len(view.features)  # later fits were in public coordinates too
+        for number, (size, again) in enumerate(zip(settings.sizes(view, d), () if stays else settings.again)):
             for k in range(outputs):
                 features = self._keep(w, k, size, view if number == 0 else None, d)
                 lines = np.append(features, np.arange(d, len(w)))  # the constant's is always fitted
@@ -233,36 +233,41 @@ class FitAgain(MethodBase):
         ]
         return view if answers[0] >= _LIKE * view.expected_share() * answers[1] else None
 
-    def _first_in_view(
+    def _fit_in_view(
         self, ask: Ask, public: PublicFacts, settings: Settings, view: PublicView, output: int
     ) -> FloatArray:
-        """The first fit in public coordinates, as weights for rows that are scaled down as in later fits."""
+        """The first fit in public coordinates, as weights for rows that are scaled down as in later fits. Where all
+        candidates are kept, the later ones too: each is centred at the one before."""
         d, a = public.n_features, settings.intercept_value
-        kind, tau, short = public.loss.kind, settings.first.slope_clip, settings.first.row_bound
-        if view.mixing is None:
-            constants, count, shorter = settings.first, len(view.features), 1.0
-        else:
-            lengths, count = view.lengths(), view.mixing.shape[1]
-            positive = lengths[lengths > 0]
-            bound = self.row_bound or _PUBLIC_BOUND[kind] * float(np.median(positive if len(positive) else 1.0))
-            if kind == "classification":
-                tau = self.slope_clip or _PUBLIC_CLIP[0] * of_one_output(public.loss).default_clip(public.label)
-            entry = bound / 4 if a else 0.0
-            kappa = math.expm1(settings.first.log_determinant / public.rows_per_unit)
-            constants = refinement(public, tau, math.hypot(bound, entry), entry, kappa)
-            room = math.sqrt(short**2 - a**2)
-            shorter = _mean_scale(lengths, bound) / _mean_scale(view.lengths(view.features), room)
-        theta = np.asarray(
-            ask(
-                "fit",
-                constants.minimiser(view.features, np.zeros(count + bool(a)), output, view.mixing),
-            )
-        )
+        count = len(view.features) if view.mixing is None else view.mixing.shape[1]
+        theta, shorter, entry = np.zeros(count + bool(a)), 1.0, a
+        fits = (settings.first, *(settings.again if settings.n_kept == len(view.features) else ()))
+        for name, fit in zip(("fit", *["fit again"] * len(fits)), fits):
+            if view.mixing is not None:
+                fit, shorter = self._constants_in_view(public, fit, view)
+            entry = fit.intercept_value
+            theta = np.asarray(ask(name, fit.minimiser(view.features, theta, output, view.mixing)))
         weights = np.zeros(public.n_parameters)
         weights[view.features] = shorter * (theta[:count] if view.mixing is None else view.mixing @ theta[:count])
         if a:
-            weights[d] = theta[count] * constants.intercept_value / a
+            weights[d] = theta[count] * entry / a
         return weights
+
+    def _constants_in_view(self, public: PublicFacts, fit: Refinement, view: PublicView) -> tuple[Refinement, float]:
+        """The constants of a fit in public directions, of the same kappa; and how much shorter its weights are to be
+        for rows that are scaled down on features."""
+        kind, a, lengths = public.loss.kind, fit.intercept_value, view.lengths()
+        positive = lengths[lengths > 0]
+        usual = _PUBLIC_BOUND[kind] * float(np.median(positive if len(positive) else 1.0))
+        bound = self.row_bound or max(usual, 1e-3 * public.row_l2)  # public rows may be of any length
+        tau = fit.slope_clip
+        if kind == "classification":
+            tau = self.slope_clip or _PUBLIC_CLIP[0] * of_one_output(public.loss).default_clip(public.label)
+        entry = bound / 4 if a else 0.0
+        kappa = math.expm1(fit.log_determinant / public.rows_per_unit)
+        room = math.sqrt(fit.row_bound**2 - a**2)
+        shorter = _mean_scale(lengths, bound) / _mean_scale(view.lengths(view.features), room)
+        return refinement(public, tau, math.hypot(bound, entry), entry, kappa), shorter
 
     def _keep(self, w: FloatArray, k: int, size: int, view: PublicView | None, d: int) -> Features:
         """The features that output k is left with; its other weights become 0.
@@ -299,7 +304,9 @@ class FitAgain(MethodBase):
         if not private:
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
         fits = 1 - rescale_share - check_share
-        rounds = self.rounds or (1 if s == start else 2 if s > start or self._has_directions(public) else _ROUNDS)
+        rounds = self.rounds or (_ROUNDS if s < start else 1)
+        if self.rounds is None and ((check_share and s >= start) or self._has_directions(public)):
+            rounds = 2
         usual = _PUBLIC_AGAIN_SHARE if check_share else _AGAIN_SHARE
         share = (self.again_share or usual) if rounds > 1 else 0.0
         first_share, each = (1 - share) * fits, share * fits / max(rounds - 1, 1)
