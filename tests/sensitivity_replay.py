@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tulle import Bounds, SparseClassifier, SparseRegressor
+from tulle import Bounds, PublicFrequencies, SparseClassifier, SparseRegressor
 from tulle.backends.block_writer import write_blocks
 from tulle.fast.scores_on_demand import FollowedScores, compute_scores
 from tulle.fast.thresholded_noise import SparseAnswer
@@ -85,6 +85,11 @@ METHODS: dict[str, Callable[[], Any]] = {
     "knowledge transfer": KnowledgeTransfer,
     "knowledge transfer, output": partial(KnowledgeTransfer, perturbation="output"),
     "knowledge transfer, dense": partial(KnowledgeTransfer, variant="dense"),
+    "fit again, one round": partial(FitAgain, rounds=1),
+    # These are given public rows, or frequencies of features.
+    "auto, public": lambda: "auto",
+    "fit again, public": FitAgain,
+    "knowledge transfer, dense, public": partial(KnowledgeTransfer, variant="dense"),
 }
 
 # A name, what the estimator is told, and how many classes there are; 0 for a regression.
@@ -307,6 +312,7 @@ class Pair:
     targets: tuple[Any, Any]
     groups: Any
     settings: dict[str, Any]
+    public: Any = None
 
     def __str__(self) -> str:
         return f"{self.method}, {self.loss}, {self.label}"
@@ -318,7 +324,7 @@ class Pair:
         model = estimator(delta=1e-6, method=METHODS[self.method](), loss=loss, random_state=5, **self.settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of too few rows, and of what estimates are worth
-            model.fit(X, y, groups=self.groups)
+            model.fit(X, y, groups=self.groups, public=self.public)
 
 
 def hostile_row(rng: np.random.Generator, d: int) -> Any:
@@ -388,6 +394,17 @@ def _bounds(rng: np.random.Generator, regression: bool, rows_per_person: int) ->
     return Bounds(rows_per_person=rows_per_person, **declared)
 
 
+def _public(rng: np.random.Generator, d: int) -> Any:
+    """Public rows are not protected, but what is asked about private rows in their directions is."""
+    kind, rows = rng.random(), _rows(rng, int(rng.choice([20, 60])), d)
+    if kind < 0.2:
+        return PublicFrequencies(rng.random(d) * (rng.random(d) < 0.7) + (np.arange(d) == 0))
+    if kind < 0.6:
+        rows = rng.standard_normal(rows.shape) * float(rng.choice([1e-50, 1e-3, 1.0, 1e10]))
+        rows[:, d // 2 :] *= rng.random() < 0.5
+    return rows if rng.random() < 0.5 else sp.csr_array(rows)
+
+
 def draw_pair(rng: np.random.Generator, method: str, number: Any = "") -> Pair:
     loss = "squared" if "statistics" in method else str(rng.choice(list(LOSSES)))
     classes = LOSSES[loss][1]
@@ -426,7 +443,9 @@ def draw_pair(rng: np.random.Generator, method: str, number: Any = "") -> Pair:
         "fit_intercept": bool(rng.random() < 0.6),
     }
     label = f"{n} x {d} {storage}, rows {changed.tolist()} of {'persons' if groups is not None else 'all'}, {settings}"
-    return Pair(f"pair {number}, {label}", method, loss, (stored[0], stored[1]), (y, other_y), groups, settings)
+    public = _public(rng, d) if "public" in method else None
+    rows = (stored[0], stored[1])
+    return Pair(f"pair {number}, {label}", method, loss, rows, (y, other_y), groups, settings, public)
 
 
 def in_memory(X: Any, y: Any) -> tuple[Any, Any]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ from sensitivity_replay import (
 )
 
 from tulle import Bounds
+from tulle.methods import FitAgain
 from tulle.trusted.clipped_sum import ClippedSum
 from tulle.trusted.mechanisms import Gaussian, Sensitivity
 
@@ -108,6 +111,27 @@ def test_surplus_rows_of_a_person_count_as_nothing_by_default() -> None:
         assert tally.pairs == 1
         assert not tally.violations
         assert max(ratio for name, ratio in tally.worst.items() if name != "certificate") == 0.0
+
+
+def test_both_paths_after_a_check_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether private rows are like public ones is one of the answers: those of the first rows decide for the others.
+    Both ways were gone, in public directions and by features alone."""
+    check, paths = FitAgain._check, Counter[str]()
+
+    def counted(self: FitAgain, ask: Any, public: Any) -> Any:
+        view = check(self, ask, public)
+        paths["failed" if view is None else "features" if view.mixing is None else "directions"] += 1
+        return view
+
+    monkeypatch.setattr(FitAgain, "_check", counted)
+    tally = Tally()
+    for number in range(30):
+        replay(draw_pair(np.random.default_rng([41, number]), "fit again, public", number), tally)
+    assert not tally.violations
+    assert tally.worst.keys() >= {"Gaussian", "gradient", "certificate"}
+    assert tally.worst["Gaussian"] > 0.5  # somebody's row moved a check or a spread by half of what was allowed
+    assert min(paths[path] for path in ("failed", "features", "directions")) >= 2
+    assert all(count % 2 == 0 for count in paths.values())  # a neighbour goes the same way
 
 
 # --- the replay itself ----------------------------------------------------------------------------------------------
