@@ -71,6 +71,7 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/federated_rcv1.py
 	$(BIN)/python docs/pictures/federated_trust.py
 	$(BIN)/python docs/pictures/architecture.py
+	$(BIN)/python docs/pictures/weights.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -71,24 +71,28 @@ def rcv1() -> None:
     """Test error against epsilon on the RCV1 subset."""
     data = load_rcv1_subset()
     epsilons, seeds = [0.5, 1, 2, 4, 6, 8, 10], range(10)
-    common: dict[str, Any] = {"n_nonzero": 1000, "bounds": Bounds(row_l2=1.0)}
+    bounds = Bounds(row_l2=1.0)
 
     def error(model: SparseClassifier | LogisticRegression) -> float:
         return float(1 - model.fit(data.X_train, data.y_train).score(data.X_test, data.y_test))
 
-    without = error(SparseClassifier(None, **common))
+    without = error(SparseClassifier(None, n_nonzero=1000, bounds=bounds))
     dense = error(LogisticRegression(C=10.0, solver="liblinear"))
     rows: list[tuple[object, ...]] = [("none", "tulle without privacy", without, 0.0)]
     rows.append(("none", "scikit-learn LogisticRegression", dense, 0.0))
 
     figure, axes = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
-    for method, colour, words in (
-        ("auto", BLUE, "tulle as it comes, proved ε (δ = 1e-5, 1,000 weights)"),
-        ("hard_thresholding", GREEN, "hard thresholding, the same promise"),
-    ):
-        models = [[SparseClassifier(e, 1e-5, method=method, random_state=k, **common) for k in seeds] for e in epsilons]
+    lines: tuple[tuple[str, int | None, str, str], ...] = (
+        ("auto", 1000, BLUE, "tulle, 1,000 weights (proved ε, δ = 1e-5)"),
+        ("auto", None, INK, "tulle, number of weights by default"),
+        ("hard_thresholding", 1000, GREEN, "hard thresholding, 1,000 weights"),
+    )
+    for method, weights, colour, words in lines:
+        settings: dict[str, Any] = {"n_nonzero": weights, "method": method, "bounds": bounds}
+        models = [[SparseClassifier(e, 1e-5, random_state=k, **settings) for k in seeds] for e in epsilons]
         runs = [[error(model) for model in line] for line in models]
-        rows += [(e, f'tulle method="{method}"', float(np.mean(r)), float(np.std(r))) for e, r in zip(epsilons, runs)]
+        name = f'tulle method="{method}" n_nonzero={weights}'
+        rows += [(e, name, float(np.mean(r)), float(np.std(r))) for e, r in zip(epsilons, runs)]
         _mean_and_deviation(axes, epsilons, runs, color=colour, label=words)
     axes.plot(
         list(PUBLISHED_DP_IGHT),

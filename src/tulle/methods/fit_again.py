@@ -72,8 +72,6 @@ _CURVATURE = {"classification": (0.6, 0.1, 1.2), "regression": (0.8, 0.3, 0.8)}
 _PUBLIC_AGAIN_SHARE, _PUBLIC_CURVATURE, _PUBLIC_CLIP = 0.5, 0.4, (0.4, 0.3)
 # What rows are scaled down to in public directions, in units of the median length of public rows there.
 _PUBLIC_BOUND = {"classification": 0.75, "regression": 1.5}
-# The check passes where private rows have this part of what public rows have in the public directions.
-_LIKE = 0.5
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,7 @@ class FitAgain(MethodBase):
             float(ask("check", Curvature(probes, 0.0, public.row_l2 * math.sqrt(2 / count)))[0, 0]) * count
             for probes, count in zip(view.probes(public.n_parameters), counts)
         ]
-        return view if answers[0] >= _LIKE * view.expected_share() * answers[1] else None
+        return view if answers[0] >= view.least_share * view.expected_share() * answers[1] else None
 
     def _fit_in_view(
         self, ask: Ask, public: PublicFacts, settings: Settings, view: PublicView, output: int

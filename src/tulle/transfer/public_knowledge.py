@@ -40,8 +40,9 @@ _ROWS_PER_DIRECTION, _LARGEST_BLOCK = 4, 1.3e8
 # Where fewer than half of the wanted directions can be shown, those that can must hold this part of the rows' squares.
 _ENOUGH = 0.9
 
-# Squared lengths of rows on a subspace are estimated by this many random combinations of its directions.
-_PROBES = 32
+# The check looks at so many leading directions. Squared lengths of rows on many features are estimated by this many
+# random combinations of them.
+_CHECKED, _PROBES = 20, 64
 
 PUBLIC_ASSUMPTION = (
     "Public {what} were declared. If they are not public, nothing is guaranteed about the people in them; if they were "
@@ -150,16 +151,15 @@ class PublicKnowledge:
         if self.rows is None:
             return PublicView(self.candidates, None, None, self.frequencies)
         rows = KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip_copy(self.rows)
-        on = rows[:, self.candidates]
-        lengths = np.sqrt(row_norms(on, squared=True))
-        on = _scale_rows(on, 1 / np.maximum(lengths, 1e-300))
         count = min(wanted, self.most_directions(public))
-        mixing, held = even_directions(on, max(count, 1))
+        mixing, held = even_directions(scale_to_unit(rows[:, self.candidates]), max(count, 1))
         enough = 2 * count >= min(wanted, MOST_DIRECTIONS, len(self.candidates)) or held >= _ENOUGH
         return PublicView(self.candidates, mixing if enough else None, rows, self.frequencies)
 
 
-def _scale_rows(rows: Any, factors: FloatArray) -> Any:
+def scale_to_unit(rows: Any) -> Any:
+    """Public rows at length 1; empty ones as they are."""
+    factors = 1 / np.maximum(np.sqrt(row_norms(rows, squared=True)), 1e-300)
     return sp.csr_array(sp.diags_array(factors) @ rows) if sp.issparse(rows) else rows * factors[:, None]
 
 
@@ -173,15 +173,20 @@ class PublicView:
     frequencies: FloatArray
 
     def probes(self, n_parameters: int) -> tuple[FloatArray, FloatArray]:
-        """Random combinations of the leading directions (or of the candidates), and of all features, of shape
-        (parameters, probes) and length 1: the mean square of a row's products with them is its squared length there,
-        divided by the number of directions. From a fixed seed: they need not be secret."""
+        """Public vectors inside of what is checked, and in all features, as the columns of two arrays.
+
+        The sum of a row's squared products with them, over that of their squared lengths, is the row's squared length
+        there over the number of directions: exactly for the leading directions themselves, about for random
+        combinations of features. From a fixed seed: they need not be secret.
+        """
         generator, d = np.random.default_rng(0), len(self.frequencies)
-        inside, everywhere = np.zeros((n_parameters, _PROBES)), np.zeros((n_parameters, _PROBES))
+        everywhere = np.zeros((n_parameters, _PROBES))
         everywhere[:d] = generator.choice([-1.0, 1.0], (d, _PROBES)) / math.sqrt(d)
         basis = self._basis()
-        signs = generator.choice([-1.0, 1.0], (self.n_probed, _PROBES)) / math.sqrt(self.n_probed)
-        inside[self.features] = signs if basis is None else basis @ signs
+        if basis is None:
+            basis = generator.choice([-1.0, 1.0], (len(self.features), _PROBES)) / math.sqrt(len(self.features))
+        inside = np.zeros((n_parameters, basis.shape[1]))
+        inside[self.features] = basis
         return inside, everywhere
 
     def _basis(self) -> FloatArray | None:
@@ -192,17 +197,33 @@ class PublicView:
         return np.asarray(first / np.linalg.norm(first, axis=0))
 
     @property
+    def least_share(self) -> float:
+        """The part of the expected share that private rows must have; frequencies may be of another kind of count."""
+        return 0.5 if self.rows is None else 0.8
+
+    @property
     def n_probed(self) -> int:
-        """How many directions the probes combine."""
-        return len(self.features) if self.mixing is None else min(self.mixing.shape[1], 20)
+        """How many directions are checked: the leading ones, or one for each candidate."""
+        return len(self.features) if self.mixing is None else min(self.mixing.shape[1], _CHECKED)
 
     def expected_share(self) -> float:
-        """The part of the public rows' squared length that lies in what the probes combine."""
+        """The part of their squared length that private rows like the public ones have in what is checked.
+
+        Of public rows, every second one is asked about what the others show: rows hold more of what they were chosen
+        by themselves. Frequencies come without rows, and are taken as they are.
+        """
         if self.rows is None:
             return float(self.frequencies[self.features].sum() / self.frequencies.sum())
-        on, basis = self.rows[:, self.features], self._basis()
-        inside = row_norms(on, squared=True) if basis is None else row_norms(np.asarray(on @ basis), squared=True)
-        return float(inside.sum() / max(row_norms(self.rows, squared=True).sum(), 1e-300))
+        shown, others = self.rows[::2], self.rows[1::2]
+        if self.mixing is None:
+            squares = _mean_squares(shown)
+            common = np.argsort(-squares, kind="stable")[: len(self.features)]
+            inside = row_norms(others[:, np.sort(common[squares[common] > 0])], squared=True)
+        else:
+            first, _ = even_directions(scale_to_unit(shown[:, self.features]), self.n_probed)
+            along = others[:, self.features] @ (first / np.linalg.norm(first, axis=0))
+            inside = row_norms(np.asarray(along), squared=True)
+        return float(inside.sum() / max(row_norms(others, squared=True).sum(), 1e-300))
 
     def lengths(self, features: Features | None = None) -> FloatArray:
         """Lengths of public rows in the coordinates of the first fit, or on some features; without rows, none."""
