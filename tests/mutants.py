@@ -32,6 +32,7 @@ from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_losses import LOSSES_MUTANTS
 from mutants_objective import OBJECTIVE_MUTANTS
+from mutants_public import PUBLIC_MUTANTS
 from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
@@ -1882,6 +1883,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *REPLAY_MUTANTS,
     *LEDGER_MUTANTS,
     *AUDIT_MUTANTS,
+    *PUBLIC_MUTANTS,
 )
 
 

@@ -128,14 +128,14 @@ def test_wrong_files_are_refused_before_the_bill(
 
 
 def test_the_private_file_as_the_public_one(run: Any, place: Path, ledger: Path, tmp_path: Path) -> None:
-    """Under another name, too."""
+    """By a link, too. What a file of another name contains is not compared: nobody pays for that answer."""
     before = files_of(ledger)
-    copy = tmp_path / "copy.csv"
-    copy.write_bytes((place / "outcome.csv").read_bytes())
-    for path in (place / "outcome.csv", copy):
+    (tmp_path / "link.csv").symlink_to(place / "outcome.csv")
+    (tmp_path / "same.csv").hardlink_to(place / "outcome.csv")
+    for path in (place / "outcome.csv", tmp_path / "link.csv", tmp_path / "same.csv"):
         billed = ["--ledger", ledger, "--dataset", DATASET, "--public", path]
         message = one_line(run(*fit_words(place, tmp_path / "m", *billed)), "fit")
-        assert "contains the private rows themselves" in message
+        assert "is the file of private rows itself" in message
     assert files_of(ledger) == before
 
 

@@ -335,7 +335,7 @@ def test_public_rows_that_no_method_can_use(visits: Path, tmp_path: Path, capsys
     assert main([*words, "--methods", "frank_wolfe"]) == 2
     assert "none of the methods frank_wolfe can use public rows" in capsys.readouterr().err
     assert main([*words, "--test", str(visits), "--public", str(visits)]) == 2
-    assert "contains the private rows themselves" in capsys.readouterr().err
+    assert "is the file of private rows itself" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

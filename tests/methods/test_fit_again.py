@@ -25,6 +25,7 @@ from fits import (
     signed,
 )
 from pairwise import reduce_to_pairs
+from scipy.stats import chi2
 from screened_rows import BOUNDS, BUDGETS, facts, problem
 from sklearn.base import clone
 
@@ -41,8 +42,10 @@ from tulle.methods.loss_functions import LOSSES, Huber, Logistic, Loss, OneVsRes
 from tulle.methods.noise_scales import budget_mu
 from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.accountants import epsilon
+from tulle.trusted.curator import Curator
 from tulle.trusted.mechanisms import ObjectivePerturbation
-from tulle.trusted.plan import compose
+from tulle.trusted.plan import Plan, compose
+from tulle.trusted.rows import Rows
 
 # Many of these tests use small data sets at small budgets; see tests/estimators/test_sparse.py.
 pytestmark = pytest.mark.filterwarnings("ignore:.*no better than guessing:UserWarning")
@@ -613,6 +616,51 @@ def test_the_check_is_paid_for() -> None:
         without = [release for release in plan if release.name != "check"]
         assert epsilon(without, 1e-5) < (1 - 0.2 * squares["check"]) * epsilon(plan, 1e-5)
     assert shares == pytest.approx({300: 0.05, 4000: (100 / (4000 * mu)) ** 2, 100_000: 0.002})
+
+
+@pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
+def test_the_answers_to_the_check_have_the_noise_that_was_planned(factor: float, accepted: bool) -> None:
+    """What differs from fit to fit of the same rows, in units of the noise: chi-squared over 2 x 150 answers, with a
+    false alarm of 1e-5; 2/3 and 3/2 of it are told."""
+    X, y = problem("logistic", n=60)
+    public = facts(n_rows=60, n_features=fits.D, n_nonzero=3, row_l2=4.0, label=1.0)
+    method = FitAgain(1, rescale_share=0.0).with_public(read_public(public_of("dense"), fits.D))
+    assert public.budget is not None
+    plan = Plan(tuple(calibrate(method.releases(public), public.budget)))
+    noise = next(release.mechanism.noise.value for release in plan if release.name == "check")
+    found: list[list[float]] = []
+
+    def units(curator: Curator) -> Callable[..., Any]:
+        found.append([])
+
+        def ask(name: str, query: Any) -> Any:
+            released = curator.ask(name, query)
+            if name == "check":
+                found[-1].append(float(released[0, 0]) / (noise * query.resolve(public).sensitivity(public).l2))
+            return released
+
+        return ask
+
+    for seed in range(150):
+        curator = Curator(Rows(X, 2 * y - 1), public, plan, np.random.default_rng(seed))
+        method.run(units(curator), public)
+    spread = np.array(found) - np.mean(found, axis=0)
+    assert spread.shape == (150, 2)
+    p_value = float(chi2(2 * 149).cdf(np.square(factor * spread).sum()))
+    assert (1e-5 / 2 < p_value < 1 - 1e-5 / 2) == accepted
+
+
+def test_a_method_forgets_the_public_rows_of_a_fit() -> None:
+    """A method is an object of the user's: the next fit with it is one without, and says so."""
+    X, y = problem("logistic")
+    method = FitAgain(rescale_share=0.0)
+    model = SparseClassifier(2.0, n_nonzero=3, method=method, bounds=BOUNDS, random_state=0)
+    assert any("Public" in line for line in model.fit(X, y, public=public_of("dense")).privacy_.assumptions)
+    again = clone(model).set_params(method=method).fit(X, y)
+    assert not any("Public" in line for line in again.privacy_.assumptions)
+    np.testing.assert_array_equal(
+        again.coef_, clone(model).set_params(method=FitAgain(rescale_share=0.0)).fit(X, y).coef_
+    )
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
