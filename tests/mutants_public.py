@@ -24,7 +24,7 @@ PUBLIC_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a path chosen by what was not released",
         "the noisy answer goes on the bill, and an exact one decides",
-        "return view if answers[0] >= view.least_share * view.expected_share() * answers[1] else None",
+        "return view if answers[0] >= view.least_share * view.expected_share * answers[1] else None",
         'return view if getattr(ask, "__self__", None) is not None else None',
         (_BOUNDARY + "test_no_method_reaches_for_rows[fit_again.py]",),
     ),

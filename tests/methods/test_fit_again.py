@@ -711,7 +711,7 @@ def test_dense_and_csr_public_rows_give_the_same_weights(
             np.testing.assert_allclose(other.intercept_, dense.intercept_, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e-150, 1e-20, 1e20, 1e150, 1e300])
+@pytest.mark.parametrize("size", [1e-40, 1e-20, 1e20, 1e40])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("path", ["passed", "failed"])
 def test_public_rows_of_any_length_are_taken(
