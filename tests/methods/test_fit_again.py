@@ -615,7 +615,7 @@ def test_the_check_is_paid_for() -> None:
         plan = calibrate(releases, public.budget)
         without = [release for release in plan if release.name != "check"]
         assert epsilon(without, 1e-5) < (1 - 0.2 * squares["check"]) * epsilon(plan, 1e-5)
-    assert shares == pytest.approx({300: 0.05, 4000: (100 / (4000 * mu)) ** 2, 100_000: 0.002})
+    assert shares == pytest.approx({300: 0.04, 4000: 0.8 * (100 / (4000 * mu)) ** 2, 100_000: 0.0016})
 
 
 @pytest.mark.parametrize(("factor", "accepted"), [(1.0, True), (2 / 3, False), (3 / 2, False)])

@@ -184,6 +184,8 @@ class FitAgain(MethodBase):
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings, outputs = self.settings(public), public.loss.n_outputs
+        if settings.check_share and not public.estimated:
+            _ = self._view(public).expected_share  # what can fail in public rows fails before the bill
         # All releases together cost a sum of mu² of about 1 in the wanted parts; see HardThresholding.releases.
         plan = [Release("check", gaussian(settings.check_share / 2), 2)] if settings.check_share else []
         plan.append(Release("fit", perturbation(settings.first, settings.first_share / outputs, public), outputs))
@@ -219,17 +221,21 @@ class FitAgain(MethodBase):
                 w[:, [k]] = settings.rescale.rescaled(column, a, unit, theta)
         return np.vstack([w[:d], a * w[d:] if a else np.zeros((1, outputs))])
 
+    def _view(self, public: PublicFacts) -> PublicView:
+        """The public coordinates under the bounds of this fit."""
+        assert self._knowledge is not None
+        return self._knowledge.view(public, tellable_directions(public))
+
     def _check(self, ask: Ask, public: PublicFacts) -> PublicView | None:
         """The public coordinates; None where the noisy answers say that private rows are not like public ones."""
-        assert self._knowledge is not None
-        view = self._knowledge.view(public, tellable_directions(public))
+        view = self._view(public)
         # A row's mean square along a probe is its squared length there over the number of directions, or about that.
         counts = (view.n_probed, public.n_features)
         answers = [
             float(ask("check", Curvature(probes, 0.0, public.row_l2 * math.sqrt(2 / count)))[0, 0]) * count
             for probes, count in zip(view.probes(public.n_parameters), counts)
         ]
-        return view if answers[0] >= view.least_share * view.expected_share() * answers[1] else None
+        return view if answers[0] >= view.least_share * view.expected_share * answers[1] else None
 
     def _fit_in_view(
         self, ask: Ask, public: PublicFacts, settings: Settings, view: PublicView, output: int
@@ -301,6 +307,7 @@ class FitAgain(MethodBase):
             rescale_share = min(max(_RESCALE_ROWS / (public.n_rows * budget_mu(public.budget)), least), most)
         if not private:
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
+        check_share *= 1 - rescale_share
         fits = 1 - rescale_share - check_share
         rounds = self.rounds or (_ROUNDS if s < start else 1)
         if self.rounds is None and ((check_share and s >= start) or self._has_directions(public)):
@@ -386,7 +393,7 @@ class FitAgain(MethodBase):
         return () if self._knowledge is None else (self._knowledge.assumption(),)
 
     def n_dense_vectors(self) -> int:
-        return 17
+        return 17 if self._knowledge is None else 150  # with the vectors of the check
 
     def n_iterations(self, public: PublicFacts) -> int:
         return 1 + len(self.settings(public).again)

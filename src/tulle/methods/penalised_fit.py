@@ -185,8 +185,10 @@ class Rescaling:
         # Both shrink by what of them is noise, whose scale is public.
         theta = theta * theta**2 / np.maximum(theta**2 + np.square(self.noise[: len(theta)]), 1e-300)
         constant = [[theta[1] * self.constants.intercept_value / a]] if a else np.zeros((0, 1))
+        if _length(w[:d]) == 0:
+            return np.vstack([w[:d], constant])
         # Of the mean square margin, what rows have from their own labels says nothing about other rows.
-        slope = float(theta[0]) * max(1.0 - (self.own / unit) ** 2, 0.0)
+        slope = float(theta[0]) * (1.0 - min(self.own / unit, 1.0) ** 2)
         return np.vstack([w[:d] / unit * max(slope, self.least), constant])
 
 

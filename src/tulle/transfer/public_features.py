@@ -19,6 +19,9 @@ from tulle.backends.known_bounds import KnownBounds
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 
+# So many columns are compared to tell whether two sets of rows share memory.
+_COMPARED = 8
+
 # Up to so many features second moments are formed and taken apart; beyond, directions are found by random projections.
 _FEW_FEATURES = 1000
 
@@ -134,16 +137,21 @@ def _are_the_same(first: Any, second: Any) -> bool:
     """Whether two sets of rows are one object, or share memory. Looks at no value."""
     if first is second:
         return True
-    return any(np.shares_memory(one, other) for one in _arrays_of(first) for other in _arrays_of(second))
+    ours = _arrays_of(second)
+    return any(np.shares_memory(one, other) for one in _arrays_of(first) for other in ours)
 
 
 def _arrays_of(rows: Any) -> list[FloatArray]:
-    """The arrays that rows are kept in: of a DataFrame of pandas its columns, where they are arrays."""
+    """The arrays that rows are kept in: of a DataFrame of pandas its first columns, where they are arrays, and of a
+    dense array as many of its columns."""
     if sp.issparse(rows):
         rows = getattr(rows, "data", None)
-    if type(rows).__module__.split(".")[0] == "pandas" and hasattr(rows, "items"):
-        return [array for _, column in rows.items() if isinstance(array := column.values, np.ndarray)]
-    return [rows] if isinstance(rows, np.ndarray) else []
+    if type(rows).__module__.split(".")[0] == "pandas" and hasattr(rows, "iloc"):
+        columns = [rows.iloc[:, k].values for k in range(min(rows.shape[1], _COMPARED))]
+        return [column for column in columns if isinstance(column, np.ndarray)]
+    if not isinstance(rows, np.ndarray):
+        return []
+    return [rows] if rows.ndim < 2 else [rows[:, k] for k in range(min(rows.shape[1], _COMPARED))]
 
 
 def check_not_private(features: Any, X: Any) -> None:

@@ -7,7 +7,7 @@ first alone. Nothing in here is private, and nothing in here costs anything: no 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,11 @@ MOST_CANDIDATES = 4000
 MOST_DIRECTIONS = 300
 
 # Public rows for each direction that they are to show, and the rows times directions that are held as dense numbers.
-_ROWS_PER_DIRECTION, _LARGEST_BLOCK = 4, 1.3e8
+_ROWS_PER_DIRECTION, _LARGEST_BLOCK = 4, 4e7
+
+# Public rows beyond these sizes are refused, as bounds are; entries and rows that are smaller than the largest by this
+# factor are taken for 0.
+_SIZES, _DUST = (1e-50, 1e50), 1e-30
 
 # Where fewer than half of the wanted directions can be shown, those that can must hold this part of the rows' squares.
 _ENOUGH = 0.9
@@ -106,7 +110,11 @@ def read_public(public: Any, n_features: int, names: Any = None) -> PublicKnowle
     largest = float(np.abs(rows.data if sp.issparse(rows) else rows).max(initial=0.0))
     if largest == 0:
         raise ValueError("all public rows are zero")
-    # Of the same order, and no square overflows.
+    if not _SIZES[0] <= largest <= _SIZES[1]:
+        raise ValueError(f"the largest entry of public is {largest:g}; it must lie in [{_SIZES[0]:g}, {_SIZES[1]:g}]")
+    rows = rows.copy()
+    values = rows.data if sp.issparse(rows) else rows
+    values[np.abs(values) < _DUST * largest] = 0.0
     return PublicKnowledge(_mean_squares(rows / largest), rows)
 
 
@@ -121,6 +129,7 @@ class PublicKnowledge:
 
     frequencies: FloatArray
     rows: Any
+    _views: dict[tuple[object, ...], PublicView] = field(default_factory=dict, repr=False)
 
     @cached_property
     def candidates(self) -> Features:
@@ -148,6 +157,12 @@ class PublicKnowledge:
 
     def view(self, public: PublicFacts, wanted: int) -> PublicView:
         """The coordinates that it suggests under the bounds of a fit, for rows that can tell `wanted` directions."""
+        bounds = (public.row_l2, public.row_linf, public.normalised, public.n_rows, wanted)
+        if bounds not in self._views:
+            self._views[bounds] = self._make_view(public, wanted)
+        return self._views[bounds]
+
+    def _make_view(self, public: PublicFacts, wanted: int) -> PublicView:
         if self.rows is None:
             return PublicView(self.candidates, None, None, self.frequencies)
         rows = KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip_copy(self.rows)
@@ -158,8 +173,10 @@ class PublicKnowledge:
 
 
 def scale_to_unit(rows: Any) -> Any:
-    """Public rows at length 1; empty ones as they are."""
-    factors = 1 / np.maximum(np.sqrt(row_norms(rows, squared=True)), 1e-300)
+    """Public rows at length 1; empty ones, or as good as empty, at 0."""
+    lengths = np.sqrt(row_norms(rows, squared=True))
+    least = max(_DUST * float(lengths.max(initial=0.0)), 1e-300)
+    factors = np.where(lengths > least, 1 / np.maximum(lengths, least), 0.0)
     return sp.csr_array(sp.diags_array(factors) @ rows) if sp.issparse(rows) else rows * factors[:, None]
 
 
@@ -206,6 +223,7 @@ class PublicView:
         """How many directions are checked: the leading ones, or one for each candidate."""
         return len(self.features) if self.mixing is None else min(self.mixing.shape[1], _CHECKED)
 
+    @cached_property
     def expected_share(self) -> float:
         """The part of their squared length that private rows like the public ones have in what is checked.
 

@@ -211,7 +211,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         n_held_out = self._n_held_out(n_rows)
         self._warn(n_rows)
         delta = search.price.delta(self.budget)
-        knowledge = None if public is None else read_public(public, rows.shape[1])
+        knowledge = (
+            None if public is None else read_public(public, rows.shape[1], getattr(template, "feature_names_in_", None))
+        )
         if knowledge is not None:
             self._check_use(knowledge)
         offers = _Offers(template, search.price, delta, n_rows - n_held_out, rows, labels, knowledge)
