@@ -84,7 +84,7 @@ PUBLIC_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a table of private rows as public ones",
         "train passed for test, as a DataFrame: every guarantee is gone, and nothing says so",
-        "return [array for _, column in rows.items() if isinstance(array := column.values, np.ndarray)]",
+        "return [column for column in columns if isinstance(column, np.ndarray)]",
         "return []",
         (_KNOWLEDGE + "test_private_tables_are_no_public_ones",),
         needs="pandas",

@@ -396,7 +396,7 @@ def _bounds(rng: np.random.Generator, regression: bool, rows_per_person: int) ->
 
 def _public(rng: np.random.Generator, d: int) -> Any:
     """Public rows are not protected, but what is asked about private rows in their directions is."""
-    kind, rows = rng.random(), _rows(rng, int(rng.choice([20, 60])), d)
+    kind, rows = rng.random(), np.clip(_rows(rng, int(rng.choice([20, 60])), d), -1e50, 1e50)  # more is refused
     if kind < 0.2:
         return PublicFrequencies(rng.random(d) * (rng.random(d) < 0.7) + (np.arange(d) == 0))
     if kind < 0.6:

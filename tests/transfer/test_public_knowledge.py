@@ -54,6 +54,23 @@ def test_the_scale_of_public_rows_does_not_matter_for_what_is_common(size: float
     np.testing.assert_array_equal(knowledge.candidates, np.arange(D - 2))
 
 
+@formats
+@pytest.mark.parametrize("size", [1e-310, 1e-60, 1e60, 1e300])
+def test_public_rows_of_an_extreme_size_are_refused(convert: Any, size: float) -> None:
+    """As bounds of that size are; before anything is billed."""
+    with pytest.raises(ValueError, match=r"the largest entry of public is .*; it must lie in \[1e-50, 1e\+50\]"):
+        read_public(convert(size * rows_of_few_directions()), D)
+
+
+def test_what_is_given_as_public_stays_as_it_is() -> None:
+    """Entries that are too small to count are left out of a copy."""
+    rows = rows_of_few_directions()
+    rows[3, 4] = 1e-40
+    before = rows.copy()
+    assert read_public(rows, D).rows[3, 4] == 0.0
+    np.testing.assert_array_equal(rows, before)
+
+
 def test_candidates_are_no_more_than_can_be_held() -> None:
     frequencies = np.linspace(1, 2, MOST_CANDIDATES + 70)
     knowledge = read_public(PublicFrequencies(frequencies), len(frequencies))
