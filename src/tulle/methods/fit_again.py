@@ -378,15 +378,17 @@ class FitAgain(MethodBase):
         def words(fit: Refinement) -> str:
             return f"slopes cut at {fit.slope_clip:.4g}, rows at {fit.row_bound:.4g}, penalty {fit.penalty:.4g}"
 
-        where, start = "all", public.n_features
+        start, where = public.n_features, "all"
         if settings.check_share:
             assert self._knowledge is not None
-            where, start = "publicly common features, or of all after a failed check,", len(self._knowledge.candidates)
+            start = len(self._knowledge.candidates)
+            where = f"the {start:,} publicly most common features if a check is passed, else of all"
         sizes = _sizes(start, settings.n_kept, len(settings.again))
-        again = "".join(f", then of the {size:,} largest ({words(fit)})" for size, fit in zip(sizes, settings.again))
+        again = "".join(f", then of {size:,} ({words(fit)})" for size, fit in zip(sizes, settings.again))
+        other = "; in public directions with constants of their own" if settings.check_share else ""
         return (
             f"fit, keep, fit again: {public.n_nonzero:,} of {public.n_features:,} weights kept, objective perturbation "
-            f"of {where} ({words(settings.first)}){again}"
+            f"of {where} ({words(settings.first)}){again}{other}"
         )
 
     def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
