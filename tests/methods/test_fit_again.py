@@ -398,7 +398,7 @@ def test_defaults() -> None:
     q = 1000 / (20_000 * mu * math.sqrt(0.3 * 0.97))
     assert one.again[-1].slope_clip == pytest.approx(0.5 * min(1, math.sqrt(0.2 / q)))
     half = mu * math.sqrt(0.3 * 0.97) / 2
-    curvature = 0.6 * q**-0.1 * (1000 / 40_000) ** 0.2 * half
+    curvature = 0.6 * q**-0.1 * (1000 / 40_000) ** 0.35 * half
     assert [math.expm1(again.log_determinant) for again in one.again] == pytest.approx([curvature] * 2)
     everything = FitAgain().settings(replace(text, n_nonzero=40_000))
     assert everything.again == ()

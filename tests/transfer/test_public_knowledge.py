@@ -231,7 +231,7 @@ def test_a_sparse_student_keeps_at_most_count_weights(convert: Any, count: int) 
 def test_a_student_of_frequencies_keeps_the_weights_that_count() -> None:
     """|w_j| times the root of how common the feature is; as they are, since nothing is known of margins."""
     frequencies = np.array([1.0, 100.0, 0.01, 1.0])
-    view = PublicView(np.arange(4), None, None, frequencies)
+    view = PublicView(np.arange(4), None, None, frequencies, 1.0)
     np.testing.assert_array_equal(view.sparse_student(np.array([2.0, 1.0, 9.0, -3.0]), 2), [0.0, 1.0, 0.0, -3.0])
     np.testing.assert_array_equal(view.sparse_student(np.zeros(4), 2), np.zeros(4))
 

@@ -125,7 +125,7 @@ class FitAgain(MethodBase):
         xi, in (0, 4]: the curvature that one row can add relative to the penalty, in units of half the mu that a fit
         costs. It decides the penalty, which falls as the budget grows; see `ScreenRefine`. None: 0.6 q^-0.1, at most
         1.2, for classification and 0.8 q^-0.3, at most 0.8, for regression; with s of d features kept times
-        (s/d)^0.2, since a stiffer fit ranks features better.
+        (s/d)^0.2, in later fits (s/d)^0.35, since a stiffer fit ranks features better.
 
     Examples
     --------
@@ -230,10 +230,10 @@ class FitAgain(MethodBase):
         """The public coordinates; None where the noisy answers say that private rows are not like public ones."""
         view = self._view(public)
         # A row's mean square along a probe is its squared length there over the number of directions, or about that.
-        counts = (view.n_probed, public.n_features)
+        counts, largest = (view.n_probed, public.n_features), (view.checked_length, public.row_l2 * math.sqrt(2))
         answers = [
-            float(ask("check", Curvature(probes, 0.0, public.row_l2 * math.sqrt(2 / count)))[0, 0]) * count
-            for probes, count in zip(view.probes(public.n_parameters), counts)
+            float(ask("check", Curvature(probes, 0.0, length / math.sqrt(count)))[0, 0]) * count
+            for probes, count, length in zip(view.probes(public.n_parameters), counts, largest)
         ]
         return view if answers[0] >= view.least_share * view.expected_share * answers[1] else None
 
@@ -316,10 +316,10 @@ class FitAgain(MethodBase):
         share = (self.again_share or usual) if rounds > 1 else 0.0
         first_share, each = (1 - share) * fits, share * fits / max(rounds - 1, 1)
         bound = self.row_bound or public.row_l2 * (_SHORT if classify and private else 1.0)
-        stiffer = min(s / d, 1.0) ** 0.2
+        stiffer, stiffest = min(s / d, 1.0) ** 0.2, min(s / d, 1.0) ** 0.35  # later fits rank features by less data
         sizes = _sizes(start, s, rounds - 1)
         first = self._refinement(public, bound, d, first_share, self._kappa(public, d, first_share, stiffer))
-        kappa = self._kappa(public, s, each, stiffer) if rounds > 1 else 0.0
+        kappa = self._kappa(public, s, each, stiffest) if rounds > 1 else 0.0
         again = tuple(self._refinement(public, bound, size, each, kappa, later=True) for size in sizes)
         # Rows at row_l2 were scaled down to the bound: there the weights are as much too long. In regression noise is
         # better pulled to the constant model.

@@ -142,8 +142,7 @@ def _are_the_same(first: Any, second: Any) -> bool:
 
 
 def _arrays_of(rows: Any) -> list[FloatArray]:
-    """The arrays that rows are kept in: of a DataFrame of pandas its first columns, where they are arrays, and of a
-    dense array as many of its columns."""
+    """The arrays that rows are kept in: of a DataFrame of pandas its first columns, where they are arrays."""
     if sp.issparse(rows):
         rows = getattr(rows, "data", None)
     if type(rows).__module__.split(".")[0] == "pandas" and hasattr(rows, "iloc"):
@@ -151,7 +150,7 @@ def _arrays_of(rows: Any) -> list[FloatArray]:
         return [column for column in columns if isinstance(column, np.ndarray)]
     if not isinstance(rows, np.ndarray):
         return []
-    return [rows] if rows.ndim < 2 else [rows[:, k] for k in range(min(rows.shape[1], _COMPARED))]
+    return [rows]
 
 
 def check_not_private(features: Any, X: Any) -> None:

@@ -164,12 +164,12 @@ class PublicKnowledge:
 
     def _make_view(self, public: PublicFacts, wanted: int) -> PublicView:
         if self.rows is None:
-            return PublicView(self.candidates, None, None, self.frequencies)
+            return PublicView(self.candidates, None, None, self.frequencies, public.row_l2)
         rows = KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip_copy(self.rows)
         count = min(wanted, self.most_directions(public))
         mixing, held = even_directions(scale_to_unit(rows[:, self.candidates]), max(count, 1))
         enough = 2 * count >= min(wanted, MOST_DIRECTIONS, len(self.candidates)) or held >= _ENOUGH
-        return PublicView(self.candidates, mixing if enough else None, rows, self.frequencies)
+        return PublicView(self.candidates, mixing if enough else None, rows, self.frequencies, public.row_l2)
 
 
 def scale_to_unit(rows: Any) -> Any:
@@ -188,6 +188,7 @@ class PublicView:
     mixing: FloatArray | None
     rows: Any
     frequencies: FloatArray
+    row_l2: float
 
     def probes(self, n_parameters: int) -> tuple[FloatArray, FloatArray]:
         """Public vectors inside of what is checked, and in all features, as the columns of two arrays.
@@ -224,6 +225,21 @@ class PublicView:
         return len(self.features) if self.mixing is None else min(self.mixing.shape[1], _CHECKED)
 
     @cached_property
+    def checked_length(self) -> float:
+        """What the lengths of private rows are cut off at in the check: for rows like the public ones hardly ever."""
+        longest = math.sqrt(2) * self.row_l2
+        if self.rows is None:
+            return longest
+        mean = float(np.mean(self._checked_squares(self.rows, self.features, self._basis())))
+        return min(math.sqrt(3 * mean), longest) if mean > 0 else longest
+
+    @staticmethod
+    def _checked_squares(rows: Any, features: Features, basis: FloatArray | None) -> FloatArray:
+        """Squared lengths of rows on some features, or in directions of these."""
+        on = rows[:, features]
+        return np.asarray(row_norms(on if basis is None else np.asarray(on @ basis), squared=True))
+
+    @cached_property
     def expected_share(self) -> float:
         """The part of their squared length that private rows like the public ones have in what is checked.
 
@@ -236,11 +252,11 @@ class PublicView:
         if self.mixing is None:
             squares = _mean_squares(shown)
             common = np.argsort(-squares, kind="stable")[: len(self.features)]
-            inside = row_norms(others[:, np.sort(common[squares[common] > 0])], squared=True)
+            inside = self._checked_squares(others, np.sort(common[squares[common] > 0]), None)
         else:
             first, _ = even_directions(scale_to_unit(shown[:, self.features]), self.n_probed)
-            along = others[:, self.features] @ (first / np.linalg.norm(first, axis=0))
-            inside = row_norms(np.asarray(along), squared=True)
+            inside = self._checked_squares(others, self.features, first / np.linalg.norm(first, axis=0))
+        inside = np.minimum(inside, self.checked_length**2)
         return float(inside.sum() / max(row_norms(others, squared=True).sum(), 1e-300))
 
     def lengths(self, features: Features | None = None) -> FloatArray:
