@@ -50,7 +50,8 @@ def test_no_row_counts_more_than_the_noise_covers(clients: list[tuple[int, float
     assert 1 <= counted <= sum(sizes.values())
     for name, factor in factors.items():
         assert 0 < factor <= 1
-        assert factor / counted == pytest.approx(weights[name] / sizes[name], rel=1e-9)
+        # Sums of thousands of rows have a slack of some 1e-9 in their sensitivity.
+        assert factor / counted == pytest.approx(weights[name] / sizes[name], rel=1e-8)
         assert factor * summation_slack(sum(sizes.values())) <= summation_slack(counted)
     assert max(factors.values()) > 1 - 1 / counted - 1e-9
 

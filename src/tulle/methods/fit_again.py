@@ -57,16 +57,19 @@ _RANGES: dict[str, Range] = {
     "curvature": _XI,
 }
 
-# Fits where features are dropped, and what those after the first take of the cost of all.
+# Fits where features are dropped and rows are scarce, and what those after the first take of the cost of all.
 _ROUNDS, _AGAIN_SHARE = 3, 0.6
 # What the rescaling takes: more where rows are few, since noise in the intercept then costs more than noise elsewhere.
 _RESCALE_SHARE, _RESCALE_ROWS = (0.03, 0.06), 30.0
-# From this many features for each n mu on, a quarter of the features is kept.
+# From this many features for each n mu on rows are scarce: a quarter of the features is kept, in three fits.
 _SCARCE = 0.25
 # Rows are scaled down to this part of row_l2 for classification, where only directions matter.
 _SHORT = 0.1
 # xi of a fit: a factor, times q to minus a power, and the largest.
 _CURVATURE = {"classification": (0.6, 0.1, 1.2), "regression": (0.8, 0.3, 0.8)}
+# With s of d features kept xi is multiplied by s/d to this power, in the first fit and in later ones, which rank
+# features by less data: a stiffer fit ranks better, a weaker one predicts better.
+_STIFFER = {"classification": (0.2, 0.35), "regression": (0.0, 0.2)}
 # With public knowledge: what later fits take of the cost of all; for classification xi of all fits, and the slope clips
 # of the first fit in public directions and of later fits, in units of the slope at margin 0.
 _PUBLIC_AGAIN_SHARE, _PUBLIC_CURVATURE, _PUBLIC_CLIP = 0.5, 0.4, (0.4, 0.3)
@@ -107,8 +110,8 @@ class FitAgain(MethodBase):
     Parameters
     ----------
     rounds : int or None, default=None
-        How many fits, at least 1; their numbers of features fall by equal factors. None: 3 where features are dropped,
-        else 1.
+        How many fits, at least 1; their numbers of features fall by equal factors. None: 1 where all features are kept;
+        else 3 where rows are scarce (d >= 0.25 n mu), and 2 where they are not or where public directions are used.
     again_share : float or None, default=None
         In (0, 1): the part of the cost of all fits that those after the first take, in equal parts. None: 0.6.
     rescale_share : float or None, default=None
@@ -125,7 +128,7 @@ class FitAgain(MethodBase):
         xi, in (0, 4]: the curvature that one row can add relative to the penalty, in units of half the mu that a fit
         costs. It decides the penalty, which falls as the budget grows; see `ScreenRefine`. None: 0.6 q^-0.1, at most
         1.2, for classification and 0.8 q^-0.3, at most 0.8, for regression; with s of d features kept times
-        (s/d)^0.2, in later fits (s/d)^0.35, since a stiffer fit ranks features better.
+        (s/d)^0.2, in later fits (s/d)^0.35, for regression 1 and (s/d)^0.2: a stiffer fit ranks features better.
 
     Examples
     --------
@@ -167,14 +170,18 @@ class FitAgain(MethodBase):
     def default_nonzero(self, public: PublicFacts) -> int:
         """All features, or a quarter of them where rows are scarce; of those that are publicly known to occur."""
         d = public.n_features
-        scarce = d >= _SCARCE * public.n_rows * budget_mu(public.budget)
-        count = max(d // 4, 1) if scarce else d
+        count = max(d // 4, 1) if self._is_scarce(public) else d
         if self._knowledge is None or public.budget is None:
             return count
         candidates = len(self._knowledge.candidates)
         if not self._tell_more_than_directions(public):
             return candidates
         return len(self._knowledge.common(max(count, candidates)))
+
+    @staticmethod
+    def _is_scarce(public: PublicFacts) -> bool:
+        """Whether rows are few for a fit of all features."""
+        return public.n_features >= _SCARCE * public.n_rows * budget_mu(public.budget)
 
     def _tell_more_than_directions(self, public: PublicFacts) -> bool:
         """Whether private rows can tell more than public directions can hold."""
@@ -309,14 +316,14 @@ class FitAgain(MethodBase):
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
         check_share *= 1 - rescale_share
         fits = 1 - rescale_share - check_share
-        rounds = self.rounds or (_ROUNDS if s < start else 1)
+        rounds = self.rounds or (1 if s >= start else _ROUNDS if self._is_scarce(public) else 2)
         if self.rounds is None and ((check_share and s >= start) or self._has_directions(public)):
             rounds = 2
         usual = _PUBLIC_AGAIN_SHARE if check_share else _AGAIN_SHARE
         share = (self.again_share or usual) if rounds > 1 else 0.0
         first_share, each = (1 - share) * fits, share * fits / max(rounds - 1, 1)
         bound = self.row_bound or public.row_l2 * (_SHORT if classify and private else 1.0)
-        stiffer, stiffest = min(s / d, 1.0) ** 0.2, min(s / d, 1.0) ** 0.35  # later fits rank features by less data
+        stiffer, stiffest = (min(s / d, 1.0) ** power for power in _STIFFER[public.loss.kind])
         sizes = _sizes(start, s, rounds - 1)
         first = self._refinement(public, bound, d, first_share, self._kappa(public, d, first_share, stiffer))
         kappa = self._kappa(public, s, each, stiffest) if rounds > 1 else 0.0
