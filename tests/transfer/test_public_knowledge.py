@@ -41,7 +41,7 @@ def test_common_features_are_those_with_large_squares(convert: Any) -> None:
     np.testing.assert_array_equal(knowledge.common(3), [1, 3, 5])
     np.testing.assert_array_equal(knowledge.common(100), [0, 1, 3, 5])
     np.testing.assert_array_equal(knowledge.candidates, [0, 1, 3, 5])
-    assert knowledge.says_anything
+    assert knowledge.is_useful
 
 
 @pytest.mark.parametrize("size", [1e-40, 1.0, 1e40])
@@ -78,9 +78,9 @@ def test_candidates_are_no_more_than_can_be_held() -> None:
 
 
 def test_frequencies_of_all_features_say_nothing() -> None:
-    assert not read_public(PublicFrequencies(np.ones(D)), D).says_anything
-    assert read_public(PublicFrequencies(np.arange(D)), D).says_anything
-    assert read_public(np.ones((30, D)), D).says_anything
+    assert not read_public(PublicFrequencies(np.ones(D)), D).is_useful
+    assert read_public(PublicFrequencies(np.arange(D)), D).is_useful
+    assert read_public(np.ones((30, D)), D).is_useful
 
 
 @pytest.mark.parametrize(

@@ -346,14 +346,13 @@ class FitAgain(MethodBase):
 
     def _has_directions(self, public: PublicFacts) -> bool:
         """Whether there are public rows enough for half of the directions that private rows can tell."""
-        if not self._is_informed(public):
+        if self._knowledge is None or not self._is_informed(public):
             return False
-        assert self._knowledge is not None
-        return 2 * self._knowledge.most_directions(public) >= min(tellable_directions(public, 300), public.n_features)
+        return self._knowledge.shows_enough(public, tellable_directions(public))
 
     def _is_informed(self, public: PublicFacts) -> bool:
         """Whether there is public knowledge to use; a fit without privacy needs none."""
-        return public.budget is not None and self._knowledge is not None and self._knowledge.says_anything
+        return public.budget is not None and self._knowledge is not None and self._knowledge.is_useful
 
     def _kappa(self, public: PublicFacts, size: int, share: float, stiffer: float) -> float:
         """The curvature that a row may add, relative to the penalty, in a fit of `size` weights."""

@@ -41,7 +41,8 @@ _ROWS_PER_DIRECTION, _LARGEST_BLOCK = 4, 4e7
 # factor are taken for 0.
 _SIZES, _DUST = (1e-50, 1e50), 1e-30
 
-# Where fewer than half of the wanted directions can be shown, those that can must hold this part of the rows' squares.
+# Where fewer than half of the wanted directions can be shown, those that can must hold this part of the rows' squared
+# length.
 _ENOUGH = 0.9
 
 # The check looks at so many leading directions. Squared lengths of rows on many features are estimated by this many
@@ -146,8 +147,12 @@ class PublicKnowledge:
         shown = 0 if self.rows is None else self.rows.shape[0] // _ROWS_PER_DIRECTION
         return min(MOST_DIRECTIONS, len(self.candidates), shown, max(int(_LARGEST_BLOCK / public.n_rows), 10))
 
+    def shows_enough(self, public: PublicFacts, wanted: int) -> bool:
+        """Whether public rows can show half of the `wanted` directions, or of those that a fit can have."""
+        return 2 * self.most_directions(public) >= min(wanted, MOST_DIRECTIONS, len(self.candidates))
+
     @property
-    def says_anything(self) -> bool:
+    def is_useful(self) -> bool:
         """Whether there is anything to use: rows, or features to leave out."""
         return self.rows is not None or len(self.candidates) < len(self.frequencies)
 
@@ -166,9 +171,9 @@ class PublicKnowledge:
         if self.rows is None:
             return PublicView(self.candidates, None, None, self.frequencies, public.row_l2)
         rows = KnownBounds(public.row_l2, public.row_linf, math.inf, public.normalised).clip_copy(self.rows)
-        count = min(wanted, self.most_directions(public))
-        mixing, held = even_directions(scale_to_unit(rows[:, self.candidates]), max(count, 1))
-        enough = 2 * count >= min(wanted, MOST_DIRECTIONS, len(self.candidates)) or held >= _ENOUGH
+        count = max(min(wanted, self.most_directions(public)), 1)
+        mixing, held = even_directions(scale_to_unit(rows[:, self.candidates]), count)
+        enough = self.shows_enough(public, wanted) or held >= _ENOUGH
         return PublicView(self.candidates, mixing if enough else None, rows, self.frequencies, public.row_l2)
 
 
