@@ -94,8 +94,9 @@ class _Search:
         def product(v: FloatArray) -> FloatArray:
             return np.asarray(parts.sum(partial(self.terms.hessian_times, theta=theta, v=v), penalty * v))
 
-        # A rough direction costs few products and is soon replaced by the next one.
-        return conjugate_gradient(product, -gradient, 0.25 * length)
+        # A rough direction costs few products and is soon replaced by the next one. Rougher ones cost as many products
+        # in all, and more gradients.
+        return conjugate_gradient(product, -gradient, 0.1 * length)
 
     def step(self, theta: FloatArray, direction: FloatArray, start: float) -> float:
         """A step at which the derivative along the direction has (almost) vanished; it increases with the step."""
