@@ -21,6 +21,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ PEERS = {
     for clip in (0.1, 0.5)
     for step in (2, 10, 50)
 }
+# The same, cut to as many weights as the default has: those with the largest weights are kept, which is free.
+CUT = {f"{peer}_cut": peer for peer in PEERS}
 Cell = tuple[str, float, str, int]
 
 
@@ -93,8 +96,8 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = dict(zip(("set", "epsilon", "method", "seed"), cell))
     chosen: Any = method
     settings: dict[str, Any] = {}
-    if method in PEERS:
-        steps, clip, size = PEERS[method]
+    if method in PEERS or method in CUT:
+        steps, clip, size = PEERS[CUT.get(method, method)]
         bound = one.bounds.known(data.X_train.shape[1]).row_l2
         chosen = HardThresholding(steps, size / bound**2, clip=clip, noise="gaussian")
         settings["n_nonzero"] = data.X_train.shape[1]
@@ -102,6 +105,9 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         warnings.simplefilter("always")
         try:
             model = model_of(one, chosen, epsilon, seed, **settings).fit(data.X_train, data.y_train)
+            if method in CUT:
+                default = model_of(one, DEFAULT, epsilon, seed).fit(data.X_train, data.y_train)
+                cut(model, int(np.count_nonzero(default.coef_)))
             found |= measures(one, model, data.X_test, data.y_test)
             found["weights"] = int(np.count_nonzero(model.coef_))
         except (ValueError, ArithmeticError) as error:
@@ -109,6 +115,15 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     found["warned"] = any("no better than" in str(warning.message) for warning in caught)
     found["constant"] = constant_error(one, data)
     return found
+
+
+def cut(model: Any, count: int) -> None:
+    """Set all but the `count` largest weights of a fitted model to 0."""
+    sizes = np.abs(model.coef_).ravel()
+    small = np.argsort(-sizes, kind="stable")[count:]
+    weights = model.coef_.ravel()
+    weights[small] = 0.0
+    model.coef_ = weights.reshape(model.coef_.shape)
 
 
 def cells_of(sets: Sequence[str], methods: Sequence[str], seeds: int, epsilons: Sequence[float]) -> Iterator[Cell]:
@@ -125,7 +140,7 @@ def contenders(lines: Sequence[dict[str, Any]], seeds: int) -> Iterator[Cell]:
     """The cells of a race: the default and the method that is ahead of it, where there is one."""
     for (name, epsilon), methods in sorted(collect(lines, "error").items()):
         means = {m: float(np.mean([found[seed] for seed in range(3) if seed in found])) for m, found in methods.items()}
-        own = {method: mean for method, mean in means.items() if method not in PEERS}
+        own = {method: mean for method, mean in means.items() if method in METHODS}
         ahead = min(own, key=own.__getitem__)
         # A method that gave the default's errors is what the default chose.
         if DEFAULT not in own or ahead == DEFAULT or own[ahead] == own[DEFAULT]:
@@ -196,7 +211,7 @@ def table(lines: Sequence[dict[str, Any]]) -> None:
     near = far = counted = hopeless = 0
     print("| set | epsilon | default | best | which | behind | constant model |\n|" + " --- |" * 7)
     for (name, epsilon), methods in sorted(values.items()):
-        own = {method: seeds for method, seeds in methods.items() if method not in PEERS and len(seeds) > 1}
+        own = {method: seeds for method, seeds in methods.items() if method in METHODS and len(seeds) > 1}
         if DEFAULT not in own:
             continue
         means = {method: float(np.mean(list(seeds.values()))) for method, seeds in own.items()}
@@ -232,7 +247,7 @@ def print_warnings(lines: Sequence[dict[str, Any]]) -> None:
         if DEFAULT not in methods:
             continue
         said = any(warned[cell][DEFAULT].values())
-        best = min(float(np.mean(list(seeds.values()))) for m, seeds in methods.items() if m not in PEERS)
+        best = min(float(np.mean(list(seeds.values()))) for m, seeds in methods.items() if m in METHODS)
         constant = float(np.mean(list(constants[cell][DEFAULT].values())))
         auc = float(np.mean(list(aucs[cell][DEFAULT].values()))) if DEFAULT in aucs[cell] else 0.0
         learns = best < 0.98 * constant or auc > 0.6
@@ -247,17 +262,18 @@ def print_warnings(lines: Sequence[dict[str, Any]]) -> None:
 def print_peers(lines: Sequence[dict[str, Any]]) -> None:
     """Wins, ties and losses against noisy gradient descent with settings from the other sets."""
     errors = collect(lines, "error")
-    for measure in ("error", "auc", "log_loss"):
+    for measure, suffix in product(("error", "auc", "log_loss"), ("", "_cut")):
         values, counts, rows = collect(lines, measure), [0, 0, 0], []
         for (name, epsilon), methods in sorted(values.items()):
-            peer = chosen_peer(errors, name, SETS[name].several)
+            peer = chosen_peer(errors, name, SETS[name].several) + suffix
             if peer not in methods or DEFAULT not in methods:
                 continue
             gap, error = behind(methods[DEFAULT], methods[peer])
             gap = -gap if measure == "auc" else gap
             counts[1 if abs(gap) <= max(2 * error, 0.005) else 0 if gap < 0 else 2] += 1
             rows.append(f"{name} {epsilon:g} ({peer}): {100 * gap:+.0f} %")
-        print(f"\nagainst noisy gradient descent, {measure}: wins {counts[0]}, ties {counts[1]}, losses {counts[2]}")
+        what = f"noisy gradient descent{', cut to as many weights' if suffix else ''}, {measure}"
+        print(f"\nagainst {what}: wins {counts[0]}, ties {counts[1]}, losses {counts[2]}")
         print("; ".join(row for row in rows if "+" in row))
 
 
@@ -270,6 +286,7 @@ def main() -> None:
         one.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
         one.add_argument("-o", "--output", type=Path, required=True)
     running.add_argument("--sets", nargs="*", default=list(SETS))
+    # Of the cut peers only the chosen ones are of interest: name them.
     running.add_argument("--methods", nargs="*", default=[*METHODS, *PEERS])
     running.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     showing = commands.add_parser("table")

@@ -732,9 +732,8 @@ def test_rows_of_another_source_fail_the_check(recorder: type[RecordingCurator])
     """Text-like rows pass with public rows of their own kind, in whose directions they are fitted. With columns in
     another order, whose common words are rare among the private rows, they do not, and are fitted to all features.
 
-    At epsilon = 16 the answers are 4.5 and 8.6 standard deviations of their noise from the border (60 seeds): a false
-    alarm has probability 1e-5. At epsilon = 1 they are 0.8 and 1.3 from it, and 13 and 6 of 60 seeds go the other way,
-    which costs accuracy and no privacy: so few rows say nothing there.
+    At epsilon = 4 the answers are 7 and 12 standard deviations of their noise from the border: a false alarm has
+    probability 1e-9. At epsilon = 1 they are 3.5 and 7 from it.
     """
     text = rcv1_like(6000, 3000, 40)
     X, y, similar = text.X[:5000], text.y[:5000], text.X[5000:]
@@ -742,7 +741,7 @@ def test_rows_of_another_source_fail_the_check(recorder: type[RecordingCurator])
     for public, passes in ((similar, True), (other, False)):
         for seed in range(3):
             recorder.asked.clear()
-            model = SparseClassifier(16.0, 1e-6, bounds=Bounds(row_l2=1.0), random_state=seed)
+            model = SparseClassifier(4.0, 1e-6, bounds=Bounds(row_l2=1.0), random_state=seed)
             model.fit(X, y, public=public)
             first = next(one.query for one in recorder.asked if one.name == "fit")
             assert (first.mixing is not None) == passes

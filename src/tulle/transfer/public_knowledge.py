@@ -47,7 +47,7 @@ _ENOUGH = 0.9
 
 # The check looks at so many leading directions. Squared lengths of rows on many features are estimated by this many
 # random combinations of them.
-_CHECKED, _PROBES = 20, 64
+_CHECKED, _PROBES = 20, 32
 
 PUBLIC_ASSUMPTION = (
     "Public {what} were declared. If they are not public, nothing is guaranteed about the people in them; if they were "
