@@ -25,7 +25,7 @@ MODULES = {
 LAYERS = (
     ("trusted",),
     ("accounting", "ledgers", "files", "fast"),
-    ("backends",),
+    ("backends", "schema"),
     ("methods", "transfer", "reports"),
     ("estimators", "tuning"),
     ("local", "federated"),

@@ -21,6 +21,7 @@ __all__ = [
     "Ledger",
     "PrivateSearch",
     "PublicFrequencies",
+    "Schema",
     "SparseClassifier",
     "SparseRegressor",
     "__version__",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tulle.estimators.sparse import SparseClassifier, SparseRegressor
     from tulle.ledgers.ledger import Ledger
     from tulle.ledgers.on_disk import FileLedger
+    from tulle.schema.declared_schema import Schema
     from tulle.transfer.public_knowledge import PublicFrequencies
     from tulle.tuning.private_score import private_score
     from tulle.tuning.search import PrivateSearch
@@ -50,6 +52,7 @@ _MODULES = {
     "Ledger": "tulle.ledgers.ledger",
     "PrivateSearch": "tulle.tuning.search",
     "PublicFrequencies": "tulle.transfer.public_knowledge",
+    "Schema": "tulle.schema.declared_schema",
     "SparseClassifier": "tulle.estimators.sparse",
     "SparseRegressor": "tulle.estimators.sparse",
     "check_pipeline": "tulle.estimators.pipeline_checks",

@@ -117,7 +117,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
         # Its text is not shown: it might be rows.
         thing = f"the class {step.__name__}" if isinstance(step, type) else f"an object of type {type(step).__name__}"
         yield Peek(name, "cannot be checked", f"{thing} is no estimator", "an estimator of scikit-learn or tulle")
-    elif _is(step, "sklearn", "FrozenEstimator"):
+    elif _is(step, "sklearn", "FrozenEstimator") or type(step).__module__ == "tulle.schema.declared_schema":
         return
     elif _is(step, "sklearn", "Pipeline"):
         yield from _check_steps(step.steps, path, protects)

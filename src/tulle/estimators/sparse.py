@@ -371,7 +371,8 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         X : array or sparse array of shape (n, d)
             Dense float32 or float64, CSR or CSC; never densified. Or rows elsewhere, as for `SparseClassifier.fit`.
         y : array of shape (n,)
-            Targets; for the Poisson loss, counts >= 0. For rows on a cluster in the same partitions.
+            Targets; for the Poisson loss, counts >= 0. For rows on a cluster in the same partitions. A row whose target
+            is masked (numpy.ma) counts as nothing.
         groups : array of shape (n,) or None, default=None
             Person ids, for `Bounds.rows_per_person`.
         public : None, array or sparse array of shape (m, d), or `tulle.PublicFrequencies`, default=None
@@ -394,8 +395,11 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
             loss = resolve_loss(self.loss, "regression")
             _check_counts(loss, spread.smallest_target())
             return spread.coded(intake.AsNumbers()), None, loss
-        rows, labels = self._check_to_fit(X, y)
-        return rows, *self._targets(labels)
+        # Masked: a row without a target, which counts as nothing.
+        masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else False
+        rows, labels = self._check_to_fit(X, y if masked is False else np.ma.filled(y, 0.0))
+        targets, loss = self._targets(labels)
+        return rows, np.where(masked, np.nan, targets), loss
 
     def _targets(self, labels: intake.Cells) -> tuple[FloatArray, Loss]:
         """The targets as finite numbers, and the loss."""

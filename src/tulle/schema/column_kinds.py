@@ -1,0 +1,446 @@
+"""Kinds of columns: how the cells of one column become features, cell by cell, by public settings alone.
+
+Every kind has a rule for cells that hold nothing it knows (blank, unparseable, an unknown category): its `missing`
+value, or 0 in all of its features. No rule looks at another row. Each column adds at most 1 to the square of a row's
+length (`largest_square`), so a schema bounds its rows before there are any.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from tulle.schema.cell_rules import (
+    FALSE,
+    TRUE,
+    FloatArray,
+    cells_of,
+    days_of,
+    map_distinct,
+    numbers_of,
+    read_days,
+    read_number,
+    read_text,
+)
+
+# Days in a unit that weights of a date are reported in.
+UNITS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12, "year": 365.25}
+
+
+class ColumnKind(ABC):
+    """How a column is read."""
+
+    word: ClassVar[str]  # what it is called in a schema
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many features it gives."""
+
+    @abstractmethod
+    def encode(self, column: Any) -> Any:
+        """Features of shape (rows, width), dense or CSR."""
+
+    @abstractmethod
+    def names(self, column: str) -> list[str]:
+        """Their names."""
+
+    @property
+    def largest_square(self) -> float:
+        """The largest square of the length of a row on its features."""
+        return 1.0
+
+    def known(self, column: Any) -> Any:
+        """Whether each cell holds something that the kind knows. For `tulle schema check` alone."""
+        return np.array([read_text(cell) is not None for cell in cells_of(column)], dtype=bool)
+
+    def unit(self) -> tuple[float, float]:
+        """(middle, half): feature = (value - middle) / half in the user's unit; (0, 1) where it has none."""
+        return 0.0, 1.0
+
+
+def _with_indicator(values: FloatArray, indicator: bool) -> FloatArray:
+    """A column of values, NaN where there is none, and one that says where there is none."""
+    blank = np.isnan(values)
+    found = np.where(blank, 0.0, values)
+    return np.column_stack([found, blank.astype(np.float64)]) if indicator else found[:, None]
+
+
+@dataclass(frozen=True)
+class Range(ColumnKind):
+    """Numbers in [low, high], clipped to it and mapped to [-1, 1].
+
+    Parameters
+    ----------
+    low, high : float
+        Finite, low < high. Known without looking at the rows.
+    missing : float or None, default=None
+        In [low, high]: what a cell without a number counts as. None: the middle.
+    indicator : bool, default=False
+        Whether there is a second feature, 1 where a cell holds no number.
+    """
+
+    low: float
+    high: float
+    missing: float | None = None
+    indicator: bool = False
+    word: ClassVar[str] = "range"
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.low < self.high < math.inf:
+            raise ValueError("range must be two finite numbers, the smaller one first")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError("range is too wide for floating-point numbers")
+        if self.missing is not None and not self.low <= self.missing <= self.high:
+            raise ValueError("missing must lie in the range")
+
+    @property
+    def width(self) -> int:
+        return 1 + self.indicator
+
+    @property
+    def largest_square(self) -> float:
+        return 1.0 if self.missing is None or not self.indicator else 2.0
+
+    def unit(self) -> tuple[float, float]:
+        return self.low / 2 + self.high / 2, (self.high - self.low) / 2
+
+    def encode(self, column: Any) -> FloatArray:
+        return self.scale(numbers_of(column))
+
+    def scale(self, numbers: FloatArray) -> FloatArray:
+        """Features of numbers, NaN where there is none."""
+        middle, half = self.unit()
+        features = _with_indicator(np.clip((np.clip(numbers, self.low, self.high) - middle) / half, -1.0, 1.0), True)
+        if self.missing is not None:
+            features[:, 0] += features[:, 1] * ((self.missing - middle) / half)
+        return features if self.indicator else features[:, :1]
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} is missing"][: self.width]
+
+    def known(self, column: Any) -> Any:
+        numbers = numbers_of(column)
+        return (numbers >= self.low) & (numbers <= self.high)
+
+
+@dataclass(frozen=True)
+class Number(ColumnKind):
+    """Sparse numbers in [-bound, bound], clipped to it and divided by it; 0 stays 0, and so does a missing number."""
+
+    bound: float
+    indicator: bool = False
+    word: ClassVar[str] = "number"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bound < math.inf:
+            raise ValueError("number must be the largest magnitude, a finite number > 0")
+
+    @property
+    def width(self) -> int:
+        return 1 + self.indicator
+
+    def unit(self) -> tuple[float, float]:
+        return 0.0, self.bound
+
+    def encode(self, column: Any) -> Any:
+        numbers = np.clip(numbers_of(column), -self.bound, self.bound) / self.bound
+        return sp.csr_array(_with_indicator(numbers, self.indicator))
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} is missing"][: self.width]
+
+    def known(self, column: Any) -> Any:
+        return np.abs(numbers_of(column)) <= self.bound
+
+
+@dataclass(frozen=True)
+class Categories(ColumnKind):
+    """One feature for each declared category, 1 where the cell holds it, else 0.
+
+    Parameters
+    ----------
+    values : tuple of str, or of numbers
+        At least one, all different. Text is compared without blanks around it; numbers by their values, so that 7, 7.0
+        and "7" are one. "007" is another text than "7".
+    other : bool, default=False
+        Whether there is a feature for cells that hold another category.
+    missing : str, number or None, default=None
+        The category of a cell that holds nothing. None: 0 in all features.
+    indicator : bool, default=False
+        Whether there is a feature for cells that hold nothing.
+    """
+
+    values: tuple[Any, ...]
+    other: bool = False
+    missing: Any = None
+    indicator: bool = False
+    word: ClassVar[str] = "categories"
+
+    def __post_init__(self) -> None:
+        if not self.values or not (self.numeric or all(isinstance(value, str) for value in self.values)):
+            raise ValueError("categories must be text, or numbers, at least one")
+        keys = [self.key(value) for value in self.values]
+        if None in keys or len(set(keys)) < len(keys):
+            raise ValueError("categories must be different, and not blank")
+        if self.missing is not None and self.key(self.missing) not in keys:
+            raise ValueError("missing must be one of the categories")
+        if self.missing is not None and self.indicator:
+            raise ValueError("missing and indicator exclude each other for categories; choose one")
+
+    @property
+    def numeric(self) -> bool:
+        """Whether they are numbers."""
+        return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.values)
+
+    def key(self, cell: Any) -> Any:
+        """What a cell is compared by; None where it holds nothing."""
+        if not self.numeric:
+            return read_text(cell)
+        number = read_number(cell)
+        return read_text(cell) if math.isnan(number) else number
+
+    @property
+    def width(self) -> int:
+        return len(self.values) + self.other + self.indicator
+
+    def places(self, column: Any) -> Any:
+        """Which category each cell holds, counted from 0; -1: another, -2: nothing."""
+        place_of = {self.key(value): place for place, value in enumerate(self.values)}
+        place_of[None] = -2 if self.missing is None else place_of[self.key(self.missing)]
+        found = map_distinct(column, lambda cell: place_of.get(self.key(cell), -1))
+        return np.array(found, dtype=np.intp)
+
+    def encode(self, column: Any) -> Any:
+        places = self.places(column)
+        places = np.where(places == -1, len(self.values) if self.other else -3, places)
+        places = np.where(places == -2, self.width - 1 if self.indicator else -3, places)
+        chosen = np.flatnonzero(places >= 0)
+        ones = np.ones(len(chosen))
+        return sp.csr_array((ones, (chosen, places[chosen])), shape=(len(places), self.width))
+
+    def names(self, column: str) -> list[str]:
+        words = [read_text(value) or "" for value in self.values]
+        more = ["(other)"] * self.other + ["(missing)"] * self.indicator
+        return [f"{column} = {word}" for word in (*words, *more)]
+
+    def known(self, column: Any) -> Any:
+        return self.places(column) >= 0
+
+
+@dataclass(frozen=True)
+class Boolean(ColumnKind):
+    """1 for true, 0 for false and for a cell that holds neither.
+
+    Parameters
+    ----------
+    true, false : tuple of str
+        Words, in any case of letters. Defaults: true, t, yes, y, 1 and false, f, no, n, 0.
+    missing : bool, default=False
+        What a cell that holds neither counts as.
+    indicator : bool, default=False
+        Whether there is a second feature, 1 where a cell holds neither.
+    """
+
+    true: tuple[str, ...] = TRUE
+    false: tuple[str, ...] = FALSE
+    missing: bool = False
+    indicator: bool = False
+    word: ClassVar[str] = "boolean"
+
+    def __post_init__(self) -> None:
+        yes, no = ({(read_text(word) or "").lower() for word in words} for words in (self.true, self.false))
+        if not yes or not no or yes & no or "" in yes | no:
+            raise ValueError("boolean must be true, or the words for true and for false, all different")
+
+    @property
+    def width(self) -> int:
+        return 1 + self.indicator
+
+    @property
+    def largest_square(self) -> float:
+        return 2.0 if self.missing and self.indicator else 1.0
+
+    def _truth(self, column: Any) -> FloatArray:
+        """1, 0, or NaN."""
+        values = dict.fromkeys(((read_text(word) or "").lower() for word in self.false), 0.0)
+        values |= dict.fromkeys(((read_text(word) or "").lower() for word in self.true), 1.0)
+        found = map_distinct(column, lambda cell: values.get((read_text(cell) or "").lower(), math.nan))
+        return np.array(found, dtype=np.float64)
+
+    def encode(self, column: Any) -> Any:
+        truth = self._truth(column)
+        features = _with_indicator(truth, self.indicator)
+        features[:, 0] += np.isnan(truth) & self.missing
+        return sp.csr_array(features)
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} is missing"][: self.width]
+
+    def known(self, column: Any) -> Any:
+        return ~np.isnan(self._truth(column))
+
+
+@dataclass(frozen=True)
+class Date(ColumnKind):
+    """Dates and times from `since` to `until`, clipped to these and mapped to [-1, 1].
+
+    Parameters
+    ----------
+    since, until : str
+        ISO 8601, since < until.
+    unit : {"day", "week", "month", "year"}, default="day"
+        The unit that weights are reported in.
+    pattern : str or None, default=None
+        How dates are written, as for `datetime.strptime`. None: ISO 8601.
+    missing : str or None, default=None
+        The date that a cell without one counts as. None: the middle.
+    indicator : bool, default=False
+        Whether there is a second feature, 1 where a cell holds no date.
+    """
+
+    since: str
+    until: str
+    unit_name: str = "day"
+    pattern: str | None = None
+    missing: str | None = None
+    indicator: bool = False
+    word: ClassVar[str] = "date"
+
+    def __post_init__(self) -> None:
+        if self.unit_name not in UNITS:
+            raise ValueError(f"unit must be one of {', '.join(UNITS)}")
+        if not self._days(self.since) < self._days(self.until):
+            raise ValueError("date must be two dates in the form 2026-12-31, the earlier one first")
+        if self.pattern is not None:
+            moment = datetime(2001, 2, 3)
+            try:
+                fine = datetime.strptime(moment.strftime(self.pattern), self.pattern) - moment < timedelta(days=1)
+            except ValueError:
+                fine = False
+            if not fine:
+                raise ValueError("format must describe a whole date for datetime.strptime, as in '%d.%m.%Y'")
+        self._range  # noqa: B018  (checks `missing`)
+
+    @staticmethod
+    def _days(text: str) -> float:
+        return read_days(text) if isinstance(text, str) else math.nan
+
+    @property
+    def _range(self) -> Range:
+        missing = None if self.missing is None else self._days(self.missing)
+        return Range(self._days(self.since), self._days(self.until), missing, self.indicator)
+
+    @property
+    def width(self) -> int:
+        return self._range.width
+
+    @property
+    def largest_square(self) -> float:
+        return self._range.largest_square
+
+    def unit(self) -> tuple[float, float]:
+        middle, half = self._range.unit()
+        return middle / UNITS[self.unit_name], half / UNITS[self.unit_name]
+
+    def encode(self, column: Any) -> FloatArray:
+        return self._range.scale(days_of(column, self.pattern))
+
+    def names(self, column: str) -> list[str]:
+        return self._range.names(column)
+
+    def known(self, column: Any) -> Any:
+        days = days_of(column, self.pattern)
+        return (days >= self._range.low) & (days <= self._range.high)
+
+
+@dataclass(frozen=True)
+class Text(ColumnKind):
+    """Words of a text, hashed into 2^bits features; all words of a cell together have length 1.
+
+    Parameters
+    ----------
+    bits : int, default=14
+        From 4 to 22.
+    ngrams : int, default=1
+        From 1 to 5: also sequences of up to so many words.
+    counts : bool, default=False
+        Whether words that occur more often count more, as 1 + log(count); else each word counts once.
+    """
+
+    bits: int = 14
+    ngrams: int = 1
+    counts: bool = False
+    word: ClassVar[str] = "text"
+
+    def __post_init__(self) -> None:
+        if type(self.bits) is not int or not 4 <= self.bits <= 22:
+            raise ValueError("text must be the number of bits of the hash, from 4 to 22; 14 gives 16,384 features")
+        if type(self.ngrams) is not int or not 1 <= self.ngrams <= 5:
+            raise ValueError("ngrams must be a whole number from 1 to 5")
+
+    @property
+    def width(self) -> int:
+        return 2**self.bits
+
+    def _hasher(self) -> Any:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        return HashingVectorizer(
+            n_features=self.width,
+            ngram_range=(1, self.ngrams),
+            alternate_sign=False,
+            binary=not self.counts,
+            norm=None,
+            decode_error="replace",
+        )
+
+    def encode(self, column: Any) -> Any:
+        texts = [read_text(cell) or "" for cell in cells_of(column)]
+        found = sp.csr_array(self._hasher().transform(texts))
+        if self.counts:
+            found.data = 1 + np.log(found.data)
+        lengths = np.sqrt(np.asarray(found.multiply(found).sum(axis=1)).ravel())
+        found.data /= np.repeat(np.maximum(lengths, 1.0), np.diff(found.indptr))
+        return found
+
+    def names(self, column: str, words: Sequence[str] = ()) -> list[str]:
+        """ "bucket 5121", or the public words of a list that are hashed there."""
+        found: dict[int, list[str]] = {}
+        if words:
+            hashed = sp.csr_array(self._hasher().transform(list(words)))
+            for number, word in enumerate(words):
+                for bucket in hashed.indices[hashed.indptr[number] : hashed.indptr[number + 1]]:
+                    found.setdefault(int(bucket), []).append(word)
+        return [
+            f"{column}: {' / '.join(found[bucket][:3])}" if bucket in found else f"{column}: bucket {bucket}"
+            for bucket in range(self.width)
+        ]
+
+
+@dataclass(frozen=True)
+class Ignore(ColumnKind):
+    """A column that is not used."""
+
+    word: ClassVar[str] = "ignore"
+
+    @property
+    def width(self) -> int:
+        return 0
+
+    @property
+    def largest_square(self) -> float:
+        return 0.0
+
+    def encode(self, column: Any) -> Any:
+        return np.zeros((len(column), 0))
+
+    def names(self, column: str) -> list[str]:
+        return []

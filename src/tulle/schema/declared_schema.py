@@ -1,0 +1,330 @@
+"""`tulle.Schema`: what is publicly known about the columns of a table, and rows encoded by it alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from tulle.schema.cell_rules import cells_of, numbers_of, read_text
+from tulle.schema.column_kinds import ColumnKind, Ignore, Text
+from tulle.schema.raw_rows import column_of, count_rows, header_of
+from tulle.schema.schema_format import (
+    Person,
+    SchemaError,
+    Target,
+    describe_kind,
+    parse_columns,
+    parse_person,
+    parse_target,
+    read_toml,
+    write_toml,
+)
+
+Kinds = dict[str, ColumnKind]
+
+
+class Schema(TransformerMixin, BaseEstimator):
+    """A declared schema: raw tables in, sparse rows of bounded length out.
+
+    It learns nothing from rows: a row is encoded by its own cells and by these settings, at fit and at predict alike.
+    Cells that hold nothing a column knows (blanks, words among numbers, unknown categories) get the column's `missing`
+    value, without a word: a refusal or a count would be an answer about private rows.
+
+    Parameters
+    ----------
+    columns : dict from str to dict
+        What is known of each column, by its name, or by a pattern such as "answer_*". The first that fits counts, names
+        before patterns. One of
+
+        - ``{"range": [low, high]}``: numbers, clipped to the range and mapped to [-1, 1]
+        - ``{"number": bound}``: sparse numbers, clipped to [-bound, bound] and divided by it; 0 stays 0
+        - ``{"categories": [...], "other": False}``: one feature for each
+        - ``{"boolean": True}``, or ``{"boolean": ["yes", "no"]}``
+        - ``{"date": ["2015-01-01", "2026-12-31"], "unit": "day", "format": None}``
+        - ``{"text": 14, "ngrams": 1, "counts": False}``: words hashed into 2^14 features
+        - ``"ignore"``
+
+        and ``missing`` (what a cell without a value counts as; default: the middle of a range, 0 otherwise) and
+        ``indicator`` (whether a further feature says that it has none).
+    target : dict or None, default=None
+        ``{"column": name, "classes": [...]}`` or ``{"column": name, "range": [low, high]}``.
+    person : str, dict or None, default=None
+        The column with people's ids, or ``{"column": name, "rows": 3}``: how many rows of one person are used.
+    words : sequence of str, default=()
+        Public words that name the features of text. They must not come from the rows.
+
+    Attributes
+    ----------
+    feature_names_in_ : array of str
+        The columns that are read, target and person not included.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> from tulle import Schema
+    >>> schema = Schema({"age": {"range": [20, 100]}, "job": {"categories": ["clerk", "nurse"]}})
+    >>> rows = {"age": ["60", "20", "unknown"], "job": ["nurse", "pilot", ""]}
+    >>> schema.fit_transform(rows).toarray()
+    array([[ 0.,  0.,  1.],
+           [-1.,  0.,  0.],
+           [ 0.,  0.,  0.]])
+    >>> schema.get_feature_names_out().tolist()
+    ['age', 'job = clerk', 'job = nurse']
+    """
+
+    def __init__(self, columns: Any, *, target: Any = None, person: Any = None, words: Sequence[str] = ()) -> None:
+        self.columns = columns
+        self.target = target
+        self.person = person
+        self.words = words
+        self._parse()
+
+    def _parse(self) -> tuple[Kinds, Target | None, Person | None]:
+        """The settings, checked."""
+        target, person = parse_target(self.target), parse_person(self.person)
+        kinds = parse_columns(self.columns)
+        roles = [one.column for one in (target, person) if one is not None]
+        if len(set(roles)) < len(roles):
+            raise SchemaError(f"the column {roles[0]!r} is both target and person")
+        for role in roles:
+            if role in kinds and not isinstance(kinds[role], Ignore):
+                raise SchemaError(f"{role!r} is a feature and the target or person; remove one")
+        if isinstance(self.words, str) or not all(isinstance(word, str) for word in self.words):
+            raise SchemaError("words must be a list of words")
+        return kinds, target, person
+
+    # --- files ---
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Schema:
+        """The schema in a TOML file, see docs/schema.md."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise SchemaError(f"{os.fspath(path)} is not UTF-8 text") from None
+        try:
+            found = read_toml(text)
+            return cls(found["columns"], target=found.get("target"), person=found.get("person"))
+        except SchemaError as error:
+            raise SchemaError(f"{os.fspath(path)}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values: the parameters of an equal schema."""
+        kinds, target, person = self._parse()
+        found: dict[str, Any] = {"columns": {name: describe_kind(kind) for name, kind in kinds.items()}}
+        if target is not None and target.classes is not None:
+            found["target"] = {"column": target.column, "classes": list(target.classes.values)}
+        elif target is not None and target.bounds is not None:
+            found["target"] = {"column": target.column, "range": [target.bounds.low, target.bounds.high]}
+        if person is not None:
+            found["person"] = {"column": person.column, "rows": person.rows}
+        return found | ({"words": list(self.words)} if len(self.words) else {})
+
+    def to_toml(self) -> str:
+        """The same as the text of a file; without `words`."""
+        found = self.to_dict()
+        return write_toml(found["columns"], found.get("target"), found.get("person"))
+
+    # --- public knowledge about columns ---
+
+    @property
+    def target_column(self) -> str | None:
+        """The column to predict."""
+        target = self._parse()[1]
+        return None if target is None else target.column
+
+    @property
+    def person_column(self) -> str | None:
+        """The column with people's ids."""
+        person = self._parse()[2]
+        return None if person is None else person.column
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """The declared classes; None for a regression."""
+        target = self._parse()[1]
+        return None if target is None or target.classes is None else list(target.classes.values)
+
+    @property
+    def label_bound(self) -> float | None:
+        """The largest magnitude of the target of a regression."""
+        target = self._parse()[1]
+        return None if target is None or target.bounds is None else max(-target.bounds.low, target.bounds.high)
+
+    @property
+    def rows_per_person(self) -> int:
+        person = self._parse()[2]
+        return 1 if person is None else person.rows
+
+    def choose(self, header: Sequence[str], *, labelled: bool = True) -> dict[str, ColumnKind]:
+        """The columns of a table that are features, in its order, and their kinds.
+
+        Raises `SchemaError` with everything that the header and the schema show to be wrong, in one message.
+
+        Parameters
+        ----------
+        header : sequence of str
+            The names of all columns.
+        labelled : bool, default=True
+            Whether the target and the person must be there.
+        """
+        kinds, target, person = self._parse()
+        roles = [one.column for one in (target, person) if one is not None]
+        patterns = {name: _pattern(name) for name in kinds if "*" in name and name not in header}
+        repeated = [name for name, count in Counter(header).items() if count > 1]
+        missing = [name for name in kinds if name not in header and name not in patterns]
+        missing += [name for name in roles if labelled and name not in header]
+        chosen: dict[str, ColumnKind] = {}
+        undeclared = []
+        for name in header:
+            if name in roles:
+                continue
+            rule = (
+                name if name in kinds else next((one for one, fits in patterns.items() if fits.fullmatch(name)), None)
+            )
+            if rule is None:
+                undeclared.append(name)
+            elif not isinstance(kinds[rule], Ignore):
+                chosen[name] = kinds[rule]
+        wrong = [
+            (repeated, "columns that occur more than once"),
+            (missing, "columns of the schema that are not in the table"),
+            (undeclared, 'columns that the schema does not declare (declare them, or add "*" = "ignore")'),
+        ]
+        found = [f"{what}: {_some(names)}" for names, what in wrong if names]
+        if found or not chosen:
+            raise SchemaError("; ".join(found) or "no column is left for features")
+        return chosen
+
+    def needed(self) -> list[str]:
+        """The columns that `transform` reads, of a fitted schema."""
+        return [str(name) for name in self.feature_names_in_]
+
+    # --- scikit-learn ---
+
+    def fit(self, X: Any, y: Any = None) -> Schema:
+        """Match the schema with the names of a table's columns. Looks at no cell.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or polars, Arrow table, or dict of columns
+        y : ignored
+        """
+        chosen = self.choose(header_of(X), labelled=False)
+        self.feature_names_in_ = np.array(list(chosen), dtype=object)
+        self.n_features_in_ = len(chosen)
+        return self
+
+    def _fitted_kinds(self) -> Kinds:
+        if not hasattr(self, "feature_names_in_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError("this Schema is not fitted yet: call fit with a table, of which it reads the header")
+        return self.choose([*self.feature_names_in_, *self._exact_names()], labelled=False)
+
+    def _exact_names(self) -> list[str]:
+        """Columns that the schema names and that are no features: ignored ones, target, person."""
+        kinds, target, person = self._parse()
+        named = {one.column for one in (target, person) if one is not None}
+        named |= {name for name, kind in kinds.items() if isinstance(kind, Ignore) and "*" not in name}
+        return sorted(named - set(self.feature_names_in_))
+
+    def transform(self, X: Any) -> sp.csr_array:
+        """Encode rows, each by its own cells.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or polars, Arrow table, or dict of columns
+            With the columns that were there at `fit`, in any order; others are not read.
+
+        Returns
+        -------
+        csr_array of shape (n, features)
+            No row is longer than `row_l2`, no entry larger than 1 in magnitude.
+        """
+        kinds = self._fitted_kinds()
+        header = set(header_of(X))
+        if absent := [name for name in kinds if name not in header]:
+            raise SchemaError(f"columns of the schema that are not in the table: {_some(absent)}")
+        n_rows = count_rows(X, list(kinds))
+        blocks = [sp.csr_array(kind.encode(column_of(X, name))) for name, kind in kinds.items()]
+        found = sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float64))
+        assert found.shape[0] == n_rows
+        found.eliminate_zeros()
+        return found
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """The names of the features; of text "note: bucket 5121", or public words that are hashed there."""
+        names: list[str] = []
+        for column, kind in self._fitted_kinds().items():
+            names += kind.names(column, self.words) if isinstance(kind, Text) else kind.names(column)
+        return np.array(names, dtype=object)
+
+    @property
+    def row_l2(self) -> float:
+        """The largest length of an encoded row, of a fitted schema."""
+        return math.sqrt(sum(kind.largest_square for kind in self._fitted_kinds().values()))
+
+    def units(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(middles, halves): feature = (value - middle) / half, in the unit of the user's column; (0, 1) for features
+        that have no unit, as categories and words."""
+        pairs = [
+            pair
+            for kind in self._fitted_kinds().values()
+            for pair in (kind.unit(), *[(0.0, 1.0)] * kind.width)[: kind.width]
+        ]
+        middles, halves = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+        return middles, halves
+
+    # --- targets and people ---
+
+    def labels(self, X: Any) -> npt.NDArray[Any]:
+        """The target of each row: a declared class, or a number clipped to its range.
+
+        A row without a target, or without a person's id where the schema declares one, counts as nothing: its label is
+        None, or masked where labels are numbers. The models of tulle take both.
+        """
+        _, target, person = self._parse()
+        if target is None:
+            raise SchemaError("the schema declares no target")
+        column = column_of(X, target.column)
+        nobody = np.zeros(len(column), dtype=bool)
+        if person is not None:
+            nobody = np.array([read_text(cell) is None for cell in cells_of(column_of(X, person.column))], dtype=bool)
+        if target.bounds is not None:
+            numbers = np.clip(numbers_of(column), target.bounds.low, target.bounds.high)
+            nothing = np.isnan(numbers) | nobody
+            return np.ma.MaskedArray(np.where(nothing, target.bounds.unit()[0], numbers), mask=nothing)
+        assert target.classes is not None
+        places = np.where(nobody, -2, target.classes.places(column))
+        classes = np.array([*target.classes.values, None], dtype=object)
+        return classes[np.where(places < 0, len(classes) - 1, places)]
+
+    def people(self, X: Any) -> npt.NDArray[Any] | None:
+        """The id of each row's person as text; None where the schema declares none. A row without an id gets one of its
+        own, and counts as nothing (`labels`)."""
+        person = self._parse()[2]
+        if person is None:
+            return None
+        ids = [read_text(cell) for cell in cells_of(column_of(X, person.column))]
+        return np.array([f"row {row}" if one is None else f"id {one}" for row, one in enumerate(ids)], dtype=object)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """What a name with stars fits: a star is any text."""
+    return re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    text = ", ".join(repr(name) for name in names[:most])
+    return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
