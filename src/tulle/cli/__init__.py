@@ -36,6 +36,7 @@ _RESULTS_DEPEND_ON = "nothing"
 COMMANDS = {
     "fit": "fit a private model to a file and write it with its report into a folder",
     "convert": "convert the rows of a file into blocks on disk, for data larger than memory",
+    "schema": "draft a schema of raw columns from a table's header, or check a table against one",
     "predict": "predict for the rows of a file with a saved model",
     "compare": "compare methods and budgets on one data set (internal, not for release)",
     "account": "the cost of a plan, the noise that a budget needs, the epsilon that published noise proves",

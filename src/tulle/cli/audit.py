@@ -147,9 +147,10 @@ def _saved(arguments: argparse.Namespace) -> Any:
     from sklearn.base import clone
 
     from tulle.cli.predict import model_path
+    from tulle.estimators.saved_steps import last_model
     from tulle.estimators.saving import load
 
-    saved = load(model_path(arguments.subject))
+    saved = last_model(load(model_path(arguments.subject)))
     if not hasattr(saved, "_request"):
         raise UserError(
             f"{arguments.subject} is a {type(saved).__name__}, where each user randomises their own data; audit its "

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         task=task_of(arguments, rows),
         trials=arguments.trials,
         delta=arguments.delta,
-        settings=model_settings(arguments),
+        settings=model_settings(arguments, rows.schema),
         test_share=arguments.test_share,
         seed=arguments.seed,
         public=read_public_rows(arguments, rows),

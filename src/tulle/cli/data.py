@@ -7,11 +7,13 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tulle.cli.outcome import UserError
+from tulle.cli.schema_input import add_schema_arguments, read_encoded, schema_of
 
 if TYPE_CHECKING:
     from tulle.estimators.bounds import Bounds
     from tulle.files.tables import Table
     from tulle.reports.report import PrivacyReport
+    from tulle.schema.declared_schema import Schema
 
 Task = Literal["classification", "regression"]
 
@@ -40,6 +42,21 @@ def add_data_arguments(
     group.add_argument(
         "--ignore", metavar="COLUMN", action="append", default=[], help="a column to leave out; may be repeated"
     )
+    add_file_arguments(group)
+    group.add_argument("--zero-based", action="store_true", help="svmlight: indices count from 0, not from 1")
+    if target:
+        add_schema_arguments(parser)
+        group.add_argument(
+            "--n-features",
+            type=int,
+            metavar="D",
+            help="svmlight: the number of features. Default: the largest index in the file, which then counts as "
+            "public",
+        )
+
+
+def add_file_arguments(group: argparse._ActionsContainer) -> None:
+    """How a file is written."""
     group.add_argument("--format", choices=("csv", "parquet", "svmlight", "npz"), help="default: by the file's suffix")
     group.add_argument(
         "--no-header",
@@ -48,16 +65,7 @@ def add_data_arguments(
         help="CSV: the first line holds values; columns are 0, 1, ...",
     )
     group.add_argument("--delimiter", metavar="C", help="CSV: default: the comma, semicolon or tab of the first line")
-    group.add_argument("--zero-based", action="store_true", help="svmlight: indices count from 0, not from 1")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="CSV: default utf-8; cp1252 for old Windows")
-    if target:
-        group.add_argument(
-            "--n-features",
-            type=int,
-            metavar="D",
-            help="svmlight: the number of features. Default: the largest index in the file, which then counts as "
-            "public",
-        )
 
 
 def add_public_argument(group: argparse._ActionsContainer) -> None:
@@ -105,6 +113,8 @@ def read_data(
     from tulle.files.tables import read_table
 
     source = path or arguments.data
+    if (schema := schema_of(arguments)) is not None:
+        return read_encoded(arguments, schema, source, labelled=need_target, progress=not arguments.quiet)
     if _is_block_folder(source):
         if not blocks:
             raise UserError(f"{source} is a folder of blocks; this command needs all rows in memory, so pass a file")
@@ -129,13 +139,15 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
         return None
     from tulle.files.tables import read_table
 
+    # By the name alone: a comparison of contents would be an answer about private rows that nobody pays for.
+    if os.path.exists(arguments.public) and os.path.samefile(arguments.public, table.source):
+        raise UserError(f"--public {arguments.public} is the file of private rows itself; pass a file of public rows")
+    if table.schema is not None:
+        return read_encoded(arguments, table.schema, arguments.public, labelled=False, progress=False).X
     if _is_block_folder(arguments.public):
         raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
     settings = reading_settings(arguments) | {"target": None, "groups": None, "ignore": [], "labels": False}
     settings["n_features"] = table.X.shape[1]
-    # By the name alone: a comparison of contents would be an answer about private rows that nobody pays for.
-    if os.path.exists(arguments.public) and os.path.samefile(arguments.public, table.source):
-        raise UserError(f"--public {arguments.public} is the file of private rows itself; pass a file of public rows")
     return read_table(arguments.public, features=table.feature_names, **settings).X
 
 
@@ -176,6 +188,37 @@ def state_width(report: PrivacyReport, table: Table) -> PrivacyReport:
         "person's row may determine it (declare it beforehand with --n-features)."
     )
     return replace(report, assumptions=(*report.assumptions, line))
+
+
+def name_features(model: Any, table: Table) -> Any:
+    """Give a fitted model the names of its features; with a schema, as the pipeline that encodes raw rows first."""
+    import numpy as np
+
+    if table.schema is not None:
+        from sklearn.pipeline import Pipeline
+
+        from tulle.estimators.saved_steps import name_weights
+
+        model.privacy_ = state_schema(model.privacy_, table.schema)
+        whole = Pipeline([("schema", table.schema), ("model", model)])
+        name_weights(whole)
+        return whole
+    if table.feature_names is not None:
+        model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
+    return model
+
+
+def state_schema(report: PrivacyReport, schema: Schema) -> PrivacyReport:
+    """The report of a fit to rows that a schema encoded, which says what was declared."""
+    from dataclasses import replace
+
+    lines = [
+        f"A declared schema of {schema.n_features_in_:,} columns encoded the rows, each by its own cells. Its ranges, "
+        "categories and dates must be known without looking at the rows."
+    ]
+    if schema.person_column is not None:
+        lines.append("A row without a person's id counted as nothing.")
+    return replace(report, assumptions=(*report.assumptions, *lines))
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -239,16 +282,22 @@ def add_loss_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="no constant column")
 
 
-def bounds_of(arguments: argparse.Namespace) -> Bounds:
-    """The bounds that the arguments declare."""
+def bounds_of(arguments: argparse.Namespace, schema: Schema | None = None) -> Bounds:
+    """The bounds that the arguments declare, and those that a schema implies where they are silent."""
     from tulle.estimators.bounds import Bounds
 
+    row_l2, label, rows = arguments.row_l2, arguments.label_bound, arguments.rows_per_person
+    if schema is not None:
+        if row_l2 is None and arguments.row_linf is None and not arguments.normalise:
+            row_l2 = schema.row_l2
+        label = schema.label_bound if label is None else label
+        rows = schema.rows_per_person if schema.person_column is not None else rows
     return Bounds(
-        row_l2=arguments.row_l2,
+        row_l2=row_l2,
         row_linf=arguments.row_linf,
-        label=arguments.label_bound,
+        label=label,
         normalise=arguments.normalise,
-        rows_per_person=arguments.rows_per_person,
+        rows_per_person=rows,
     )
 
 
@@ -257,6 +306,11 @@ def task_of(arguments: argparse.Namespace, table: Table) -> Task:
     published in any case, so that two values may decide; more may not."""
     import numpy as np
 
+    if table.schema is not None:
+        declared: Task = "regression" if table.schema.classes is None else "classification"
+        if arguments.task not in (None, declared):
+            raise UserError(f"the schema declares the target of a {declared}; omit --task {arguments.task}")
+        return declared
     if getattr(arguments, "classes", None) is not None:
         if arguments.task == "regression":
             raise UserError("--classes is for classification; omit it, or omit --task regression")
@@ -280,11 +334,13 @@ def estimator_class(task: Task) -> Any:
     return SparseClassifier if task == "classification" else SparseRegressor
 
 
-def model_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The estimator's parameters that `add_model_arguments` holds."""
+def model_settings(arguments: argparse.Namespace, schema: Schema | None = None) -> dict[str, Any]:
+    """The estimator's parameters that `add_model_arguments` holds, or that a schema implies."""
     settings: dict[str, Any] = {
         "n_nonzero": arguments.n_nonzero,
-        "bounds": bounds_of(arguments),
+        "bounds": bounds_of(arguments, schema),
         "fit_intercept": arguments.fit_intercept,
     }
+    if schema is not None and schema.classes is not None:
+        settings["classes"] = schema.classes
     return settings | ({} if arguments.loss is None else {"loss": arguments.loss})

@@ -28,6 +28,7 @@ from tulle.cli.data import (
     estimator_class,
     ledger_settings,
     model_settings,
+    name_features,
     read_data,
     read_public_rows,
     state_width,
@@ -127,9 +128,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
     table = read_data(arguments, blocks=True)
     public = read_public_rows(arguments, table)
     task = task_of(arguments, table)
-    settings = model_settings(arguments)
+    settings = model_settings(arguments, table.schema)
     labels = table.y
-    if arguments.classes is not None:
+    if arguments.classes is not None and table.schema is None:
         from tulle.files.class_labels import read_text_cells
 
         # By what each cell of the file spells: another row may decide whether the column was read as numbers.
@@ -169,18 +170,15 @@ def run(arguments: argparse.Namespace) -> Outcome:
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         data=arguments.dataset or name,
     )
-    n_outputs = 1 if task == "regression" else _count_outputs(arguments.classes or labels)
+    n_outputs = 1 if task == "regression" else _count_outputs(settings.get("classes") or labels)
     room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, table.feature_names)
     with mark_spent(_words_for_spend(ledger)):
         with make_folder(folder, room) as reserved, ledger or nullcontext():
             model.fit(table.X, labels, groups=table.groups, public=public)
             model.verbose = 0
             model.privacy_ = state_width(model.privacy_, table)
-            if table.feature_names is not None:
-                import numpy as np
-
-                model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
-            save_model(model, folder, about, reserved)  # the model is for release; a ledger's words are not
+            whole = name_features(model, table)
+            save_model(whole, folder, about, reserved)  # the model is for release; a ledger's words are not
         about = about if ledger is None else replace(about, ledger=ledger.summary())
         write_beside(folder, model, about)
     return fit_outcome(folder, model, about, table.X.shape)

@@ -201,7 +201,8 @@ def largest_weights(model: Any) -> list[str]:
     weights = weights_of(model)
     shown = [f"  {weight:+.4g}  {name + ': ' if name else ''}{feature}" for name, feature, weight in weights[:10]]
     more = [f"  ... and {len(weights) - 10:,} more in {WEIGHTS}"] if len(weights) > 10 else []
-    return ["Largest weights:", *shown, *more, *([] if hasattr(model, "feature_names_in_") else [NUMBERED])]
+    named = hasattr(model, "feature_names_in_") or hasattr(model, "weight_names_")
+    return ["Largest weights:", *shown, *more, *([] if named else [NUMBERED])]
 
 
 def proved(report: PrivacyReport) -> str:

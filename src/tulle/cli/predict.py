@@ -4,7 +4,7 @@
   tulle predict models/readmission new_visits.csv --probabilities --json
 
 Columns are matched by name, in any order; others are ignored. Files without names (svmlight, npz, --no-header)
-must have the model's features in its order.
+must have the model's features in its order. A model that was fitted with a schema takes raw tables.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import argparse
 import csv
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_data_arguments, read_data
 from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
+from tulle.cli.schema_input import read_encoded
 
 if TYPE_CHECKING:
     from tulle.files.tables import Table
@@ -43,12 +44,15 @@ def model_path(name: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
+    from tulle.estimators.saved_steps import schema_before
     from tulle.estimators.saving import load
-    from tulle.files.durable_writes import write_durably
 
     path = model_path(arguments.model)
     target = None if arguments.output is None else output_file(arguments.output, path, arguments.data)
     model = load(path)
+    if (schema := schema_before(model)) is not None:
+        table = read_encoded(arguments, schema, arguments.data, labelled=False, progress=not arguments.quiet)
+        return _write_predictions(model.steps[-1][1], [table.X], table.X.shape[0], target, arguments.probabilities)
     names = getattr(model, "feature_names_in_", None)
     arguments.n_features = model.n_features_in_
     features = None if names is None else [*names]
@@ -59,28 +63,36 @@ def run(arguments: argparse.Namespace) -> Outcome:
             f"{table.source} has {table.X.shape[1]:,} features and the model {model.n_features_in_:,}; omit columns "
             "with --ignore, or give the file a header with the model's feature names"
         )
-    if arguments.probabilities and not hasattr(model, "predict_proba"):
+    return _write_predictions(model, _row_blocks(table.X, order), table.X.shape[0], target, arguments.probabilities)
+
+
+def _write_predictions(
+    model: Any, blocks: Iterable[Any], n_rows: int, target: Path | None, probabilities: bool
+) -> Outcome:
+    """Predict for blocks of rows, and write or print the table."""
+    from tulle.files.durable_writes import write_durably
+
+    if probabilities and not hasattr(model, "predict_proba"):
         raise UserError("this model has no probabilities: it is a regression, or its loss has none")
     predictions, chances = [], []
     with warnings.catch_warnings():
         # Columns were put in the order of the model's names already.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        for rows in _row_blocks(table.X, order):
+        for rows in blocks:
             predictions += model.predict(rows).tolist()
-            if arguments.probabilities:
+            if probabilities:
                 chances += model.predict_proba(rows).tolist()
     plain: dict[str, Sequence[Any]] = {"prediction": predictions}
-    if arguments.probabilities:
+    if probabilities:
         plain |= {f"probability_{name}": column for name, column in zip(model.classes_, zip(*chances))}
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(plain)
     writer.writerows(zip(*plain.values()))
     if target is None:
-        return Outcome(lines.getvalue().removesuffix("\n"), {"n_rows": table.X.shape[0], **plain})
+        return Outcome(lines.getvalue().removesuffix("\n"), {"n_rows": n_rows, **plain})
     write_durably(target, lines.getvalue().encode())
-    text = f"Predicted {table.X.shape[0]:,} rows: {target}"
-    return Outcome(text, {"n_rows": table.X.shape[0], "output": str(target)})
+    return Outcome(f"Predicted {n_rows:,} rows: {target}", {"n_rows": n_rows, "output": str(target)})
 
 
 def _order(table: Table, features: list[str] | None) -> list[int] | None:

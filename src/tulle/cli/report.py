@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
+    from tulle.estimators.saved_steps import last_model
     from tulle.estimators.saving import WRITTEN_BEFORE, load_saved
     from tulle.files.durable_writes import write_durably
     from tulle.reports.pages import comparison_page, fit_page
@@ -65,7 +66,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.ledger and not internal:
             raise UserError("the entries of a ledger are not for release: pass --internal with --ledger")
         saved = load_saved(path)
-        told = next((line for line in saved.model.privacy_.assumptions if line.startswith(WRITTEN_BEFORE)), "")
+        model = last_model(saved.model)
+        told = next((line for line in model.privacy_.assumptions if line.startswith(WRITTEN_BEFORE)), "")
         about = saved.about if arguments.ledger is None else _with_ledger(saved.about, arguments.ledger)
         sources = {
             "audit": None if arguments.audit is None else Path(arguments.audit),
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
                 from tulle.audit import AuditResult
 
                 read["audit"] = AuditResult.from_dict(read["audit"]).to_dict()
-            page = fit_page(saved.model, about, **read, internal=internal)
+            page = fit_page(model, about, **read, internal=internal)
     write_durably(target, page.encode())
     words = "not for release" if internal else "only what was released"
     lines = [f"Written: {target} ({words})", *([told] if told else [])]

@@ -166,7 +166,7 @@ class LinearModel(BaseEstimator):
         check_is_fitted(self)
         weights = self._weights_of(self.coef_.toarray() if sp.issparse(self.coef_) else np.asarray(self.coef_), of)
         if names is None:
-            names = getattr(self, "feature_names_in_", None)
+            names = getattr(self, "feature_names_in_", getattr(self, "weight_names_", None))
         if names is None:
             names = [f"x{feature}" for feature in range(len(weights))]
         if isinstance(names, str) or len(names) != len(weights):

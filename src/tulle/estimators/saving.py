@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from tulle import __version__
 from tulle.accounting.zcdp import AnyBudget
 from tulle.estimators.bounds import Bounds
+from tulle.estimators.saved_steps import join_steps, split_steps
 from tulle.files.archive import ArchiveError, Arrays, read_archive, write_archive
 from tulle.files.class_labels import check_classes
 from tulle.files.error_messages import PrivacyWarning
@@ -34,7 +35,9 @@ from tulle.trusted.plan import Budget
 
 __all__ = ["Saved", "load", "load_saved", "save"]
 
-KIND, VERSION = "tulle model", 3
+KIND, VERSION = "tulle model", 4
+# The layout of a model without steps before it, which an older tulle can read.
+_WITHOUT_STEPS = 3
 # Reports in files of earlier versions do not hold in their delta what finite precision adds to it.
 _COUNTS_FINITE_PRECISION = 2
 # How the line begins that such a report gets when it is read.
@@ -61,9 +64,10 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
 
     Parameters
     ----------
-    model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`
-        Of a `Pipeline` the last step, of a `PrivateSearch` its `best_estimator_`. Its loss must be one of
-        `tulle.methods.loss_functions`.
+    model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`, or Pipeline that ends in one
+        The other steps of a pipeline must learn nothing from rows: a `tulle.Schema`, or HashingVectorizer,
+        FeatureHasher, Normalizer and Binarizer of scikit-learn. Of a `PrivateSearch` its `best_estimator_`. The loss
+        must be one of `tulle.methods.loss_functions`.
     path : path
         The file, by custom with the suffix .npz; an older one is replaced.
     about : About or None, default=None
@@ -80,11 +84,12 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     >>> bool(np.array_equal(load(path).predict(X), model.predict(X)))
     True
     """
+    steps, model = split_steps(model)
     kind = type(model).__name__
     if type(model) is not model_class(kind):
         raise TypeError(
-            f"only tulle models can be saved, not a {kind}; save the last step of a pipeline, or best_estimator_ of a "
-            "search"
+            f"only tulle models, and pipelines that end in one, can be saved, not a {kind}; of a search save "
+            "best_estimator_"
         )
     check_is_fitted(model)
     arrays: Arrays = {}
@@ -111,7 +116,9 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
         "privacy": model.privacy_.to_dict(),
         "about": dataclasses.asdict(about or About()),
     }
-    write_archive(path, KIND, VERSION, header, arrays)
+    if steps:
+        header["steps"] = steps
+    write_archive(path, KIND, VERSION if steps else _WITHOUT_STEPS, header, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -125,7 +132,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     -------
     estimator
         Fitted, with the weights to the last bit; `random_state` is None. A method's settings that are not plain values
-        (public features, a student) are not kept: such a model predicts but refuses to be fitted again.
+        (public features, a student) are not kept: such a model predicts but refuses to be fitted again. A `Pipeline`
+        where one was saved.
 
     Raises
     ------
@@ -140,6 +148,7 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     header, arrays = read_archive(path, KIND, VERSION)
     try:
         model = _model(header, arrays)
+        whole = join_steps(header.get("steps", ()), model)
         told = _describe_old_report(header["format"], model.privacy_)
         about = About(**{name: str(text) for name, text in header["about"].items()})
     except Exception as error:
@@ -149,7 +158,7 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     if told:
         model.privacy_ = dataclasses.replace(model.privacy_, assumptions=(*model.privacy_.assumptions, told))
         warnings.warn(f"{os.fspath(path)}: {told}", PrivacyWarning, stacklevel=2)
-    return Saved(model, about)
+    return Saved(whole, about)
 
 
 def _describe_old_report(written_as: str, report: PrivacyReport) -> str:
@@ -191,7 +200,7 @@ def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
 
 def _check_parts(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise where something is there that `save` does not write: a file that is given away holds nothing else."""
-    parts = {"format", "tulle", "model", "settings", "fitted", "sparse", "privacy", "about"}
+    parts = {"format", "tulle", "model", "settings", "fitted", "sparse", "privacy", "about", "steps"}
     weights = {f"{name}{part}" for name in _WEIGHTS for part in _PARTS}
     for given, known in ((header, parts), (header["fitted"], set(_NUMBERS)), (arrays, weights.union(_ARRAYS))):
         if unknown := sorted(set(given) - known):

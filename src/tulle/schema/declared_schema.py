@@ -210,6 +210,12 @@ class Schema(TransformerMixin, BaseEstimator):
         """The columns that `transform` reads, of a fitted schema."""
         return [str(name) for name in self.feature_names_in_]
 
+    def find(self, header: Sequence[str]) -> list[str]:
+        """The same, of which none may be missing in the header of a table."""
+        if absent := [name for name in self.needed() if name not in set(header)]:
+            raise SchemaError(f"columns of the schema that are not in the table: {_some(absent)}")
+        return self.needed()
+
     # --- scikit-learn ---
 
     def fit(self, X: Any, y: Any = None) -> Schema:
@@ -220,9 +226,13 @@ class Schema(TransformerMixin, BaseEstimator):
         X : DataFrame of pandas or polars, Arrow table, or dict of columns
         y : ignored
         """
-        chosen = self.choose(header_of(X), labelled=False)
-        self.feature_names_in_ = np.array(list(chosen), dtype=object)
-        self.n_features_in_ = len(chosen)
+        return self.restore(list(self.choose(header_of(X), labelled=False)))
+
+    def restore(self, columns: Sequence[str]) -> Schema:
+        """Match the schema with the columns that were features of another table."""
+        self.feature_names_in_ = np.array([*columns, None], dtype=object)[:-1]
+        self.n_features_in_ = len(columns)
+        self._fitted_kinds()  # raises where the schema does not declare them
         return self
 
     def _fitted_kinds(self) -> Kinds:
@@ -253,9 +263,7 @@ class Schema(TransformerMixin, BaseEstimator):
             No row is longer than `row_l2`, no entry larger than 1 in magnitude.
         """
         kinds = self._fitted_kinds()
-        header = set(header_of(X))
-        if absent := [name for name in kinds if name not in header]:
-            raise SchemaError(f"columns of the schema that are not in the table: {_some(absent)}")
+        self.find(header_of(X))
         n_rows = count_rows(X, list(kinds))
         blocks = [sp.csr_array(kind.encode(column_of(X, name))) for name, kind in kinds.items()]
         found = sp.csr_array(sp.hstack(blocks, format="csr", dtype=np.float64))
@@ -300,7 +308,7 @@ class Schema(TransformerMixin, BaseEstimator):
         column = column_of(X, target.column)
         nobody = np.zeros(len(column), dtype=bool)
         if person is not None:
-            nobody = np.array([read_text(cell) is None for cell in cells_of(column_of(X, person.column))], dtype=bool)
+            nobody = np.array([one is None for one in self.ids(X)], dtype=bool)
         if target.bounds is not None:
             numbers = np.clip(numbers_of(column), target.bounds.low, target.bounds.high)
             nothing = np.isnan(numbers) | nobody
@@ -310,14 +318,27 @@ class Schema(TransformerMixin, BaseEstimator):
         classes = np.array([*target.classes.values, None], dtype=object)
         return classes[np.where(places < 0, len(classes) - 1, places)]
 
-    def people(self, X: Any) -> npt.NDArray[Any] | None:
-        """The id of each row's person as text; None where the schema declares none. A row without an id gets one of its
-        own, and counts as nothing (`labels`)."""
+    def ids(self, X: Any) -> npt.NDArray[Any]:
+        """The id of each row's person as text, None for a cell without one; all None where no person is declared."""
         person = self._parse()[2]
         if person is None:
-            return None
-        ids = [read_text(cell) for cell in cells_of(column_of(X, person.column))]
-        return np.array([f"row {row}" if one is None else f"id {one}" for row, one in enumerate(ids)], dtype=object)
+            return np.full(count_rows(X, self.needed()), None, dtype=object)
+        cells = [read_text(cell) for cell in cells_of(column_of(X, person.column))]
+        found = np.empty(len(cells), dtype=object)
+        found[:] = cells
+        return found
+
+    def people(self, X: Any) -> npt.NDArray[Any] | None:
+        """The person of each row, for `fit(..., groups=)`; None where the schema declares none."""
+        return None if self.person_column is None else self.people_of(self.ids(X))
+
+    @staticmethod
+    def people_of(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The person of each row, by ids of all rows. A row without an id gets one of its own, and counts as nothing
+        (`labels`)."""
+        people = np.empty(len(ids), dtype=object)
+        people[:] = [f"row {row}" if one is None else f"id {one}" for row, one in enumerate(ids)]
+        return people
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -76,6 +76,8 @@ def parse_kind(settings: Any) -> ColumnKind:
     """The kind of one column."""
     if isinstance(settings, ColumnKind):
         return settings
+    if settings == "?":
+        raise ValueError('is still undecided; declare it, or write "ignore"')
     if settings == "ignore":
         return Ignore()
     if settings == "boolean":

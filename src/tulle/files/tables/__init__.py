@@ -44,6 +44,8 @@ class Table:
     width_from_rows : bool
         Whether the number of features is no fact about the file but the largest index among the rows, as in svmlight
         files where `n_features` is None. A model publishes it.
+    schema : tulle.Schema or None
+        What encoded the rows, where one was declared.
     """
 
     X: Any
@@ -53,6 +55,7 @@ class Table:
     source: str
     content: str
     width_from_rows: bool = False
+    schema: Any = None
 
 
 def read_table(

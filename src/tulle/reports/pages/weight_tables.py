@@ -79,7 +79,7 @@ NUMBERED = "The features have no names: x0 is the first column, x1 the second, a
 def weight_blocks(model: Any, every: Sequence[Block]) -> Markup:
     """The chosen features by name, with signs and sizes."""
     parts: list[str] = [element("p", _reading(model, every)), _teacher(model)]
-    if not hasattr(model, "feature_names_in_"):
+    if not (hasattr(model, "feature_names_in_") or hasattr(model, "weight_names_")):
         parts.append(element("p", NUMBERED))
     parts += [_block(block, several=len(every) > 1) for block in every[:_CLASSES]]
     if len(every) > _CLASSES:
