@@ -36,6 +36,7 @@ BENCHMARKS = (
     "knowledge_transfer",
     "local",
     "reading",
+    "raw_tables",
     "cluster",
     "federated",
     "ledger",

@@ -35,6 +35,15 @@ from tulle.files.tables.columns import (
 )
 from tulle.files.tables.input_files import Progress, Source, shown, whole_lines
 
+# What is wrong with a file, for every reader of CSV.
+NUL = "a NUL character: not text, or text in another encoding; try --encoding utf-16, or pass the right --format"
+ONLY_BLANK = "only blank lines; write the table again"
+NO_ROWS = "a header but no rows; write the table again"
+ONLY_NUMBERS = (
+    "the first line has only numbers; if it is a row, pass --no-header, and if it is the header, give a column a name "
+    "that is not a number"
+)
+
 _DELIMITERS = (",", ";", "\t")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _QUOTES = "cells cannot be separated here; check quotation marks and --delimiter"
@@ -45,17 +54,11 @@ _NUMBER = Fault("a target is a number, but the first row's is text", _ONE_KIND)
 
 def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
     """The rows in batches; see `tulle.files.tables.read_table`."""
-    if wanted.delimiter is not None and (len(wanted.delimiter) != 1 or wanted.delimiter in '"\r\n'):
-        raise source.refusal(f"--delimiter must be one character, not {shown(wanted.delimiter)}")
-    delimiter = _Delimiter(wanted.delimiter)
+    delimiter = Delimiter(source, wanted.delimiter)
     rows: _Rows | None = None
     for line, text in whole_lines(source, _decoded(source, wanted.encoding), "\n", delimiter.closes):
         if "\0" in text:
-            raise source.refusal(
-                "a NUL character: not text, or text in another encoding; try --encoding utf-16, or pass the right "
-                "--format",
-                line=line + text[: text.index("\0")].count("\n"),
-            )
+            raise source.refusal(NUL, line=line + text[: text.index("\0")].count("\n"))
         if not text.endswith("\n"):  # the last line may lack its end
             text += "\n"
         if rows is None:
@@ -70,25 +73,42 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         if parts is not None:
             yield parts
     if rows is None:
-        raise source.refusal("only blank lines; write the table again")
+        raise source.refusal(ONLY_BLANK)
     rows.faults.check()
     if not rows.begun:
-        raise source.refusal("a header but no rows; write the table again")
+        raise source.refusal(NO_ROWS)
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
 
 
-def _decoded(source: Source, encoding: str) -> Iterator[str]:
-    """The text in pieces, with every line end written as a newline and without a byte-order mark."""
+def text_decoder(
+    source: Source, encoding: str, errors: str = "strict", *, translate: bool = True
+) -> io.IncrementalNewlineDecoder:
+    """A decoder that skips a byte-order mark and never ends inside a line end.
+
+    Parameters
+    ----------
+    source : Source
+    encoding : str
+    errors : {"strict", "replace"}, default="strict"
+        What to do with bytes that are not in the encoding.
+    translate : bool, default=True
+        Whether to write every line end as a newline.
+    """
     try:
         codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-        plain = codecs.getincrementaldecoder(codec)()
+        plain = codecs.getincrementaldecoder(codec)(errors)
         if not isinstance(plain.decode(b""), str):
             raise LookupError
     except (LookupError, TypeError, ValueError):
         raise source.refusal(f"--encoding {shown(encoding)} is unknown; try utf-8, cp1252, latin-1 or utf-16") from None
-    decoder = io.IncrementalNewlineDecoder(plain, translate=True)
+    return io.IncrementalNewlineDecoder(plain, translate=translate)
+
+
+def _decoded(source: Source, encoding: str) -> Iterator[str]:
+    """The text in pieces, with every line end written as a newline and without a byte-order mark."""
+    decoder = text_decoder(source, encoding)
     line, begin = 1, b""
     for block in itertools.chain(source.blocks(), [b""]):
         begin = begin or block[:2]
@@ -114,10 +134,12 @@ def _wrong_encoding(source: Source, error: UnicodeError, line: int, encoding: st
     return source.refusal(f"a byte is not {encoding}; {advice}", line=line)
 
 
-class _Delimiter:
+class Delimiter:
     """What separates cells: the mark that was given, or the most frequent one in the file's first line."""
 
-    def __init__(self, given: str | None) -> None:
+    def __init__(self, source: Source, given: str | None) -> None:
+        if given is not None and (len(given) != 1 or given in '"\r\n'):
+            raise source.refusal(f"--delimiter must be one character, not {shown(given)}")
         self._mark = given
 
     def of(self, text: str) -> str:
@@ -155,11 +177,7 @@ def _begin(source: Source, wanted: Wanted, delimiter: str, line: int, text: str)
     if not wanted.header:
         return _Rows(source, wanted, [str(place) for place in range(len(first))], delimiter), 0
     if all(is_number(cell) for cell in first):
-        raise source.refusal(
-            "the first line has only numbers; if it is a row, pass --no-header, and if it is the header, give a "
-            "column a name that is not a number",
-            line=line,
-        )
+        raise source.refusal(ONLY_NUMBERS, line=line)
     return _Rows(source, wanted, first, delimiter), reader.line_num
 
 

@@ -149,15 +149,15 @@ class Source:
         """The bytes as they lie on disk, for formats that are read from the end."""
         return self._raw
 
-    def blocks(self) -> Iterator[bytes]:
-        """The unpacked bytes in order."""
+    def blocks(self, size: int | None = None) -> Iterator[bytes]:
+        """The unpacked bytes in order, at most `size` at a time (None: `BLOCK_BYTES`)."""
         stream: BufferedReader | gzip.GzipFile | bz2.BZ2File = self._raw
         if self.packing == ".gz":
             stream = gzip.GzipFile(fileobj=self._raw)
         elif self.packing == ".bz2":
             stream = bz2.BZ2File(self._raw)
         try:
-            while block := stream.read(BLOCK_BYTES):
+            while block := stream.read(size or BLOCK_BYTES):
                 yield block
         except (EOFError, zlib.error, OSError):
             raise self.refusal(

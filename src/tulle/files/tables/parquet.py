@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,8 @@ _FEWEST_ROWS = 256
 _BUFFER_BYTES = 1 << 20
 
 
-def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.files.tables.read_table`."""
+def open_parquet(source: Source) -> tuple[Any, Any, int]:
+    """A `pyarrow.parquet.ParquetFile`, its schema in Arrow's types, and how many rows it states."""
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -38,7 +38,12 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
     with report_damage(source, "the file"):
         # Unless told otherwise pyarrow holds all of the file that it has read, and reads a row group as a whole.
         file = pq.ParquetFile(source.raw, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        schema, n = file.schema_arrow, file.metadata.num_rows
+        return file, file.schema_arrow, file.metadata.num_rows
+
+
+def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+    """The rows in batches; see `tulle.files.tables.read_table`."""
+    file, schema, n = open_parquet(source)
     roles = assign_roles(source, schema.names, wanted)
     names = tuple(schema.names[place] for place in roles.features)
     target, groups = (None if place is None else schema.names[place] for place in (roles.target, roles.groups))
@@ -46,7 +51,9 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
     if n < 1:
         raise source.refusal("no rows; write the table again")
     row, faults = 0, Faults(source)
-    for batch in _batches(source, file, [*names, *(name for name in (target, groups) if name is not None)], len(names)):
+    for batch in record_batches(
+        source, file, [*names, *(name for name in (target, groups) if name is not None)], len(names)
+    ):
         end = row + batch.num_rows
         if end > n:
             break
@@ -73,7 +80,12 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
             yield Parts(X, y, names, people)
     faults.check()
     if row != n:
-        raise source.refusal(f"it does not have the {n:,} rows that it states; it is damaged, so write it again")
+        raise source.refusal(wrong_number(n))
+
+
+def wrong_number(n: int) -> str:
+    """What is wrong where the rows of a file are not as many as it states."""
+    return f"it does not have the {n:,} rows that it states; it is damaged, so write it again"
 
 
 def _check_types(source: Source, schema: Any, features: tuple[str, ...], others: list[str]) -> None:
@@ -89,8 +101,9 @@ def _check_types(source: Source, schema: Any, features: tuple[str, ...], others:
     faults.check()
 
 
-def _batches(source: Source, file: Any, columns: list[str], width: int) -> Iterator[Any]:
-    batches = file.iter_batches(max(_FEWEST_ROWS, BLOCK_BYTES // (8 * width)), columns=columns)
+def record_batches(source: Source, file: Any, columns: Sequence[str], width: int) -> Iterator[Any]:
+    """The rows of an open file, about `BLOCK_BYTES` at a time for `width` numbers a row."""
+    batches = file.iter_batches(max(_FEWEST_ROWS, BLOCK_BYTES // (8 * width)), columns=list(columns))
     while True:
         with report_damage(source, "the file"):
             batch = next(batches, None)
@@ -102,7 +115,7 @@ def _batches(source: Source, file: Any, columns: list[str], width: int) -> Itera
 # --- columns of a batch --------------------------------------------------------------------------------------------
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
     """The type of the values: categories are stored as a dictionary of them."""
     import pyarrow as pa
 
@@ -112,14 +125,14 @@ def _plain(kind: Any) -> Any:
 def _is_number(kind: Any) -> bool:
     from pyarrow import types
 
-    plain = _plain(kind)
+    plain = plain_type(kind)
     return any(holds(plain) for holds in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
-    plain = _plain(kind)
+    plain = plain_type(kind)
     return any(holds(plain) for holds in (types.is_string, types.is_large_string, types.is_string_view))
 
 
@@ -135,7 +148,7 @@ def _cast(
         if nulls.any():
             faults.add(name, missing, row=first_row + int(nulls.argmax()) + 1)
             return None
-        column = pc.cast(column, _plain(column.type) if kind is None else kind, safe=False)
+        column = pc.cast(column, plain_type(column.type) if kind is None else kind, safe=False)
         array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return array
 
@@ -158,7 +171,7 @@ def _words(
 
 
 def _people(source: Source, batch: Any, name: str, first_row: int, faults: Faults) -> npt.NDArray[Any] | None:
-    kind = _plain(batch.schema.field(name).type)
+    kind = plain_type(batch.schema.field(name).type)
     if _is_text(kind):
         return _words(source, batch, name, first_row, MISSING_PERSON, faults)
     return _cast(source, batch, name, first_row, MISSING_PERSON, faults, None)
