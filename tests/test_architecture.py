@@ -26,7 +26,7 @@ LAYERS = (
     ("trusted",),
     ("accounting", "ledgers", "files", "fast"),
     ("backends", "schema"),
-    ("methods", "transfer", "reports"),
+    ("methods", "transfer", "reports", "preprocessing"),
     ("estimators", "tuning"),
     ("local", "federated"),
     ("audit", "datasets"),

@@ -19,6 +19,7 @@ __all__ = [
     "Budget",
     "FileLedger",
     "Ledger",
+    "PrivatePipeline",
     "PrivateSearch",
     "PublicFrequencies",
     "Schema",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tulle.estimators.sparse import SparseClassifier, SparseRegressor
     from tulle.ledgers.ledger import Ledger
     from tulle.ledgers.on_disk import FileLedger
+    from tulle.estimators.private_pipeline import PrivatePipeline
     from tulle.schema.declared_schema import Schema
     from tulle.transfer.public_knowledge import PublicFrequencies
     from tulle.tuning.private_score import private_score
@@ -50,6 +52,7 @@ _MODULES = {
     "Budget": "tulle.accounting.zcdp",
     "FileLedger": "tulle.ledgers.on_disk",
     "Ledger": "tulle.ledgers.ledger",
+    "PrivatePipeline": "tulle.estimators.private_pipeline",
     "PrivateSearch": "tulle.tuning.search",
     "PublicFrequencies": "tulle.transfer.public_knowledge",
     "Schema": "tulle.schema.declared_schema",

@@ -9,12 +9,14 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.accounting.calibration import calibrate
+from tulle.accounting.gaussian_budget import gaussian_mu
 from tulle.accounting.row_limit import check_row_count
 from tulle.accounting.zcdp import budget_after, confirm_rho, epsilon_left, rho_of, total_rho
 from tulle.backends.known_bounds import KnownBounds
@@ -25,6 +27,7 @@ from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss
+from tulle.preprocessing.private_step import PrivateStep, run_steps
 from tulle.reports.report import PrivacyReport
 from tulle.reports.words import (
     USER,
@@ -38,9 +41,11 @@ from tulle.reports.words import (
 )
 from tulle.trusted.accountants import MOST_ARITHMETIC
 from tulle.trusted.billing import BillingLedger
+from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, GaussianEvent, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.fit import Order, Proved, open_account
+from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.intake import mask_unlabelled, select_first_rows
 from tulle.trusted.plan import Budget, Plan, Release, compose, is_number
 from tulle.trusted.rows import Rows
@@ -75,6 +80,8 @@ class FitRequest:
     grouped: bool = False
     # What was done before and around the fit, for the report: lines that depend on no row.
     preparation: tuple[str, ...] = ()
+    # Steps that learn from the rows first, and the part of the cost (of the squared mu) of each; None: its own default.
+    steps: tuple[tuple[PrivateStep, float | None], ...] = ()
 
     def __post_init__(self) -> None:
         if self.calibration not in ("rigorous", "published"):
@@ -108,6 +115,15 @@ class FitRequest:
         label = ("label",) if math.isinf(self.loss.slope_bound(0.0, math.inf)) else ()
         return self.bounds.missing((*self.method.bounds_wanted(), *label))
 
+    def step_shares(self, public: PublicFacts) -> tuple[float, ...]:
+        """The part of the cost that each private step takes."""
+        shares = tuple(step.default_share(public) if share is None else share for step, share in self.steps)
+        if sum(shares) >= 1:
+            raise ValueError(
+                f"private steps take {sum(shares):g} of the cost, and the model needs a part; lower shares"
+            )
+        return shares
+
     @property
     def spent_on_bounds(self) -> float:
         """The pure epsilon that the estimated bounds cost."""
@@ -138,6 +154,11 @@ class FitRequest:
             spent=self.spent_on_bounds,
             exact_only=self.exact_only or self.rho is not None or together,
         )
+        if self.steps and public.budget is not None:
+            left = gaussian_mu(public.budget.epsilon, public.budget.delta) * math.sqrt(
+                1 - sum(self.step_shares(public))
+            )
+            public = replace(public, budget=Budget(gaussian_epsilon(left, public.budget.delta), public.budget.delta))
         return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
 
     def plan(self, shape: tuple[int, int], known: KnownBounds, together: bool = False) -> PlannedFit:
@@ -145,8 +166,11 @@ class FitRequest:
         estimated bounds composed with the rest, not added to it."""
         public = self.public(shape, known, together)
         method = self.method.resolve(public)
+        if self.steps:
+            self._check_steps()
         if public.budget is None:
-            releases = tuple(release.scaled(0.0) for release in method.releases(public))
+            every = (*self._step_releases(public, 1.0), *method.releases(public))
+            releases = tuple(release.scaled(0.0) for release in every)
         elif self.published:
             if self.rho is not None and not method.publishes_rho:
                 raise ValueError(
@@ -154,9 +178,34 @@ class FitRequest:
                     "method='hard_thresholding', whose paper (DP-IGHT) does"
                 )
             releases = method.published(public, public.budget)
+        elif self.steps:
+            # A method's releases cost a squared mu of about 1 in all; steps are measured by what they really cost.
+            own = method.releases(public)
+            cost = sum(count * event.gaussian_mu() ** 2 for event, count in compose(own))
+            assert self.budget is not None
+            releases = self._calibrated((*self._step_releases(public, cost), *own), self.budget, together)
         else:
             releases = self._calibrated(method.releases(public), public.budget, together)
         return PlannedFit(public, method, Plan(releases, self.preliminary(), together))
+
+    def _step_releases(self, public: PublicFacts, cost: float) -> tuple[Release, ...]:
+        """What private steps release, where the method's releases cost a squared mu of `cost`."""
+        shares = self.step_shares(public)
+        return tuple(
+            release
+            for (step, _), share in zip(self.steps, shares)
+            for release in step.releases(cost * share / (1 - sum(shares)), public)
+        )
+
+    def _check_steps(self) -> None:
+        """Raise where private steps cannot be billed together with the fit."""
+        if self.wanted:
+            raise ValueError(
+                f"with private steps, declare {', '.join(self.wanted)} in Bounds(...): bounds of transformed rows are "
+                "not estimated"
+            )
+        if self.published or self.rho is not None or (self.budget is not None and self.delta == 0):
+            raise ValueError("private steps need a budget in epsilon and delta > 0, and calibration='rigorous'")
 
     def plan_all(self, shape: tuple[int, int]) -> tuple[PlannedFit, ...]:
         """Under every extreme shape that estimated bounds can take: rows with one large entry, and flat rows.
@@ -272,6 +321,8 @@ def run_fit(
         To be billed instead of the open ones.
     """
     holders = X if isinstance(X, Spread) else None
+    if holders is not None and request.steps:
+        raise ValueError("private steps need rows in memory; transform and convert the rows, or declare a schema")
     if holders is not None:
         holders.check_groups(groups)
     active = _active_rows(groups, request.bounds, X.shape[0])
@@ -304,7 +355,8 @@ def run_fit(
         public, method = chosen.public, chosen.method
         if rho is not None:
             confirm_rho(chosen.plan, rho)
-        weights = account.ask(rows, public, chosen.plan, lambda ask: method.run(show_answers(ask, witness), public))
+        run = partial(_run, request, chosen, X, rows)
+        weights = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
         receipt = account.receipt()
     teacher, weights = method.teach(weights, public)  # no row is in reach: this is post-processing
     report = fit_report(request, method, public, found, receipt, rows.seen_by, rho)
@@ -312,6 +364,23 @@ def run_fit(
     return Fitted(
         weights, teacher, method.n_iterations(public), method.n_passes(public), method.n_thresholds(public), report
     )
+
+
+def _run(request: FitRequest, chosen: PlannedFit, X: Any, rows: Rows, ask: Ask) -> FloatArray:
+    """Let private steps learn and transform the rows, each by itself, and the method fit to these."""
+    public = chosen.public
+    if request.steps:
+        targets, active = (np.concatenate([getattr(one, of) for one in rows.blocks]) for of in ("targets", "active"))
+        total = math.inf if request.budget is None else gaussian_mu(request.budget.epsilon, request.budget.delta)
+        shares = request.step_shares(public)
+
+        def use(transformed: Any) -> None:
+            rows.blocks[:] = Rows(transformed, targets, active).blocks
+
+        steps = [(step, total * math.sqrt(share)) for (step, _), share in zip(request.steps, shares)]
+        run_steps(steps, ask, public, X, use)
+        request.bounds.known(X.shape[1]).clip(rows, request.loss)
+    return chosen.method.run(ask, public)
 
 
 def clip_and_plan(
@@ -323,7 +392,8 @@ def clip_and_plan(
 ) -> PlannedFit:
     """Make the rows obey their bounds, and plan with these bounds: anew where they were estimated."""
     known = request.bounds.known(shape[1], found)
-    known.clip(rows, request.loss)
+    if not request.steps:  # their bounds are those of transformed rows
+        known.clip(rows, request.loss)
     together = bool(planned) and planned[0].plan.together
     return request.plan(shape, known, together) if found or not planned else planned[0]
 

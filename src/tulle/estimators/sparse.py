@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from tulle.files.own_types import register
 from tulle.methods import resolve_method
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
+from tulle.preprocessing.private_step import PrivateStep
 from tulle.reports.words import CONSTANT_MODEL, warn_of_constant_model
 from tulle.transfer.public_features import check_not_private
 from tulle.transfer.public_knowledge import read_public
@@ -150,10 +151,36 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, X: Any, targets: FloatArray | None, loss: Loss, groups: Any, public: Any) -> None:
-        preparation = warn_of_peeks(self)
+    def fit_with_steps(self, X: Any, y: Any, groups: Any, steps: Sequence[tuple[PrivateStep, float | None]]) -> Any:
+        """Fit the model after steps that learn from the same rows; for `tulle.PrivatePipeline`.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in `fit`.
+        steps : sequence of (PrivateStep, share)
+            The part of the cost of each, or None for its default. They become fitted.
+        """
+        rows, targets, loss = self._prepare(X, y)
+        self._fit(rows, targets, loss, groups, None, tuple(steps))
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
+        """The checked rows, the targets as the loss wants them, and the loss."""
+        raise NotImplementedError
+
+    def _fit(
+        self,
+        X: Any,
+        targets: FloatArray | None,
+        loss: Loss,
+        groups: Any,
+        public: Any,
+        steps: tuple[tuple[PrivateStep, float | None], ...] = (),
+    ) -> None:
+        preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
-            request = replace(self._request(loss, X.shape[0]), preparation=preparation)
+            request = replace(self._request(loss, X.shape[0]), preparation=preparation, steps=steps)
             if public is not None:
                 knowledge = read_public(public, X.shape[1], getattr(self, "feature_names_in_", None))
                 request = replace(request, method=request.method.with_public(knowledge))

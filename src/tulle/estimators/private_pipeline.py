@@ -1,0 +1,205 @@
+"""One budget for preprocessing and model: their releases are one plan, one calibration, one bill and one report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metaestimators import available_if
+
+from tulle.estimators.bounds import Bounds
+from tulle.estimators.pipeline_checks import check_pipeline
+from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+from tulle.preprocessing.private_step import PrivateStep
+
+
+def _model_has(name: str) -> Any:
+    def check(pipeline: Any) -> bool:
+        model = getattr(pipeline, "model_", None) or pipeline.steps[-1][1]
+        getattr(model, name)  # raises with the model's own words
+        return True
+
+    return check
+
+
+class PrivatePipeline(BaseEstimator):
+    """Steps that learn from private rows, and a model, under one epsilon.
+
+    Parameters
+    ----------
+    steps : sequence of (str, step)
+        First public steps, which learn nothing from rows (a `tulle.Schema`, HashingVectorizer, Normalizer and others
+        that `tulle.check_pipeline` passes); then private ones (`tulle.preprocessing`); last a `SparseClassifier` or
+        `SparseRegressor`, whose epsilon, delta and row bounds are left at their defaults: the pipeline sets them.
+    epsilon : float or None, default=1.0
+        What all of it may cost, in (0, inf); None: no privacy.
+    delta : float or None, default=None
+        In (0, 1); None: min(1e-5, 1 / (10 rows)).
+    shares : mapping from str to float, or None, default=None
+        The part of the cost, in (0, 1), that each private step takes, by its name; in squares of mu. None, or a step
+        that is not named: 5 % for weights, 15 % for scales. The model takes the rest.
+    random_state : int, RandomState, Generator or None, default=None
+        As in `SparseClassifier`.
+
+    Attributes
+    ----------
+    model_ : SparseClassifier or SparseRegressor
+        Fitted to transformed rows.
+    steps_ : list of (str, step)
+        The fitted steps before it.
+    privacy_ : PrivacyReport
+        Of everything: its bill has a line for each release of each step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tulle import PrivatePipeline, SparseClassifier
+    >>> from tulle.preprocessing import PrivateScaler
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 4)) * [1.0, 1000.0, 1e-3, 5.0] + [0.0, 2000.0, 0.0, 70.0]
+    >>> y = X[:, 1] > 2000
+    >>> model = SparseClassifier(classes=[False, True])
+    >>> pipeline = PrivatePipeline([("scale", PrivateScaler()), ("model", model)], epsilon=1.0, random_state=0)
+    >>> bool(pipeline.fit(X, y).score(X, y) > 0.9)
+    True
+    >>> [line.release for line in pipeline.privacy_.bill][0]
+    'quartiles'
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[tuple[str, Any]],
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        *,
+        shares: Mapping[str, float] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.shares = shares
+        self.random_state = random_state
+
+    def _split(self) -> tuple[list[tuple[str, Any]], list[tuple[str, PrivateStep]], Any]:
+        """Public steps, private steps and the model, checked."""
+        names = [name for name, _ in self.steps]
+        if len(set(names)) < len(names) or not names:
+            raise ValueError("steps must be (name, step) pairs with different names, the last one a model")
+        *before, (_, model) = self.steps
+        if type(model) not in (SparseClassifier, SparseRegressor):
+            raise TypeError(
+                f"the last step must be a SparseClassifier or a SparseRegressor, got {type(model).__name__}"
+            )
+        if (model.epsilon, model.delta, model.rho) != (1.0, None, None):
+            raise ValueError("one budget covers all steps: give epsilon and delta to PrivatePipeline, not to the model")
+        private = [(name, step) for name, step in before if isinstance(step, PrivateStep)]
+        public = [(name, step) for name, step in before if not isinstance(step, PrivateStep)]
+        if [*public, *private] != before:
+            raise ValueError("public steps must come before private ones")
+        if peeks := check_pipeline(public):
+            words = "; ".join(map(str, peeks))
+            raise ValueError(f"a step is neither public nor private, and would not be billed: {words}")
+        return public, private, model
+
+    def _shares(self, private: Sequence[tuple[str, PrivateStep]]) -> dict[str, float | None]:
+        given = dict(self.shares or {})
+        if unknown := sorted(set(given) - {name for name, _ in private}):
+            raise ValueError(f"shares names {', '.join(unknown)}, which is no private step")
+        if any(not 0 < share < 1 for share in given.values()) or sum(given.values()) >= 1:
+            raise ValueError("shares must lie in (0, 1), and their sum below 1: the model takes the rest")
+        return {name: given.get(name) for name, _ in private}
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivatePipeline:
+        """Fit all steps to private rows, and bill them together.
+
+        Parameters
+        ----------
+        X : array or sparse array of shape (n, d), or what the first step takes
+        y : array of shape (n,)
+        groups : array of shape (n,) or None, default=None
+            Person ids, as in `SparseClassifier.fit`.
+
+        Returns
+        -------
+        self
+        """
+        public, private, model = self._split()
+        shares = self._shares(private)
+        steps: list[tuple[str, Any]] = []
+        for name, step in public:
+            step = clone(step)
+            X = step.fit_transform(X)
+            steps.append((name, step))
+        learning = [(name, clone(step)) for name, step in private]
+        if not hasattr(X, "shape"):
+            X = np.asarray(X)
+        for _, step in learning:
+            step.check(X)
+        X = learning[0][1].mark(X) if learning else X
+        model = clone(model).set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
+        if learning:
+            last = learning[-1][1].bounds(X.shape[1])
+            given = Bounds() if model.bounds is None else model.bounds
+            if (given.row_l2, given.row_linf, given.normalise) != (None, None, False):
+                raise ValueError("the last private step bounds the rows; leave row_l2, row_linf and normalise out")
+            bounds = Bounds(
+                last.row_l2,
+                last.row_linf,
+                given.label,
+                rows_per_person=given.rows_per_person,
+                estimate_share=given.estimate_share,
+                quantile=given.quantile,
+            )
+            model.set_params(bounds=bounds)
+        model.fit_with_steps(X, y, groups, [(step, shares[name]) for name, step in learning])
+        self.model_, self.steps_ = model, [*steps, *learning]
+        self.privacy_ = model.privacy_
+        if hasattr(model, "classes_"):
+            self.classes_ = model.classes_
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The rows that the model sees."""
+        for _, step in self._fitted():
+            X = step.transform(X)
+        return X
+
+    def _fitted(self) -> list[tuple[str, Any]]:
+        if not hasattr(self, "model_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError("this PrivatePipeline is not fitted yet; call fit first")
+        return self.steps_
+
+    def predict(self, X: Any) -> Any:
+        """Predictions of the model for transformed rows."""
+        return self.model_.predict(self.transform(X))
+
+    @available_if(_model_has("predict_proba"))
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class; logistic loss only."""
+        return self.model_.predict_proba(self.transform(X))
+
+    @available_if(_model_has("decision_function"))
+    def decision_function(self, X: Any) -> Any:
+        """The margins of a classifier."""
+        return self.model_.decision_function(self.transform(X))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Accuracy of a classifier, R² of a regressor."""
+        return float(self.model_.score(self.transform(X), np.asarray(y)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        model = self.steps[-1][1]
+        own = model.__sklearn_tags__()
+        tags.estimator_type, tags.classifier_tags, tags.regressor_tags = (
+            own.estimator_type,
+            own.classifier_tags,
+            own.regressor_tags,
+        )
+        tags.target_tags.required = True
+        return tags
