@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tulle.accounting.zcdp import Budget
     from tulle.estimators.bounds import Bounds
     from tulle.estimators.pipeline_checks import check_pipeline
+    from tulle.estimators.private_pipeline import PrivatePipeline
     from tulle.estimators.saving import load, save
     from tulle.estimators.sparse import SparseClassifier, SparseRegressor
     from tulle.ledgers.ledger import Ledger
     from tulle.ledgers.on_disk import FileLedger
-    from tulle.estimators.private_pipeline import PrivatePipeline
     from tulle.schema.declared_schema import Schema
     from tulle.transfer.public_knowledge import PublicFrequencies
     from tulle.tuning.private_score import private_score

@@ -190,22 +190,19 @@ def state_width(report: PrivacyReport, table: Table) -> PrivacyReport:
     return replace(report, assumptions=(*report.assumptions, line))
 
 
-def name_features(model: Any, table: Table) -> Any:
-    """Give a fitted model the names of its features; with a schema, as the pipeline that encodes raw rows first."""
+def name_features(model: Any, table: Table, private: list[tuple[str, Any]]) -> Any:
+    """Give a fitted model the names of its features; as a pipeline where a schema or private steps come first."""
     import numpy as np
 
+    steps = list(private)
     if table.schema is not None:
-        from sklearn.pipeline import Pipeline
-
-        from tulle.estimators.saved_steps import name_weights
-
         model.privacy_ = state_schema(model.privacy_, table.schema)
-        whole = Pipeline([("schema", table.schema), ("model", model)])
-        name_weights(whole)
-        return whole
-    if table.feature_names is not None:
+        steps.insert(0, ("schema", table.schema))
+    elif table.feature_names is not None:
         model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
-    return model
+    from tulle.estimators.saved_steps import make_pipeline
+
+    return make_pipeline(steps, "model", model)
 
 
 def state_schema(report: PrivacyReport, schema: Schema) -> PrivacyReport:

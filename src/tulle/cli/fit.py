@@ -68,6 +68,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="classification: the class labels, known without looking at the rows; rows with another label contribute "
         "nothing. Default: the labels in the file, which are then published",
     )
+    steps = parser.add_argument_group("private preprocessing, billed together with the model")
+    steps.add_argument(
+        "--private-weights",
+        action="store_true",
+        help="weight columns by how common they are (as IDF does) and scale rows to length 1: for words and codes that "
+        "are not weighted yet",
+    )
+    steps.add_argument(
+        "--private-scaler",
+        action="store_true",
+        help="centre and scale dense columns by private quartiles: for numbers without a declared range",
+    )
     parser.add_argument("--method", default="auto", metavar="NAME", help="default auto; see tulle compare")
     parser.add_argument(
         "--calibration",
@@ -146,6 +158,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
         verbose=0 if arguments.quiet or arguments.json else 1,
         **settings,
     )
+    private = _private_steps(arguments)
+    if private:
+        model = _with_steps(model, private, arguments)
     ledger: Any = None
     if arguments.ledger is not None:
         from tulle.accounting.calibration import default_delta
@@ -174,14 +189,45 @@ def run(arguments: argparse.Namespace) -> Outcome:
     room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, table.feature_names)
     with mark_spent(_words_for_spend(ledger)):
         with make_folder(folder, room) as reserved, ledger or nullcontext():
-            model.fit(table.X, labels, groups=table.groups, public=public)
+            if private:
+                steps = model.fit(table.X, labels, table.groups).fitted_steps()
+                model = model.model_
+            else:
+                steps = []
+                model.fit(table.X, labels, groups=table.groups, public=public)
             model.verbose = 0
             model.privacy_ = state_width(model.privacy_, table)
-            whole = name_features(model, table)
+            whole = name_features(model, table, steps)
             save_model(whole, folder, about, reserved)  # the model is for release; a ledger's words are not
         about = about if ledger is None else replace(about, ledger=ledger.summary())
         write_beside(folder, model, about)
     return fit_outcome(folder, model, about, table.X.shape)
+
+
+def _private_steps(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
+    """The private steps that the arguments ask for, by name."""
+    if not (arguments.private_weights or arguments.private_scaler):
+        return []
+    from tulle.preprocessing import PrivateScaler, PrivateWeights
+
+    if arguments.private_weights and arguments.private_scaler:
+        raise UserError("--private-weights is for sparse rows and --private-scaler for dense ones; pass one of them")
+    if arguments.public is not None:
+        raise UserError("--public does not go together with private preprocessing; omit one")
+    if (arguments.row_l2, arguments.row_linf, arguments.normalise) != (None, None, False):
+        raise UserError("private preprocessing bounds the rows by itself; omit --row-l2, --row-linf and --normalise")
+    return [("weights", PrivateWeights())] if arguments.private_weights else [("scaler", PrivateScaler())]
+
+
+def _with_steps(model: Any, private: list[tuple[str, Any]], arguments: argparse.Namespace) -> Any:
+    """A model as the last step of a private pipeline, which has its budget and bounds its rows."""
+    from tulle.estimators.private_pipeline import PrivatePipeline
+
+    if arguments.rho is not None:
+        raise UserError("private preprocessing needs a budget in epsilon; omit --rho")
+    model.set_params(epsilon=1.0, delta=None, random_state=None, bounds=replace(model.bounds, row_l2=None))
+    steps = [*private, ("model", model)]
+    return PrivatePipeline(steps, arguments.epsilon, arguments.delta, random_state=arguments.seed)
 
 
 def _count_outputs(labels: Any) -> int:

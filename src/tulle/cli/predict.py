@@ -44,7 +44,7 @@ def model_path(name: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.estimators.saved_steps import schema_before
+    from tulle.estimators.saved_steps import last_model, schema_before, transform_encoded
     from tulle.estimators.saving import load
 
     path = model_path(arguments.model)
@@ -52,15 +52,17 @@ def run(arguments: argparse.Namespace) -> Outcome:
     model = load(path)
     if (schema := schema_before(model)) is not None:
         table = read_encoded(arguments, schema, arguments.data, labelled=False, progress=not arguments.quiet)
-        return _write_predictions(model.steps[-1][1], [table.X], table.X.shape[0], target, arguments.probabilities)
-    names = getattr(model, "feature_names_in_", None)
-    arguments.n_features = model.n_features_in_
+        rows = [transform_encoded(model, table.X)]
+        return _write_predictions(last_model(model), rows, table.X.shape[0], target, arguments.probabilities)
+    last = last_model(model)
+    names = getattr(last, "feature_names_in_", None)
+    arguments.n_features = last.n_features_in_
     features = None if names is None else [*names]
     table = read_data(arguments, need_target=False, features=features, blocks=True)
     order = _order(table, features)
-    if order is None and table.X.shape[1] != model.n_features_in_:
+    if order is None and table.X.shape[1] != last.n_features_in_:
         raise UserError(
-            f"{table.source} has {table.X.shape[1]:,} features and the model {model.n_features_in_:,}; omit columns "
+            f"{table.source} has {table.X.shape[1]:,} features and the model {last.n_features_in_:,}; omit columns "
             "with --ignore, or give the file a header with the model's feature names"
         )
     return _write_predictions(model, _row_blocks(table.X, order), table.X.shape[0], target, arguments.probabilities)

@@ -163,11 +163,22 @@ class PrivatePipeline(BaseEstimator):
 
     def transform(self, X: Any) -> Any:
         """The rows that the model sees."""
-        for _, step in self._fitted():
+        for _, step in self.fitted_steps():
             X = step.transform(X)
         return X
 
-    def _fitted(self) -> list[tuple[str, Any]]:
+    @classmethod
+    def restore(cls, steps: Sequence[tuple[str, Any]], name: str, model: Any) -> PrivatePipeline:
+        """The fitted pipeline of fitted steps and a fitted model, which is called `name`; as `tulle.load` makes it."""
+        unfitted = clone(model).set_params(epsilon=1.0, delta=None, bounds=None)
+        found = cls([*steps, (name, unfitted)], model.epsilon, model.delta)
+        found.model_, found.steps_, found.privacy_ = model, list(steps), model.privacy_
+        if hasattr(model, "classes_"):
+            found.classes_ = model.classes_
+        return found
+
+    def fitted_steps(self) -> list[tuple[str, Any]]:
+        """The fitted steps before the model."""
         if not hasattr(self, "model_"):
             from sklearn.exceptions import NotFittedError
 

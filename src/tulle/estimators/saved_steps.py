@@ -1,7 +1,6 @@
-"""Steps of a pipeline in a saved model: public ones alone, by their settings, without pickles.
+"""Steps of a pipeline in a saved model: public ones by their settings, private ones with what was released.
 
-A step that was fitted to private rows would be given away with the model and is refused; one that learns nothing is
-made again from its settings.
+No pickles. A step that learnt from private rows without a bill is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tulle.estimators.private_pipeline import PrivatePipeline
+from tulle.preprocessing import PrivateImputer, PrivateScaler, PrivateWeights
+from tulle.preprocessing.private_step import PrivateStep
 from tulle.schema.declared_schema import Schema
 
 # Steps of scikit-learn that learn nothing from rows, not even their number of columns.
@@ -21,16 +23,22 @@ _STATELESS = {
     "Normalizer": "sklearn.preprocessing",
     "Binarizer": "sklearn.preprocessing",
 }
+# Steps that learnt from private rows: what they learnt was released, and is on the bill of the model.
+_PRIVATE: dict[str, Any] = {cls.__name__: cls for cls in (PrivateWeights, PrivateScaler, PrivateImputer)}
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def split_steps(model: Any) -> tuple[list[dict[str, Any]], Any]:
     """The steps of a pipeline before its model as plain values, and the model; of a model by itself, none."""
-    if not (type(model).__name__ == "Pipeline" and type(model).__module__.startswith("sklearn")):
+    if type(model) is PrivatePipeline:
+        before, name = model.fitted_steps(), model.steps[-1][0]
+    elif type(model).__name__ == "Pipeline" and type(model).__module__.startswith("sklearn"):
+        *before, (name, _) = model.steps
+        before = [step for step in before if not (step[1] is None or isinstance(step[1], str))]
+    else:
         return [], model
-    *before, (name, last) = model.steps
-    packed = [_pack_step(*step) for step in before if step[1] not in (None, "passthrough")]
-    return ([*packed, {"name": name}] if packed else []), last
+    packed = [_pack_step(*step) for step in before]
+    return ([*packed, {"name": name}] if packed else []), last_model(model)
 
 
 def _pack_step(name: str, step: Any) -> dict[str, Any]:
@@ -40,11 +48,16 @@ def _pack_step(name: str, step: Any) -> dict[str, Any]:
             raise ValueError(f"the step {name!r} of the pipeline is not fitted")
         return {"name": name, "step": "Schema", "settings": step.to_dict(), "columns": [str(one) for one in columns]}
     kind = type(step).__name__
+    if type(step) in _PRIVATE.values():
+        settings = {key: _plain(name, key, value) for key, value in step.get_params(deep=False).items()}
+        learnt = {key: np.asarray(getattr(step, key)).tolist() for key in step.learnt}
+        return {"name": name, "step": kind, "settings": settings, "learnt": learnt}
     if type(step).__module__.startswith(f"{_STATELESS.get(kind, '-')}"):
         settings = {key: _plain(name, key, value) for key, value in step.get_params(deep=False).items()}
         return {"name": name, "step": kind, "settings": settings}
     raise TypeError(
-        f"the step {name!r} ({kind}) cannot be saved without a pickle; steps that can: Schema, {', '.join(_STATELESS)}"
+        f"the step {name!r} ({kind}) cannot be saved without a pickle; steps that can: Schema, "
+        f"{', '.join((*_PRIVATE, *_STATELESS))}"
     )
 
 
@@ -62,12 +75,22 @@ def join_steps(steps: Sequence[Mapping[str, Any]], model: Any) -> Any:
     """The pipeline that `split_steps` took apart; the model itself where there were no steps."""
     if not steps:
         return model
-    from sklearn.pipeline import Pipeline
-
     *before, last = steps
-    made = [(str(step["name"]), _unpack_step(step)) for step in before]
-    pipeline = Pipeline([*made, (str(last["name"]), model)])
-    name_weights(pipeline)
+    return make_pipeline([(str(step["name"]), _unpack_step(step)) for step in before], str(last["name"]), model)
+
+
+def make_pipeline(steps: Sequence[tuple[str, Any]], name: str, model: Any) -> Any:
+    """The fitted pipeline of fitted steps and of a fitted model with this name; without steps, the model itself."""
+    if not steps:
+        return model
+    if any(isinstance(step, PrivateStep) for _, step in steps):
+        pipeline: Any = PrivatePipeline.restore(steps, name, model)
+    else:
+        from sklearn.pipeline import Pipeline
+
+        pipeline = Pipeline([*steps, (name, model)])
+    if (schema := schema_before(pipeline)) is not None:
+        model.weight_names_ = schema.get_feature_names_out()
     return pipeline
 
 
@@ -75,6 +98,16 @@ def _unpack_step(step: Mapping[str, Any]) -> Any:
     kind, settings = step["step"], step["settings"]
     if kind == "Schema":
         return Schema(**settings).restore([str(name) for name in step["columns"]])
+    if kind in _PRIVATE:
+        made = _PRIVATE[kind](**{name: _unpack_setting(value) for name, value in settings.items()})
+        if set(step["learnt"]) != set(made.learnt):
+            raise ValueError(f"the step {step['name']!r} does not have what it learnt")
+        for name, values in step["learnt"].items():
+            numbers = np.asarray(values, dtype=np.float64)
+            if numbers.ndim != 1 or not np.all(np.isfinite(numbers)):
+                raise ValueError(f"the step {step['name']!r} has numbers that are not finite")
+            setattr(made, name, numbers)
+        return made
     if kind not in _STATELESS:
         raise ValueError(f"unknown step {kind!r}")
     cls = getattr(import_module(_STATELESS[kind]), kind)
@@ -93,16 +126,25 @@ def _unpack_setting(value: Any) -> Any:
 
 def last_model(model: Any) -> Any:
     """The model at the end of a pipeline, or the model itself."""
+    if type(model) is PrivatePipeline:
+        return model.model_
     return model.steps[-1][1] if hasattr(model, "steps") else model
 
 
+def _steps_before(model: Any) -> list[Any]:
+    """The fitted steps of a pipeline before its model."""
+    pairs = model.fitted_steps() if type(model) is PrivatePipeline else getattr(model, "steps", [])[:-1]
+    return [step for _, step in pairs]
+
+
 def schema_before(model: Any) -> Schema | None:
-    """The schema that encodes the rows of a pipeline's model; None where there is none."""
-    steps: Sequence[Any] = getattr(model, "steps", [])
-    return steps[0][1] if len(steps) == 2 and type(steps[0][1]) is Schema else None
+    """The schema that encodes the rows of a pipeline, which no step but private ones follows; else None."""
+    first, *others = _steps_before(model) or [None]
+    return first if type(first) is Schema and all(isinstance(one, PrivateStep) for one in others) else None
 
 
-def name_weights(pipeline: Any) -> None:
-    """Give the model at the end of a pipeline the names of its features, where a schema encodes them just before."""
-    if (schema := schema_before(pipeline)) is not None:
-        last_model(pipeline).weight_names_ = schema.get_feature_names_out()
+def transform_encoded(model: Any, X: Any) -> Any:
+    """Rows that the schema of a pipeline encoded, as its model sees them."""
+    for step in _steps_before(model)[1:]:
+        X = step.transform(X)
+    return X

@@ -64,10 +64,10 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
 
     Parameters
     ----------
-    model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`, or Pipeline that ends in one
-        The other steps of a pipeline must learn nothing from rows: a `tulle.Schema`, or HashingVectorizer,
-        FeatureHasher, Normalizer and Binarizer of scikit-learn. Of a `PrivateSearch` its `best_estimator_`. The loss
-        must be one of `tulle.methods.loss_functions`.
+    model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`, or a pipeline that ends in one
+        A `PrivatePipeline`, or a `Pipeline` of scikit-learn. Their public steps may be a `tulle.Schema`, or
+        HashingVectorizer, FeatureHasher, Normalizer and Binarizer of scikit-learn. Of a `PrivateSearch` its
+        `best_estimator_`. The loss must be one of `tulle.methods.loss_functions`.
     path : path
         The file, by custom with the suffix .npz; an older one is replaced.
     about : About or None, default=None
