@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from tulle.schema.cell_rules import (
     map_distinct,
     numbers_of,
     read_days,
-    read_number,
+    read_exact,
     read_text,
 )
 
@@ -98,6 +98,9 @@ class Range(ColumnKind):
             raise ValueError("range must be two finite numbers, the smaller one first")
         if not math.isfinite(self.high - self.low):
             raise ValueError("range is too wide for floating-point numbers")
+        middle, half = self.unit()
+        if not (self.low < middle < self.high and half > 0):
+            raise ValueError("range is too narrow for floating-point numbers")
         if self.missing is not None and not self.low <= self.missing <= self.high:
             raise ValueError("missing must lie in the range")
 
@@ -107,7 +110,12 @@ class Range(ColumnKind):
 
     @property
     def largest_square(self) -> float:
-        return 1.0 if self.missing is None or not self.indicator else 2.0
+        return 1.0 + self._missing_feature**2 if self.indicator else 1.0
+
+    @property
+    def _missing_feature(self) -> float:
+        middle, half = self.unit()
+        return 0.0 if self.missing is None else max(-1.0, min(1.0, (self.missing - middle) / half))
 
     def unit(self) -> tuple[float, float]:
         return self.low / 2 + self.high / 2, (self.high - self.low) / 2
@@ -118,9 +126,10 @@ class Range(ColumnKind):
     def scale(self, numbers: FloatArray) -> FloatArray:
         """Features of numbers, NaN where there is none."""
         middle, half = self.unit()
-        features = _with_indicator(np.clip((np.clip(numbers, self.low, self.high) - middle) / half, -1.0, 1.0), True)
-        if self.missing is not None:
-            features[:, 0] += features[:, 1] * ((self.missing - middle) / half)
+        with np.errstate(all="ignore"):  # whatever the user has made of underflow
+            scaled = np.clip((np.clip(numbers, self.low, self.high) - middle) / half, -1.0, 1.0)
+        features = _with_indicator(scaled, True)
+        features[:, 0] += features[:, 1] * self._missing_feature
         return features if self.indicator else features[:, :1]
 
     def names(self, column: str) -> list[str]:
@@ -151,7 +160,8 @@ class Number(ColumnKind):
         return 0.0, self.bound
 
     def encode(self, column: Any) -> Any:
-        numbers = np.clip(numbers_of(column), -self.bound, self.bound) / self.bound
+        with np.errstate(all="ignore"):
+            numbers = np.clip(numbers_of(column), -self.bound, self.bound) / self.bound
         return sp.csr_array(_with_indicator(numbers, self.indicator))
 
     def names(self, column: str) -> list[str]:
@@ -204,7 +214,7 @@ class Categories(ColumnKind):
         """What a cell is compared by; None where it holds nothing."""
         if not self.numeric:
             return read_text(cell)
-        number = read_number(cell)
+        number = read_exact(cell)
         return read_text(cell) if math.isnan(number) else number
 
     @property
@@ -259,6 +269,8 @@ class Boolean(ColumnKind):
         yes, no = ({(read_text(word) or "").lower() for word in words} for words in (self.true, self.false))
         if not yes or not no or yes & no or "" in yes | no:
             raise ValueError("boolean must be true, or the words for true and for false, all different")
+        if not isinstance(self.missing, bool):
+            raise ValueError("missing must be true or false")
 
     @property
     def width(self) -> int:
@@ -315,17 +327,17 @@ class Date(ColumnKind):
     word: ClassVar[str] = "date"
 
     def __post_init__(self) -> None:
-        if self.unit_name not in UNITS:
+        if not isinstance(self.unit_name, str) or self.unit_name not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}")
         if not self._days(self.since) < self._days(self.until):
             raise ValueError("date must be two dates in the form 2026-12-31, the earlier one first")
         if self.pattern is not None:
-            moment = datetime(2001, 2, 3)
+            moment = datetime(2001, 2, 3, tzinfo=UTC)
             try:
-                fine = datetime.strptime(moment.strftime(self.pattern), self.pattern) - moment < timedelta(days=1)
-            except ValueError:
-                fine = False
-            if not fine:
+                days = read_days(moment.strftime(self.pattern), self.pattern)
+            except (TypeError, ValueError):
+                days = math.nan
+            if days != read_days(moment):
                 raise ValueError("format must describe a whole date for datetime.strptime, as in '%d.%m.%Y'")
         self._range  # noqa: B018  (checks `missing`)
 
@@ -404,6 +416,8 @@ class Text(ColumnKind):
 
     def encode(self, column: Any) -> Any:
         texts = [read_text(cell) or "" for cell in cells_of(column)]
+        if not texts:
+            return sp.csr_array((0, self.width))
         found = sp.csr_array(self._hasher().transform(texts))
         if self.counts:
             found.data = 1 + np.log(found.data)

@@ -6,9 +6,9 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from tulle.schema.schema_format import (
 )
 
 Kinds = dict[str, ColumnKind]
+T = TypeVar("T")
 
 
 class Schema(TransformerMixin, BaseEstimator):
@@ -57,7 +58,8 @@ class Schema(TransformerMixin, BaseEstimator):
         and ``missing`` (what a cell without a value counts as; default: the middle of a range, 0 otherwise) and
         ``indicator`` (whether a further feature says that it has none).
     target : dict or None, default=None
-        ``{"column": name, "classes": [...]}`` or ``{"column": name, "range": [low, high]}``.
+        ``{"column": name, "classes": [...]}`` or ``{"column": name, "range": [low, high]}``. Classes of several values
+        each: ``{"sport": ["hockey", "baseball"], "other": [...]}``.
     person : str, dict or None, default=None
         The column with people's ids, or ``{"column": name, "rows": 3}``: how many rows of one person are used.
     words : sequence of str, default=()
@@ -90,17 +92,28 @@ class Schema(TransformerMixin, BaseEstimator):
         self._parse()
 
     def _parse(self) -> tuple[Kinds, Target | None, Person | None]:
-        """The settings, checked."""
-        target, person = parse_target(self.target), parse_person(self.person)
-        kinds = parse_columns(self.columns)
+        """The settings, checked. Raises `SchemaError` with everything that is wrong."""
+        wrong: list[str] = []
+
+        def parse(part: Callable[[Any], T], given: Any) -> T | None:
+            try:
+                return part(given)
+            except SchemaError as error:
+                wrong.append(str(error))
+                return None
+
+        kinds = parse(parse_columns, self.columns) or {}
+        target, person = parse(parse_target, self.target), parse(parse_person, self.person)
         roles = [one.column for one in (target, person) if one is not None]
         if len(set(roles)) < len(roles):
-            raise SchemaError(f"the column {roles[0]!r} is both target and person")
-        for role in roles:
+            wrong.append(f"the column {roles[0]!r} is both target and person")
+        for role in dict.fromkeys(roles):
             if role in kinds and not isinstance(kinds[role], Ignore):
-                raise SchemaError(f"{role!r} is a feature and the target or person; remove one")
-        if isinstance(self.words, str) or not all(isinstance(word, str) for word in self.words):
-            raise SchemaError("words must be a list of words")
+                wrong.append(f"{role!r} is a feature and the target or person; remove one")
+        if not isinstance(self.words, (list, tuple)) or not all(isinstance(word, str) for word in self.words):
+            wrong.append("words must be a list of words")
+        if wrong:
+            raise SchemaError("; ".join(wrong))
         return kinds, target, person
 
     # --- files ---
@@ -109,7 +122,7 @@ class Schema(TransformerMixin, BaseEstimator):
     def from_file(cls, path: str | os.PathLike[str]) -> Schema:
         """The schema in a TOML file, see docs/schema.md."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             raise SchemaError(f"{os.fspath(path)} is not UTF-8 text") from None
         try:
@@ -122,10 +135,8 @@ class Schema(TransformerMixin, BaseEstimator):
         """The settings as plain values: the parameters of an equal schema."""
         kinds, target, person = self._parse()
         found: dict[str, Any] = {"columns": {name: describe_kind(kind) for name, kind in kinds.items()}}
-        if target is not None and target.classes is not None:
-            found["target"] = {"column": target.column, "classes": list(target.classes.values)}
-        elif target is not None and target.bounds is not None:
-            found["target"] = {"column": target.column, "range": [target.bounds.low, target.bounds.high]}
+        if target is not None:
+            found["target"] = target.describe()
         if person is not None:
             found["person"] = {"column": person.column, "rows": person.rows}
         return found | ({"words": list(self.words)} if len(self.words) else {})
@@ -153,7 +164,7 @@ class Schema(TransformerMixin, BaseEstimator):
     def classes(self) -> list[Any] | None:
         """The declared classes; None for a regression."""
         target = self._parse()[1]
-        return None if target is None or target.classes is None else list(target.classes.values)
+        return None if target is None or target.classes is None else list(dict.fromkeys(target.class_of_each()))
 
     @property
     def label_bound(self) -> float | None:
@@ -180,10 +191,12 @@ class Schema(TransformerMixin, BaseEstimator):
         """
         kinds, target, person = self._parse()
         roles = [one.column for one in (target, person) if one is not None]
-        patterns = {name: _pattern(name) for name in kinds if "*" in name and name not in header}
-        repeated = [name for name, count in Counter(header).items() if count > 1]
-        missing = [name for name in kinds if name not in header and name not in patterns]
-        missing += [name for name in roles if labelled and name not in header]
+        patterns = {name: _pattern(name) for name in kinds if "*" in name}
+        there = Counter(header)
+        repeated = [name for name, count in there.items() if count > 1]
+        known = {*there, *patterns, *roles}
+        missing = [name for name in kinds if name not in known]
+        missing += [name for name in roles if labelled and name not in there]
         chosen: dict[str, ColumnKind] = {}
         undeclared = []
         for name in header:
@@ -211,9 +224,14 @@ class Schema(TransformerMixin, BaseEstimator):
         return [str(name) for name in self.feature_names_in_]
 
     def find(self, header: Sequence[str]) -> list[str]:
-        """The same, of which none may be missing in the header of a table."""
-        if absent := [name for name in self.needed() if name not in set(header)]:
-            raise SchemaError(f"columns of the schema that are not in the table: {_some(absent)}")
+        """The same, each of which must be in the header of a table, once."""
+        there = Counter(header)
+        wrong = [
+            ([name for name in self.needed() if there[name] > 1], "columns that occur more than once"),
+            ([name for name in self.needed() if not there[name]], "columns of the schema that are not in the table"),
+        ]
+        if found := [f"{what}: {_some(names)}" for names, what in wrong if names]:
+            raise SchemaError("; ".join(found))
         return self.needed()
 
     # --- scikit-learn ---
@@ -315,7 +333,7 @@ class Schema(TransformerMixin, BaseEstimator):
             return np.ma.MaskedArray(np.where(nothing, target.bounds.unit()[0], numbers), mask=nothing)
         assert target.classes is not None
         places = np.where(nobody, -2, target.classes.places(column))
-        classes = np.array([*target.classes.values, None], dtype=object)
+        classes = np.array([*target.class_of_each(), None], dtype=object)
         return classes[np.where(places < 0, len(classes) - 1, places)]
 
     def ids(self, X: Any) -> npt.NDArray[Any]:

@@ -28,6 +28,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from tulle.schema.cell_rules import read_number, read_text
 from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Ignore, Number, Range, Text
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -39,11 +42,32 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict: one of `classes` (text or numbers), or a number in `bounds`."""
+    """The column to predict: one of `classes` (text or numbers), or a number in `bounds`.
+
+    `names` are the classes of the values in `classes`, where several values are one class; () where each is its own.
+    """
 
     column: str
     classes: Categories | None = None
     bounds: Range | None = None
+    names: tuple[Any, ...] = ()
+
+    def class_of_each(self) -> tuple[Any, ...]:
+        """The class of each declared value."""
+        assert self.classes is not None
+        return self.names or self.classes.values
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that `parse_target` reads."""
+        if self.bounds is not None:
+            return {"column": self.column, "range": [self.bounds.low, self.bounds.high]}
+        assert self.classes is not None
+        if not self.names:
+            return {"column": self.column, "classes": list(self.classes.values)}
+        merged: dict[str, list[Any]] = {}
+        for value, name in zip(self.classes.values, self.names):
+            merged.setdefault(name, []).append(value)
+        return {"column": self.column, "classes": merged}
 
 
 @dataclass(frozen=True)
@@ -62,8 +86,7 @@ def parse_columns(columns: Any) -> dict[str, ColumnKind]:
     wrong = []
     for name, settings in columns.items():
         try:
-            if not isinstance(name, str) or not name:
-                raise ValueError("the name of a column must be text")
+            _check_text(name, "the name of a column")
             kinds[name] = parse_kind(settings)
         except (ValueError, TypeError) as error:
             wrong.append(f"{name!r}: {error}")
@@ -76,14 +99,10 @@ def parse_kind(settings: Any) -> ColumnKind:
     """The kind of one column."""
     if isinstance(settings, ColumnKind):
         return settings
-    if settings == "?":
+    if isinstance(settings, str) and settings == "?":
         raise ValueError('is still undecided; declare it, or write "ignore"')
-    if settings == "ignore":
-        return Ignore()
-    if settings == "boolean":
-        return Boolean()
-    if settings == "text":
-        return Text()
+    if isinstance(settings, str) and settings in ("ignore", "boolean", "text"):
+        settings = {settings: True}
     if not isinstance(settings, Mapping):
         raise ValueError(
             f"must be a table such as {{ range = [0, 1] }}, 'ignore', 'boolean' or 'text', got {settings!r}"
@@ -102,16 +121,39 @@ def parse_kind(settings: Any) -> ColumnKind:
     return make(settings[words[0]], {name: value for name, value in settings.items() if name != words[0]})
 
 
+def _check_text(value: Any, what: str) -> None:
+    """Raise unless a value is text that a file can hold."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{what} must be text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be text that UTF-8 can hold") from None
+
+
 def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    number = math.nan
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        number = read_number(value)
+    if math.isnan(number):
         raise ValueError(f"{what} must be a finite number, got {value!r}")
-    return float(value)
+    return number
 
 
-def _pair(value: Any, what: str) -> tuple[Any, Any]:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__len__") or len(value) != 2:
+def _list(value: Any, what: str) -> list[Any]:
+    """A list, not a set, which has no order, nor an iterator, which can be read once."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return value.tolist()
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{what} must be a list, got {value!r}")
+    return [one.item() if isinstance(one, np.generic) else one for one in value]
+
+
+def _pair(value: Any, what: str) -> list[Any]:
+    found = _list(value, what)
+    if len(found) != 2:
         raise ValueError(f"{what} must be a list of two values, got {value!r}")
-    return value[0], value[1]
+    return found
 
 
 def _range(value: Any, more: dict[str, Any]) -> Range:
@@ -126,21 +168,32 @@ def _range(value: Any, more: dict[str, Any]) -> Range:
 
 
 def _categories(value: Any, more: dict[str, Any]) -> Categories:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
-        raise ValueError(f"categories must be a list, got {value!r}")
-    return Categories(tuple(value), **more)
+    values = _list(value, "categories")
+    for one in values:
+        if isinstance(one, str):
+            _check_text(one, "a category")
+    if not isinstance(more.get("missing", ""), (str, int, float)):
+        raise ValueError("missing must be one of the categories")
+    return Categories(tuple(values), **more)
 
 
 def _boolean(value: Any, more: dict[str, Any]) -> Boolean:
     if value is True:
         return Boolean(**more)
     true, false = ([word] if isinstance(word, (str, int)) else word for word in _pair(value, "boolean"))
-    return Boolean(tuple(map(str, true)), tuple(map(str, false)), **more)
+    return Boolean(_words(true), _words(false), **more)
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    words = [read_text(word) if isinstance(word, (str, int)) else None for word in _list(value, "words for boolean")]
+    for word in words:
+        _check_text(word, "a word for boolean")
+    return tuple(map(str, words))
 
 
 def _date(value: Any, more: dict[str, Any]) -> Date:
     since, until = map(str, _pair(value, "date"))  # TOML has dates of its own
-    missing = more.pop("missing", None)
+    missing = more.get("missing")
     return Date(
         since,
         until,
@@ -177,35 +230,49 @@ def parse_target(target: Any) -> Target | None:
     if target is None or isinstance(target, Target):
         return target
     if not isinstance(target, Mapping) or not isinstance(target.get("column"), str):
-        raise SchemaError("target must be a table with column, and with classes or range")
+        raise SchemaError("target must be a table with column (a name), and with classes or range")
     if unknown := sorted(set(map(str, target)) - {"column", "classes", "range"}):
         raise SchemaError(f"target does not take {', '.join(unknown)}; it takes column, classes and range")
     if ("classes" in target) == ("range" in target):
         raise SchemaError("target needs classes (for a classification) or range (for a regression), not both")
     try:
+        _check_text(target["column"], "column")
         if "range" in target:
             return Target(target["column"], bounds=_range(target["range"], {}))
-        classes = _categories(target["classes"], {})
-        if len(classes.values) < 2:
+        given: Any = target["classes"]
+        names: tuple[str, ...] = ()
+        if isinstance(given, Mapping):  # of several values each
+            if not all(isinstance(values, (list, tuple)) for values in given.values()):
+                raise ValueError("classes must be a list, or a table of lists of values")
+            for name in given:
+                _check_text(name, "the name of a class")
+            names = tuple(name for name, values in given.items() for _ in values)
+            given = [value for values in given.values() for value in values]
+        classes = _categories(given, {})
+        if len(set(names or classes.values)) < 2:
             raise ValueError("a target needs at least two classes")
-        return Target(target["column"], classes)
+        return Target(target["column"], classes, names=names)
     except (ValueError, TypeError) as error:
-        raise SchemaError(f"target: {error}") from None
+        raise SchemaError(f"target {target['column']!r}: {error}") from None
 
 
 def parse_person(person: Any) -> Person | None:
     """The column with people's ids."""
     if person is None or isinstance(person, Person):
         return person
-    if isinstance(person, str) and person:
-        return Person(person)
+    if isinstance(person, str):
+        person = {"column": person}
     if not isinstance(person, Mapping) or not isinstance(person.get("column"), str):
         raise SchemaError("person must be the name of a column, or a table with column and rows")
     if unknown := sorted(set(map(str, person)) - {"column", "rows"}):
         raise SchemaError(f"person does not take {', '.join(unknown)}; it takes column and rows")
     rows = person.get("rows", 1)
-    if type(rows) is not int or rows < 1:
-        raise SchemaError("person: rows must be a whole number >= 1")
+    try:
+        _check_text(person["column"], "column")
+        if type(rows) is not int or rows < 1:
+            raise ValueError("rows must be a whole number >= 1")
+    except ValueError as error:
+        raise SchemaError(f"person: {error}") from None
     return Person(person["column"], rows)
 
 
@@ -225,8 +292,8 @@ def describe_kind(kind: ColumnKind) -> Any:
         found = {"categories": list(kind.values), "other": kind.other, "missing": kind.missing}
         found["indicator"] = kind.indicator
     elif isinstance(kind, Boolean):
-        usual = (kind.true, kind.false) == (Boolean.true, Boolean.false)
-        found = {"boolean": True if usual else [list(kind.true), list(kind.false)], "missing": kind.missing}
+        plain = (kind.true, kind.false) == (Boolean.true, Boolean.false)
+        found = {"boolean": True if plain else [list(kind.true), list(kind.false)], "missing": kind.missing}
         found["indicator"] = kind.indicator
     elif isinstance(kind, Date):
         found = {"date": [kind.since, kind.until], "unit": kind.unit_name, "format": kind.pattern}
@@ -234,11 +301,11 @@ def describe_kind(kind: ColumnKind) -> Any:
     else:
         assert isinstance(kind, Text)
         found = {"text": kind.bits, "ngrams": kind.ngrams, "counts": kind.counts}
-    plain = {"unit": "day", "ngrams": 1}
+    usual = {"unit": "day", "ngrams": 1}
     first, *rest = found
-    return {first: found[first]} | {
-        name: found[name] for name in rest if found[name] not in (None, False) and found[name] != plain.get(name)
-    }
+    # 0 is no False here: `missing` may be 0.
+    told = [name for name in rest if not (found[name] is None or found[name] is False)]
+    return {first: found[first]} | {name: found[name] for name in told if found[name] != usual.get(name)}
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -247,6 +314,8 @@ def read_toml(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SchemaError(f"it is not TOML: {error}") from None
+    except RecursionError:
+        raise SchemaError("it is not TOML that can be read: too many brackets in each other") from None
     if unknown := sorted(set(found) - {"columns", "target", "person"}):
         raise SchemaError(f"unknown part {', '.join(unknown)}; a schema has [columns], [target] and [person]")
     if "columns" not in found:
@@ -264,7 +333,12 @@ def write_toml(columns: Mapping[str, Any], target: Any = None, person: Any = Non
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _BARE.fullmatch(name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -274,7 +348,8 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, int):
+        return repr(int(value))
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(float(value))
+    return _quoted(str(value))
