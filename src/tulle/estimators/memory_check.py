@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 _VECTORS_OF_A_WORKER = 10
 
 
+# Private steps hold dense rows before and after, and some parts of what lies between.
+_COPIES_OF_STEPS = 4
+
+
 class TooLargeError(ValueError):
     """A fit would need more memory than there is. Nothing was billed."""
 
 
-def check_memory(X: Any, planned: Sequence[PlannedFit]) -> None:
+def check_memory(X: Any, planned: Sequence[PlannedFit], steps: int = 0) -> None:
     """Raise where a planned fit would need more memory than is free.
 
     Parameters
@@ -35,6 +39,8 @@ def check_memory(X: Any, planned: Sequence[PlannedFit]) -> None:
     X : array, sparse array or Spread of shape (n, d)
     planned : sequence of PlannedFit
         All that the fit can become.
+    steps : int, default=0
+        How many private steps there are, which transform the rows.
     """
     n_rows, n_features = X.shape
     spread = X if isinstance(X, Spread) else None
@@ -44,7 +50,8 @@ def check_memory(X: Any, planned: Sequence[PlannedFit]) -> None:
         clips = one.public.row_linf < one.public.row_l2 and not one.public.normalised
         # Dense rows are copied once where entries are clipped, or where they are not of 64 bits.
         copied = isinstance(X, np.ndarray) and (clips or X.dtype != np.float64)
-        _check(n_features, vectors, 8 * n_rows * n_features if copied else 0)
+        copies = copied + (_COPIES_OF_STEPS if steps and isinstance(X, np.ndarray) else 0)
+        _check(n_features, vectors, 8 * n_rows * n_features * copies)
         if spread is not None and spread.least_memory is not None:
             needed = 8 * n_features * n_outputs * _VECTORS_OF_A_WORKER
             if needed > spread.least_memory:

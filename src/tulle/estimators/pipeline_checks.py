@@ -105,7 +105,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
     if step is None or (isinstance(step, str) and step in ("passthrough", "drop")):
         return
     name = "__".join(path) or type(step).__name__
-    if _is(step, "tulle", "LinearModel", "PrivateSearch"):
+    if _is(step, "tulle", "LinearModel", "PrivateSearch", "PrivatePipeline"):
         if not _is_private(step):
             yield Peek(
                 name,
@@ -117,7 +117,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
         # Its text is not shown: it might be rows.
         thing = f"the class {step.__name__}" if isinstance(step, type) else f"an object of type {type(step).__name__}"
         yield Peek(name, "cannot be checked", f"{thing} is no estimator", "an estimator of scikit-learn or tulle")
-    elif _is(step, "sklearn", "FrozenEstimator") or type(step).__module__ == "tulle.schema.declared_schema":
+    elif _is(step, "sklearn", "FrozenEstimator") or (_is(step, "tulle", "Schema") and _is_own(step)):
         return
     elif _is(step, "sklearn", "Pipeline"):
         yield from _check_steps(step.steps, path, protects)
@@ -288,6 +288,11 @@ def _is(step: Any, package: str, *names: str) -> str:
     return ""
 
 
+def _is_own(step: Any) -> bool:
+    """Whether a step's own class is tulle's: a subclass of somebody else may do anything."""
+    return type(step).__module__.split(".")[0] == "tulle"
+
+
 def _inside(step: Any) -> list[tuple[str, Any]]:
     """The models that a model around models fits, with their names."""
     found: list[tuple[str, Any]] = []
@@ -316,7 +321,7 @@ def _is_private(step: Any) -> bool:
     """Whether a step, or a pipeline's last, is a model of tulle's that is fitted with privacy."""
     return any(
         _is(model, "tulle", "PrivateSearch")
-        or (_is(model, "tulle", "LinearModel") and getattr(model, "epsilon", None) is not None)
+        or (_is(model, "tulle", "LinearModel", "PrivatePipeline") and getattr(model, "epsilon", None) is not None)
         for model in _last_models(step)
     )
 
@@ -381,7 +386,8 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
 
 def _fits_a(around: Any, model: type) -> bool:
     """Whether a model around models fits one of this class."""
-    return any(type(last) is model for _, one in _inside(around) for last in _last_models(one))
+    lasts = [last for _, one in _inside(around) for last in _last_models(one)]
+    return any(type(last.steps[-1][1] if _is(last, "tulle", "PrivatePipeline") else last) is model for last in lasts)
 
 
 def _users_level() -> int:

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.metaestimators import available_if
+from sklearn.base import clone
+from sklearn.utils.metaestimators import _BaseComposition, available_if
+from sklearn.utils.validation import validate_data
 
+from tulle.backends.input_kinds import find_spread
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.pipeline_checks import check_pipeline
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+from tulle.files.array_checks import read_rows
 from tulle.preprocessing.private_step import PrivateStep
 
 
@@ -24,7 +27,7 @@ def _model_has(name: str) -> Any:
     return check
 
 
-class PrivatePipeline(BaseEstimator):
+class PrivatePipeline(_BaseComposition):
     """Steps that learn from private rows, and a model, under one epsilon.
 
     Parameters
@@ -83,11 +86,20 @@ class PrivatePipeline(BaseEstimator):
         self.shares = shares
         self.random_state = random_state
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Its parameters and, `deep`, its steps by their names, with theirs as "name__parameter"."""
+        return dict(self._get_params("steps", deep=deep))
+
+    def set_params(self, **params: Any) -> PrivatePipeline:
+        """Set parameters, steps by their names, or parameters of steps."""
+        self._set_params("steps", **params)
+        return self
+
     def _split(self) -> tuple[list[tuple[str, Any]], list[tuple[str, PrivateStep]], Any]:
         """Public steps, private steps and the model, checked."""
-        names = [name for name, _ in self.steps]
-        if len(set(names)) < len(names) or not names:
-            raise ValueError("steps must be (name, step) pairs with different names, the last one a model")
+        if not self.steps:
+            raise ValueError("steps must be (name, step) pairs, the last one a model")
+        self._validate_names([name for name, _ in self.steps])
         *before, (_, model) = self.steps
         if type(model) not in (SparseClassifier, SparseRegressor):
             raise TypeError(
@@ -95,6 +107,8 @@ class PrivatePipeline(BaseEstimator):
             )
         if (model.epsilon, model.delta, model.rho) != (1.0, None, None):
             raise ValueError("one budget covers all steps: give epsilon and delta to PrivatePipeline, not to the model")
+        if model.random_state is not None:
+            raise ValueError("one seed is for all steps: give random_state to PrivatePipeline, not to the model")
         private = [(name, step) for name, step in before if isinstance(step, PrivateStep)]
         public = [(name, step) for name, step in before if not isinstance(step, PrivateStep)]
         if [*public, *private] != before:
@@ -128,17 +142,22 @@ class PrivatePipeline(BaseEstimator):
         """
         public, private, model = self._split()
         shares = self._shares(private)
+        if not public and find_spread(X) is None:
+            validate_data(self, X, "no_validation", reset=True, skip_check_array=True)  # the names of columns
         steps: list[tuple[str, Any]] = []
         for name, step in public:
             step = clone(step)
-            X = step.fit_transform(X)
+            with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
+                X = step.fit_transform(X)
             steps.append((name, step))
         learning = [(name, clone(step)) for name, step in private]
-        if not hasattr(X, "shape"):
-            X = np.asarray(X)
-        for _, step in learning:
-            step.check(X)
-        X = learning[0][1].mark(X) if learning else X
+        if learning:
+            if find_spread(X, y) is not None:
+                raise ValueError("private steps need rows in memory; convert the rows, or declare a tulle.Schema")
+            X = read_rows(X, missing=True)
+            for _, step in learning:
+                step.check(X)
+            X = learning[0][1].mark(X)
         model = clone(model).set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
         if learning:
             last = learning[-1][1].bounds(X.shape[1])
@@ -163,15 +182,19 @@ class PrivatePipeline(BaseEstimator):
 
     def transform(self, X: Any) -> Any:
         """The rows that the model sees."""
-        for _, step in self.fitted_steps():
-            X = step.transform(X)
+        steps = self.fitted_steps()
+        if hasattr(self, "n_features_in_"):
+            validate_data(self, X, "no_validation", reset=False, skip_check_array=True)
+        with np.errstate(all="ignore"):
+            for _, step in steps:
+                X = step.transform(X)
         return X
 
     @classmethod
     def restore(cls, steps: Sequence[tuple[str, Any]], name: str, model: Any) -> PrivatePipeline:
         """The fitted pipeline of fitted steps and a fitted model, which is called `name`; as `tulle.load` makes it."""
-        unfitted = clone(model).set_params(epsilon=1.0, delta=None, bounds=None)
-        found = cls([*steps, (name, unfitted)], model.epsilon, model.delta)
+        unfitted = clone(model).set_params(epsilon=1.0, delta=None, bounds=None, random_state=None)
+        found = cls([*steps, (name, unfitted)], model.epsilon, model.delta, random_state=model.random_state)
         found.model_, found.steps_, found.privacy_ = model, list(steps), model.privacy_
         if hasattr(model, "classes_"):
             found.classes_ = model.classes_
@@ -187,21 +210,25 @@ class PrivatePipeline(BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """Predictions of the model for transformed rows."""
-        return self.model_.predict(self.transform(X))
+        rows = self.transform(X)
+        return self.model_.predict(rows)
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class; logistic loss only."""
-        return self.model_.predict_proba(self.transform(X))
+        rows = self.transform(X)
+        return self.model_.predict_proba(rows)
 
     @available_if(_model_has("decision_function"))
     def decision_function(self, X: Any) -> Any:
         """The margins of a classifier."""
-        return self.model_.decision_function(self.transform(X))
+        rows = self.transform(X)
+        return self.model_.decision_function(rows)
 
     def score(self, X: Any, y: Any) -> float:
         """Accuracy of a classifier, R² of a regressor."""
-        return float(self.model_.score(self.transform(X), np.asarray(y)))
+        rows = self.transform(X)
+        return float(self.model_.score(rows, np.asarray(y)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

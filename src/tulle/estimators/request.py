@@ -33,6 +33,7 @@ from tulle.reports.words import (
     USER,
     fit_report,
     warn_of_bounds,
+    warn_of_doubt,
     warn_of_guessing,
     warn_of_large_epsilon,
     warn_of_one_row_each,
@@ -58,6 +59,8 @@ class PlannedFit:
     public: PublicFacts
     method: Method
     plan: Plan
+    # How many of the plan's releases are those of private steps, which come first.
+    of_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,22 +158,22 @@ class FitRequest:
             exact_only=self.exact_only or self.rho is not None or together,
         )
         if self.steps and public.budget is not None:
-            left = gaussian_mu(public.budget.epsilon, public.budget.delta) * math.sqrt(
-                1 - sum(self.step_shares(public))
-            )
-            public = replace(public, budget=Budget(gaussian_epsilon(left, public.budget.delta), public.budget.delta))
+            whole, delta = public.budget.epsilon, public.budget.delta
+            left = gaussian_mu(whole, delta) * math.sqrt(1 - sum(self.step_shares(public)))
+            # A mu that delta alone pays for has an epsilon of 0.
+            public = replace(public, budget=Budget(max(gaussian_epsilon(left, delta), 1e-3 * whole), delta))
         return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
 
     def plan(self, shape: tuple[int, int], known: KnownBounds, together: bool = False) -> PlannedFit:
         """The plan under these bounds, with its noise: calibrated, the paper's, or none. `together`: with the cost of
         estimated bounds composed with the rest, not added to it."""
-        public = self.public(shape, known, together)
-        method = self.method.resolve(public)
         if self.steps:
             self._check_steps()
+        public = self.public(shape, known, together)
+        method = self.method.resolve(public)
+        of_steps = self._step_releases(public)
         if public.budget is None:
-            every = (*self._step_releases(public, 1.0), *method.releases(public))
-            releases = tuple(release.scaled(0.0) for release in every)
+            releases = tuple(release.scaled(0.0) for release in (*of_steps, *method.releases(public)))
         elif self.published:
             if self.rho is not None and not method.publishes_rho:
                 raise ValueError(
@@ -179,23 +182,28 @@ class FitRequest:
                 )
             releases = method.published(public, public.budget)
         elif self.steps:
-            # A method's releases cost a squared mu of about 1 in all; steps are measured by what they really cost.
-            own = method.releases(public)
-            cost = sum(count * event.gaussian_mu() ** 2 for event, count in compose(own))
+            # First the method by itself, to the budget that is left for it: how its noise compares with that of steps
+            # is then known, whatever its mechanisms are.
+            own = self._calibrated(method.releases(public), public.budget, together)
             assert self.budget is not None
-            releases = self._calibrated((*self._step_releases(public, cost), *own), self.budget, together)
+            releases = self._calibrated((*of_steps, *own), self.budget, together)
         else:
             releases = self._calibrated(method.releases(public), public.budget, together)
-        return PlannedFit(public, method, Plan(releases, self.preliminary(), together))
+        return PlannedFit(public, method, Plan(releases, self.preliminary(), together), len(of_steps))
 
-    def _step_releases(self, public: PublicFacts, cost: float) -> tuple[Release, ...]:
-        """What private steps release, where the method's releases cost a squared mu of `cost`."""
-        shares = self.step_shares(public)
-        return tuple(
-            release
-            for (step, _), share in zip(self.steps, shares)
-            for release in step.releases(cost * share / (1 - sum(shares)), public)
-        )
+    def _step_releases(self, public: PublicFacts) -> tuple[Release, ...]:
+        """What private steps release, each for its share of the squared mu."""
+        if not self.steps:
+            return ()
+        total = 1.0 if self.budget is None else gaussian_mu(self.budget.epsilon, self.budget.delta)
+        shares = zip(self.steps, self.step_shares(public))
+        releases = [release for (step, _), share in shares for release in step.releases(total**2 * share, public)]
+        names = [release.name for release in releases]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"two private steps learn {', '.join(twice)}; one is enough: PrivateScaler takes missing numbers, too"
+            )
+        return tuple(releases)
 
     def _check_steps(self) -> None:
         """Raise where private steps cannot be billed together with the fit."""
@@ -371,16 +379,20 @@ def _run(request: FitRequest, chosen: PlannedFit, X: Any, rows: Rows, ask: Ask) 
     public = chosen.public
     if request.steps:
         targets, active = (np.concatenate([getattr(one, of) for one in rows.blocks]) for of in ("targets", "active"))
-        total = math.inf if request.budget is None else gaussian_mu(request.budget.epsilon, request.budget.delta)
-        shares = request.step_shares(public)
 
         def use(transformed: Any) -> None:
             rows.blocks[:] = Rows(transformed, targets, active).blocks
 
-        steps = [(step, total * math.sqrt(share)) for (step, _), share in zip(request.steps, shares)]
-        run_steps(steps, ask, public, X, use)
+        run_steps([(step, _mu_of(step, chosen)) for step, _ in request.steps], ask, public, X, use)
         request.bounds.known(X.shape[1]).clip(rows, request.loss)
     return chosen.method.run(ask, public)
+
+
+def _mu_of(step: PrivateStep, chosen: PlannedFit) -> float:
+    """What the answers to a step cost together, by the plan: inf without noise."""
+    names = {release.name for release in step.releases(1.0, chosen.public)}
+    own = [release for release in chosen.plan.releases if release.name in names]
+    return math.sqrt(sum(release.count * release.mechanism.noise.inverse**2 for release in own))
 
 
 def clip_and_plan(
@@ -419,6 +431,9 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
     warn_of_published_noise(request.budget, promise, failed, first.method.only_published, rho)
     if is_hopeless(planned):
         warn_of_guessing(first.public, request.budget)
+    for step, _ in request.steps:
+        if doubt := step.doubt(first.public, _mu_of(step, first)):
+            warn_of_doubt(doubt)
     wanted, bounds = request.wanted, request.bounds
     each = request.spent_on_bounds / max(len(wanted), 1)
     if wanted and not reliable(first.public.n_rows, bounds.quantile, each, bounds.rows_per_person):
@@ -427,4 +442,4 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
 
 def is_hopeless(planned: Sequence[PlannedFit]) -> bool:
     """Whether no common feature can be distinguished from noise, for any bounds."""
-    return max(one.method.signal_to_noise(one.public, one.plan.releases) for one in planned) < 1
+    return max(one.method.signal_to_noise(one.public, one.plan.releases[one.of_steps :]) for one in planned) < 1

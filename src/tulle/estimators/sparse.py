@@ -185,7 +185,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
                 knowledge = read_public(public, X.shape[1], getattr(self, "feature_names_in_", None))
                 request = replace(request, method=request.method.with_public(knowledge))
             planned = request.plan_all(X.shape)
-            check_memory(X, planned)
+            check_memory(X, planned, len(steps))
             progress = Progress(self, {sum(release.answers for release in one.plan) for one in planned})
             self._keep(run_fit(request, X, targets, groups, progress.advance, planned))
         progress.finish()

@@ -29,7 +29,7 @@ from tulle.trusted.intake import (
 _AT_ONCE = 1 << 22  # entries that are looked at together
 
 
-def read_rows(X: Any, *, least_rows: int = 1, estimator: Any = None) -> Any:
+def read_rows(X: Any, *, least_rows: int = 1, estimator: Any = None, missing: bool = False) -> Any:
     """Rows as finite numbers: a dense array, CSR or CSC, of float64, or float32 where all of it was given so.
 
     Parameters
@@ -39,6 +39,8 @@ def read_rows(X: Any, *, least_rows: int = 1, estimator: Any = None) -> Any:
         How many there must be.
     estimator : object, default=None
         Named in errors.
+    missing : bool, default=False
+        Whether entries may be NaN or infinite.
 
     Raises
     ------
@@ -60,7 +62,8 @@ def read_rows(X: Any, *, least_rows: int = 1, estimator: Any = None) -> Any:
             estimator=estimator,
             input_name="X",
         )
-        _check_finite(rows)
+        if not missing:
+            _check_finite(rows)
     return rows
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from tulle.files.array_checks import read_rows
 from tulle.preprocessing.private_step import PrivateStep, RowBounds, gaussian_release
-from tulle.trusted.clipped_sum import ClippedSum, RowFunction, SeenRows
+from tulle.trusted.clipped_sum import ClippedSum, RowFunction, SeenRows, bound_change
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -27,22 +28,36 @@ from tulle.trusted.plan import Release
 _UNIT, _LARGEST = 1e-6, 1e12
 _END = math.asinh(_LARGEST / _UNIT)
 
-# In queries a missing number is this: rows with numbers that are not finite would count as nothing.
-_BLANK = 1e280
+# In queries a missing number is this, whose square is finite: rows with numbers that are not would count as nothing.
+_BLANK = 1e140
 
-_NAME = "quartiles"
+# Where all rows are on one side of a threshold an answer is a quarter away from what is compared with it: noise of this
+# standard deviation, a part of the rows, misleads one round of bisection in a thousand.
+_MOST_NOISE = 0.08
+
+_NAME, _WANTED = "quartiles", np.array([[0.25], [0.75]])
 
 
 @dataclass(frozen=True, eq=False)
 class Below(RowFunction):
-    """Whether each entry is below thresholds, as 1/2 and -1/2; 0 for a missing one. Thresholds: (2, features)."""
+    """Whether each entry is below thresholds (of shape (2, features)), as 1/2 and -1/2, and 1/2 for the row itself.
+
+    A missing entry counts as the wanted part of a row, so that it moves no quartile.
+    """
 
     thresholds: FloatArray
 
     def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
-        entries = seen.margins(np.eye(public.n_features))
+        entries = seen.columns(np.arange(public.n_features), math.inf)
         known = _is_known(entries)
-        return np.hstack([np.where(known, np.where(entries < row, 0.5, -0.5), 0.0) for row in self.thresholds])
+        both = zip(self.thresholds, _WANTED - 0.5)
+        below = [np.where(known, np.where(entries < row, 0.5, -0.5), missing) for row, missing in both]
+        return np.hstack([*below, np.full((len(targets), 1), 0.5)])
+
+
+def _level(n_features: int) -> float:
+    """How long the values of a row are at most: each of them is at most 1/2."""
+    return math.sqrt(2 * n_features + 1) / 2
 
 
 def _is_known(X: FloatArray) -> Any:
@@ -83,14 +98,28 @@ class _Quartiles(PrivateStep):
     def learn(self, ask: Ask, public: PublicFacts, mu: float) -> None:
         d = public.n_features
         low, high = np.full((2, d), -_END), np.full((2, d), _END)
-        wanted = np.array([[0.25], [0.75]])
+        counted = []
         for _ in range(self.rounds):
             middle = (low + high) / 2
-            query = ClippedSum(Below(_UNIT * np.sinh(middle)), (2 * d, 1), math.sqrt(2 * d) / 2, times="one")
-            below = np.asarray(ask(_NAME, query)).reshape(2, d) + 0.5
-            low, high = np.where(below < wanted, middle, low), np.where(below < wanted, high, middle)
+            query = ClippedSum(Below(_UNIT * np.sinh(middle)), (2 * d + 1, 1), _level(d), times="one")
+            answer = np.asarray(ask(_NAME, query)).ravel()
+            # Rows without a label and surplus rows of a person count as nothing: quartiles are those of the others.
+            counted.append(2 * answer[-1])
+            rows = min(max(float(np.mean(counted)), 0.0), 1.0)
+            less = answer[:-1].reshape(2, d) < (_WANTED - 0.5) * rows
+            low, high = np.where(less, middle, low), np.where(less, high, middle)
         found = _UNIT * np.sinh((low + high) / 2)
         self.low_, self.high_ = found.min(axis=0), found.max(axis=0)
+
+    def doubt(self, public: PublicFacts, mu: float) -> str | None:
+        noise = bound_change(_level(public.n_features), public) * math.sqrt(self.rounds) / mu
+        if noise <= _MOST_NOISE:
+            return None
+        return (
+            f"{type(self).__name__}: {public.n_rows:,} rows of {public.n_features:,} columns are few for what the "
+            "quartiles may cost, and some columns are expected to get a wrong scale; declare ranges in a tulle.Schema, "
+            "or use more rows, fewer columns, a larger epsilon or a larger share"
+        )
 
     @property
     def centre_(self) -> FloatArray:
@@ -99,11 +128,11 @@ class _Quartiles(PrivateStep):
 
 
 def read_dense(X: Any) -> FloatArray:
-    """Rows as numbers, which may be missing. What numpy says of others quotes a cell."""
-    try:
-        return np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("rows must be dense numbers; encode words, dates and blanks with a tulle.Schema") from None
+    """Dense rows as numbers, which may be missing."""
+    X = read_rows(X, missing=True)
+    if sp.issparse(X):
+        raise ValueError("rows must be dense, as those that the step learnt from")
+    return np.asarray(X, dtype=np.float64)
 
 
 class PrivateScaler(_Quartiles):
@@ -140,6 +169,7 @@ class PrivateScaler(_Quartiles):
     def transform(self, X: Any) -> FloatArray:
         """Entries in [-1, 1]."""
         X = read_dense(X)
+        self.check_columns(X)
         # What bisection cannot tell apart has no width: relative to the value, and never 0.
         least = 2 * _END / 2**self.rounds * np.maximum(np.abs(self.centre_), _UNIT)
         half = np.maximum(self.high_ / 2 - self.low_ / 2, least)
@@ -185,6 +215,7 @@ class PrivateImputer(_Quartiles):
     def transform(self, X: Any) -> FloatArray:
         """Rows without missing numbers."""
         X = read_dense(X)
+        self.check_columns(X)
         return np.clip(np.where(_is_known(X), X, self.centre_), -self.row_linf, self.row_linf)
 
     def bounds(self, n_features: int) -> RowBounds:

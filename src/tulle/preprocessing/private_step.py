@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import NotFittedError
 
 from tulle.trusted.clipped_sum import RowFunction, SeenRows
 from tulle.trusted.curator import Ask
@@ -59,7 +60,7 @@ class PrivateStep(TransformerMixin, BaseEstimator):
 
     @abstractmethod
     def releases(self, square: float, public: PublicFacts) -> tuple[Release, ...]:
-        """What it will ask, for a squared mu of `square` in the unit in which those of all releases add up to 1."""
+        """What it will ask, Gaussian answers for a squared mu of `square` in all. Names do not depend on `square`."""
 
     def prepare(self, X: Any) -> Any:
         """The rows that it learns from, each a function of one row."""
@@ -77,9 +78,23 @@ class PrivateStep(TransformerMixin, BaseEstimator):
             What its answers cost together, which says how noisy they are; inf without privacy.
         """
 
+    def doubt(self, public: PublicFacts, mu: float) -> str | None:
+        """Why what it learns for this mu is expected to be of no use, from public quantities; None where it is."""
+        return None
+
     @abstractmethod
     def transform(self, X: Any) -> Any:
         """Transform rows, each by itself, by what was learnt."""
+
+    def check_columns(self, X: Any) -> None:
+        """Raise unless rows to transform have the columns that it learnt from."""
+        learnt = getattr(self, self.learnt[0], None)
+        if learnt is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has learnt nothing yet; fit the pipeline that it stands in"
+            )
+        if X.shape[1] != len(learnt):
+            raise ValueError(f"X has {X.shape[1]} columns, but {type(self).__name__} learnt from {len(learnt)}")
 
     @abstractmethod
     def bounds(self, n_features: int) -> RowBounds:

@@ -2,7 +2,7 @@
 
     mass    m_j = mean over rows of |x_j| / |x|, with Gaussian noise of standard deviation σ
     weight  w_j = max(m_j, floor σ)^(-power)
-    rows    x_j w_j, scaled to length 1
+    rows    x_j w_j / |x|, scaled to length 1
 
 Common words dominate a row and say little; noise in the weights of rare words is cut off by the floor. Proof:
 docs/proofs/private_preprocessing.md.
@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.extmath import row_norms
 
+from tulle.files.array_checks import read_rows
 from tulle.preprocessing.private_step import Ones, PrivateStep, RowBounds, gaussian_release, scale_rows
 from tulle.trusted.clipped_sum import ClippedSum, bound_change
 from tulle.trusted.curator import Ask
@@ -23,6 +24,13 @@ from tulle.trusted.facts import PublicFacts
 from tulle.trusted.plan import Release
 
 _NAME = "column masses"
+
+
+def _at_length_1(X: Any) -> Any:
+    """Rows scaled to length 1; zeros of those whose squares overflow or vanish."""
+    lengths = np.asarray(row_norms(X))
+    with np.errstate(all="ignore"):
+        return scale_rows(X, np.where((lengths > 1e-140) & (lengths < 1e140), 1 / lengths, 0.0))
 
 
 class PrivateWeights(PrivateStep):
@@ -62,10 +70,8 @@ class PrivateWeights(PrivateStep):
         return (gaussian_release(_NAME, square),)
 
     def prepare(self, X: Any) -> Any:
-        """Rows at length 1."""
-        lengths = np.asarray(row_norms(X))
-        with np.errstate(all="ignore"):
-            return scale_rows(X, np.where((lengths > 1e-140) & (lengths < 1e140), 1 / lengths, 0.0))
+        """Magnitudes of rows at length 1: hashed words have signs, and would cancel out."""
+        return abs(_at_length_1(X))
 
     def learn(self, ask: Ask, public: PublicFacts, mu: float) -> None:
         query = ClippedSum(Ones(), (public.n_features, 1), 1.0)
@@ -76,9 +82,11 @@ class PrivateWeights(PrivateStep):
 
     def transform(self, X: Any) -> Any:
         """Weighted rows at length 1."""
-        rows = self.prepare(X)
+        rows = X if sp.issparse(X) or isinstance(X, np.ndarray) else read_rows(X)
+        self.check_columns(rows)
+        rows = _at_length_1(rows)
         weighted = sp.csr_array(rows @ sp.diags_array(self.weights_)) if sp.issparse(rows) else rows * self.weights_
-        return self.prepare(weighted)
+        return _at_length_1(weighted)
 
     def bounds(self, n_features: int) -> RowBounds:
         return RowBounds(1.0 + 1e-9, 1.0 + 1e-9)

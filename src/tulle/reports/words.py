@@ -94,6 +94,11 @@ def warn_of_published_noise(
     )
 
 
+def warn_of_doubt(doubt: str) -> None:
+    """Warn that what a private step learns is expected to be of no use."""
+    warnings.warn(doubt, UserWarning, stacklevel=USER)
+
+
 def warn_of_guessing(public: PublicFacts, budget: Budget) -> None:
     """Warn that noise will drown every feature."""
     rho = rho_of(budget)
