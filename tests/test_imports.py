@@ -126,8 +126,8 @@ def test_the_front_door_lists_its_names_and_refuses_others() -> None:
     """`dir(tulle)` is the front door, each name resolves, and an unknown one is an AttributeError that names it."""
     import tulle
 
-    names = ["Bounds", "Budget", "FileLedger", "Ledger", "PrivateSearch", "PublicFrequencies"]
-    names += ["SparseClassifier", "SparseRegressor"]
+    names = ["Bounds", "Budget", "FileLedger", "Ledger", "PrivatePipeline", "PrivateSearch", "PublicFrequencies"]
+    names += ["Schema", "SparseClassifier", "SparseRegressor"]
     assert dir(tulle) == [*names, "__version__", "check_pipeline", "load", "private_score", "save"]
     assert all(getattr(tulle, name) is not None for name in dir(tulle))
     with pytest.raises(AttributeError, match="module 'tulle' has no attribute 'SparseForest'"):

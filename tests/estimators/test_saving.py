@@ -347,7 +347,7 @@ def test_classes_that_are_objects_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        lambda: make_pipeline(Normalizer(), regressor()).fit(X, Y),
+        lambda: make_pipeline(Normalizer(), Lasso()).fit(X, Y),
         lambda: PrivateSearch(regressor(), {"n_nonzero": [2]}, Budget(3.0, 1e-5)),
         lambda: Lasso().fit(X, Y),
         lambda: MyRegressor(3.0, bounds=BOUNDS).fit(X, Y),
@@ -356,10 +356,8 @@ def test_classes_that_are_objects_are_refused(tmp_path: Path) -> None:
     ids=["pipeline", "search", "scikit-learn", "subclass", "None"],
 )
 def test_what_is_no_model_of_tulle_is_refused_with_advice(tmp_path: Path, other: Any) -> None:
-    """The last step of a pipeline, or the best model of a search, can be saved."""
-    with pytest.raises(
-        TypeError, match=r"only tulle models can be saved, not a \w+; save the last step of a pipeline, or best_est"
-    ):
+    """A pipeline that ends in a model, and the best model of a search, can be saved."""
+    with pytest.raises(TypeError, match=r"only tulle models can be saved, not a \w+; the last step of a pipeline must"):
         save(other(), tmp_path / "model.npz")
     assert not [*tmp_path.iterdir()]
 
@@ -510,7 +508,7 @@ def test_damaged_files_and_files_of_others_are_refused(tmp_path: Path, fitted: A
     with pytest.raises(ArchiveError, match="is not a tulle model file: its format is 'tulle synthetic data 1'"):
         load(path)
     write_archive(path, KIND, VERSION + 1, {}, {})
-    with pytest.raises(ArchiveError, match="of version 4, and this tulle reads up to version 3; upgrade tulle"):
+    with pytest.raises(ArchiveError, match="of version 5, and this tulle reads up to version 4; upgrade tulle"):
         load(path)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nowhere.npz")

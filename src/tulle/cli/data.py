@@ -139,13 +139,13 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
         return None
     from tulle.files.tables import read_table
 
+    if _is_block_folder(arguments.public):
+        raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
     # By the name alone: a comparison of contents would be an answer about private rows that nobody pays for.
     if os.path.exists(arguments.public) and os.path.samefile(arguments.public, table.source):
         raise UserError(f"--public {arguments.public} is the file of private rows itself; pass a file of public rows")
     if table.schema is not None:
         return read_encoded(arguments, table.schema, arguments.public, labelled=False, progress=False).X
-    if _is_block_folder(arguments.public):
-        raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
     settings = reading_settings(arguments) | {"target": None, "groups": None, "ignore": [], "labels": False}
     settings["n_features"] = table.X.shape[1]
     return read_table(arguments.public, features=table.feature_names, **settings).X

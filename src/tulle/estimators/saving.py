@@ -88,8 +88,8 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     kind = type(model).__name__
     if type(model) is not model_class(kind):
         raise TypeError(
-            f"only tulle models, and pipelines that end in one, can be saved, not a {kind}; of a search save "
-            "best_estimator_"
+            f"only tulle models can be saved, not a {kind}; the last step of a pipeline must be one, and of a search "
+            "save best_estimator_"
         )
     check_is_fitted(model)
     arrays: Arrays = {}
