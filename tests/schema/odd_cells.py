@@ -93,6 +93,7 @@ typed: dict[str, st.SearchStrategy[Any]] = {
     "decimal": st.decimals(-(10**6), 10**6, places=2),
     "bytes": st.binary(max_size=6),
     "list": st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    "struct": st.fixed_dictionaries({"a": st.integers(0, 9)}),
 }
 
 

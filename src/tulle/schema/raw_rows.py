@@ -7,6 +7,7 @@ change what becomes of another: none to floats because one cell is missing, none
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -92,14 +93,21 @@ def _of_pandas(column: Any) -> Any:
 
 
 def _of_polars(column: Any) -> Any:
+    """Its own lists are avoided: they panic at dates that Python does not have, and at bytes that are no UTF-8."""
     kind = column.dtype
+    name = type(kind).__name__
+    if "Struct" in str(kind) or "Map" in str(kind):
+        return [None] * len(column)  # as dicts and lists of them, which hold nothing that a kind knows
     if kind.is_nested():
-        return [cells_of(_of_polars(cell)) if _is_of("polars", cell) else None for cell in column]
-    if kind.is_float() or kind.is_temporal():  # a list of polars cannot hold every date
+        return [None if cells is None else cells_of(_of_polars(cells)) for cells in column]
+    if kind.is_float() or kind.is_temporal():
         return column.to_numpy()
-    if kind.is_integer() and not column.has_nulls() and "128" not in str(kind):
+    # numpy would make floats of whole numbers where one is missing, and has none of 128 bits.
+    if kind.is_integer() and not column.has_nulls() and not name.endswith("128"):
         return column.to_numpy()
-    return column.to_list()  # numpy would make floats of whole numbers where one is missing
+    if name in ("String", "Categorical", "Enum") and find_spec("pyarrow") is not None:
+        return column.to_arrow()
+    return column.to_list()
 
 
 def count_rows(rows: Any, names: Sequence[str]) -> int:
