@@ -200,7 +200,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
             whole = name_features(model, table, steps)
             save_model(whole, folder, about, reserved)  # the model is for release; a ledger's words are not
         about = about if ledger is None else replace(about, ledger=ledger.summary())
-        write_beside(folder, model, about)
+        # A weight for one unit says nothing after private steps, which change the units.
+        write_beside(folder, model, about, None if private else table.schema)
     return fit_outcome(folder, model, about, table.X.shape)
 
 

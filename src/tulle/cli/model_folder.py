@@ -16,6 +16,7 @@ from tulle.cli.outcome import Outcome, UserError, output_file
 if TYPE_CHECKING:
     from tulle.files.reserved_room import ReservedRoom
     from tulle.reports.report import About, PrivacyReport
+    from tulle.schema.declared_schema import Schema
 
 MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
 
@@ -160,18 +161,19 @@ def _save_elsewhere(model: Any, about: About) -> Path | None:
     return None
 
 
-def write_beside(folder: Path, model: Any, about: About) -> None:
-    """The report and the tables of a model that is saved already; what was there of another goes."""
+def write_beside(folder: Path, model: Any, about: About, schema: Schema | None = None) -> None:
+    """The report and the tables of a model that is saved already; what was there of another goes. Where a schema
+    encodes the rows, the table of weights also has them for one unit of the user's columns."""
     try:
         for old in find_written(folder)[1:]:
             old.unlink(missing_ok=True)  # never the report of one model beside another
-        _write_beside(folder, model, about)
+        _write_beside(folder, model, about, schema)
     except BaseException as error:
         error.add_note(f"The model is saved in {folder / MODEL}.")
         raise
 
 
-def _write_beside(folder: Path, model: Any, about: About) -> None:
+def _write_beside(folder: Path, model: Any, about: About, schema: Schema | None) -> None:
     from tulle.files.durable_writes import write_durably
     from tulle.reports.pages import fit_page
 
@@ -179,9 +181,10 @@ def _write_beside(folder: Path, model: Any, about: About) -> None:
     write_durably(folder / PRIVACY, model.privacy_.to_json().encode())
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(("class", "feature", "weight"))
+    units = {} if schema is None else dict(zip(schema.get_feature_names_out(), schema.units()[1]))
+    writer.writerow(("class", "feature", "weight", *(["weight_per_unit"] if units else [])))
     for name, feature, weight in weights_of(model):
-        writer.writerow((name, feature, repr(weight)))
+        writer.writerow((name, feature, repr(weight), *([repr(float(weight / units[feature]))] if units else [])))
     write_durably(folder / WEIGHTS, lines.getvalue().encode())
 
 
