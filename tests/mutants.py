@@ -35,6 +35,7 @@ from mutants_objective import OBJECTIVE_MUTANTS
 from mutants_public import PUBLIC_MUTANTS
 from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
+from mutants_schema import SCHEMA_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
 from mutants_zcdp import ZCDP_MUTANTS
 from planted import Mutant
@@ -1884,6 +1885,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LEDGER_MUTANTS,
     *AUDIT_MUTANTS,
     *PUBLIC_MUTANTS,
+    *SCHEMA_MUTANTS,
 )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -115,6 +117,16 @@ def objects(given: Sequence[Any]) -> npt.NDArray[Any]:
     return array
 
 
+@contextmanager
+def in_silence() -> Iterator[None]:
+    """Assert that nothing warns, and let numpy raise what it ignores by default. A rule may catch what is raised: so
+    warnings are kept, and not raised."""
+    with warnings.catch_warnings(record=True) as told, np.errstate(all="raise"):
+        warnings.simplefilter("always")
+        yield
+    assert [str(one.message) for one in told] == []
+
+
 def arrow_bytes(given: Sequence[bytes]) -> Any:
     """An Arrow column of text whose bytes need be no UTF-8, as files can hold it."""
     pa = pytest.importorskip("pyarrow")
@@ -127,6 +139,13 @@ def _arrow(given: Sequence[Any]) -> Any:
 
 def _pandas(given: Sequence[Any]) -> Any:
     return pytest.importorskip("pandas").Series(objects(given), dtype=object)
+
+
+def _nullable(given: Sequence[Any]) -> str:
+    """The name of pandas' own type for cells of one type."""
+    kinds = {type(cell) for cell in given} - {type(None)}
+    names = {int: "Int64", float: "Float64", bool: "boolean", str: "string"}
+    return names.get(kinds.pop(), "object") if len(kinds) == 1 else "object"
 
 
 def _pandas_of_arrow(given: Sequence[Any]) -> Any:
@@ -143,6 +162,7 @@ TABLES: dict[str, Callable[[Sequence[Any]], Any]] = {
     "list": lambda given: {"x": list(given)},
     "numpy": lambda given: {"x": objects(given)},
     "pandas": lambda given: _pandas(given).to_frame("x"),
+    "pandas, nullable": lambda given: _pandas(given).astype(_nullable(given)).to_frame("x"),
     "pandas, Arrow": lambda given: _pandas_of_arrow(given).to_frame("x"),
     "pandas, categories": lambda given: _pandas(given).astype("category").to_frame("x"),
     "arrow": lambda given: pytest.importorskip("pyarrow").table({"x": _arrow(given)}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from odd_cells import OBJECTS, TEXTS, arrow_bytes, cells, objects, texts
+from odd_cells import OBJECTS, TEXTS, arrow_bytes, cells, in_silence, objects, texts
 
 from tulle.schema.cell_rules import cells_of, days_of, numbers_of, read_days, read_exact, read_number, read_text
 
@@ -120,8 +119,7 @@ def test_days_by_a_pattern() -> None:
     "rule", [read_text, read_number, read_exact, read_days, lambda cell: read_days(cell, "%d.%m.%Y")]
 )
 def test_no_cell_raises_or_warns(rule: Callable[[Any], Any]) -> None:
-    with warnings.catch_warnings(), np.errstate(all="raise"):
-        warnings.simplefilter("error")
+    with in_silence():
         for cell in (*TEXTS, *OBJECTS):
             rule(cell)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
-from odd_cells import KINDS, OBJECTS, TABLES, TEXTS, dense, objects
+from odd_cells import KINDS, OBJECTS, TABLES, TEXTS, dense, in_silence, objects
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -123,8 +122,7 @@ def mixed() -> dict[str, Any]:
 def test_a_row_is_encoded_by_its_own_cells(mixed: dict[str, Any]) -> None:
     """Rows of odd cells of all kinds: the same alone and among others, no longer than `row_l2`, without a warning."""
     schema = Schema(dict(KINDS)).fit(mixed)
-    with warnings.catch_warnings(), np.errstate(all="raise"):
-        warnings.simplefilter("error")
+    with in_silence():
         whole = schema.transform(mixed)
         alone = [schema.transform({name: [cells[row]] for name, cells in mixed.items()}) for row in range(0, 100, 9)]
     assert np.array_equal(dense(whole)[:100:9], np.vstack([dense(row) for row in alone]))
@@ -220,8 +218,7 @@ def test_a_pipeline_from_raw_rows_to_predictions() -> None:
     bounds = Bounds(row_l2=schema.fit(rows).row_l2, rows_per_person=2)
     model = make_pipeline(schema, SparseClassifier(1.0, bounds=bounds, classes=schema.classes, random_state=0))
     assert check_pipeline(model) == ()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with in_silence():
         model.fit(rows, schema.labels(rows), sparseclassifier__groups=schema.people(rows))
         found = model.predict(rows)
         new = model.predict({"job": ["astronaut", None, "nurse"], "age": ["?", b"\xff", "100"]})
