@@ -29,6 +29,7 @@ _UNIT, _LARGEST = 1e-6, 1e12
 _END = math.asinh(_LARGEST / _UNIT)
 
 # In queries a missing number is this, whose square is finite: rows with numbers that are not would count as nothing.
+# Numbers of half this size and more are missing, too.
 _BLANK = 1e140
 
 # Where all rows are on one side of a threshold an answer is a quarter away from what is compared with it: noise of this
