@@ -173,7 +173,8 @@ class PrivatePipeline(_BaseComposition):
                 quantile=given.quantile,
             )
             model.set_params(bounds=bounds)
-        model.fit_with_steps(X, y, groups, [(step, shares[name]) for name, step in learning])
+        rows, targets, loss = model._prepare(X, y)
+        model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
         self.model_, self.steps_ = model, [*steps, *learning]
         self.privacy_ = model.privacy_
         if hasattr(model, "classes_"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -151,20 +151,6 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit_with_steps(self, X: Any, y: Any, groups: Any, steps: Sequence[tuple[PrivateStep, float | None]]) -> Any:
-        """Fit the model after steps that learn from the same rows; for `tulle.PrivatePipeline`.
-
-        Parameters
-        ----------
-        X, y, groups
-            As in `fit`.
-        steps : sequence of (PrivateStep, share)
-            The part of the cost of each, or None for its default. They become fitted.
-        """
-        rows, targets, loss = self._prepare(X, y)
-        self._fit(rows, targets, loss, groups, None, tuple(steps))
-        return self
-
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
         """The checked rows, the targets as the loss wants them, and the loss."""
         raise NotImplementedError
@@ -178,6 +164,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         public: Any,
         steps: tuple[tuple[PrivateStep, float | None], ...] = (),
     ) -> None:
+        """Fit to what `_prepare` gave. `steps` learn from the rows first, each for a part of the cost, or None for its
+        default; they become fitted."""
         preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
             request = replace(self._request(loss, X.shape[0]), preparation=preparation, steps=steps)
@@ -191,6 +179,9 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         progress.finish()
         if not len(self.support_):
             warn_of_constant_model()
+
+    # For `tulle.PrivatePipeline`. What callbacks leave behind is taken away here, too: it has the time of every answer.
+    _fit_with_steps = with_callbacks(_fit)
 
     def _keep(self, fitted: Fitted) -> None:
         """Become the model that a fit gave."""
