@@ -38,6 +38,7 @@ from tulle.reports.words import (
     warn_of_large_epsilon,
     warn_of_one_row_each,
     warn_of_published_noise,
+    warn_of_units,
     warn_of_unreasonable_bounds,
 )
 from tulle.trusted.accountants import MOST_ARITHMETIC
@@ -81,6 +82,8 @@ class FitRequest:
     classes_declared: bool = False
     # Whether person ids are given: the unit is then a person, where one row of each is used, too.
     grouped: bool = False
+    # Whether rows are dense, of more than one column: these may be in different units.
+    dense: bool = False
     # What was done before and around the fit, for the report: lines that depend on no row.
     preparation: tuple[str, ...] = ()
     # Steps that learn from the rows first, and the part of the cost (of the squared mu) of each; None: its own default.
@@ -334,7 +337,7 @@ def run_fit(
     if holders is not None:
         holders.check_groups(groups)
     active = _active_rows(groups, request.bounds, X.shape[0])
-    request = replace(request, grouped=groups is not None)
+    request = replace(request, grouped=groups is not None, dense=isinstance(X, np.ndarray) and X.shape[1] > 1)
     # Every plan that the answers to the preliminary questions can lead to is billed before any noise is drawn.
     planned = planned or request.plan_all(X.shape)
     rho = request.promised_rho(planned)
@@ -436,6 +439,8 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
             warn_of_doubt(doubt)
     wanted, bounds = request.wanted, request.bounds
     each = request.spent_on_bounds / max(len(wanted), 1)
+    if request.dense and set(wanted) & {"row_l2", "row_linf"}:
+        warn_of_units()
     if wanted and not reliable(first.public.n_rows, bounds.quantile, each, bounds.rows_per_person):
         warn_of_bounds(first.public.n_rows, wanted, each)
 

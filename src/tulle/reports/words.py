@@ -131,6 +131,17 @@ def warn_of_bounds(n_rows: int, wanted: Sequence[str], each: float) -> None:
     )
 
 
+def warn_of_units() -> None:
+    """Warn that one column may outweigh all others, by the form of the rows alone."""
+    warnings.warn(
+        "rows are dense and no bound on them is declared: a column in large units would outweigh all others, and the "
+        "model be useless; declare ranges with a tulle.Schema, or Bounds(row_linf=...) for columns in equal units, or "
+        "use tulle.PrivatePipeline with tulle.preprocessing.PrivateScaler",
+        UserWarning,
+        stacklevel=USER,
+    )
+
+
 def warn_of_large_epsilon(epsilon: float, stacklevel: int = 3) -> None:
     """Warn of a guarantee that hardly is one."""
     if epsilon > LARGE_EPSILON:
