@@ -238,8 +238,8 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what the ledger says goes out with the model",
         "internal notes kept in the file that is published",
-        "save_model(model, folder, about, reserved)",
-        "save_model(model, folder, replace(about, ledger=ledger.summary() if ledger else ''), reserved)",
+        "save_model(whole, folder, about, reserved)",
+        "save_model(whole, folder, replace(about, ledger=ledger.summary() if ledger else ''), reserved)",
         (_FIT_UNDER_LEDGERS + "test_a_fit_is_billed",),
         at="run",
     ),
@@ -261,9 +261,9 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a warning after the budget is gone",
         "told when the model is there: the release was made, and cannot be taken back",
-        "        preparation = warn_of_peeks(self)\n",
+        "        preparation = (*warn_of_peeks(self)",
         "        run_fit(self._request(loss, X.shape[0]), X, targets, groups)\n"
-        "        preparation = warn_of_peeks(self)\n",
+        "        preparation = (*warn_of_peeks(self)",
         (_PIPELINES + "test_the_warning_comes_before_anything_is_spent",),
         at="_SparseLinearModel._fit",
     ),

@@ -116,9 +116,9 @@ def test_no_method_holds_more_vectors_than_it_says(monkeypatch: pytest.MonkeyPat
         tracemalloc.start()
         return real(*given, **more)
 
-    def said(rows: Any, planned: Any) -> None:
+    def said(rows: Any, planned: Any, steps: int = 0) -> None:
         found.append(count_vectors(planned[0].method))
-        check_memory(rows, planned)
+        check_memory(rows, planned, steps)
 
     monkeypatch.setattr(tulle.estimators.request, "open_account", opened)
     monkeypatch.setattr("tulle.estimators.sparse.check_memory", said)
