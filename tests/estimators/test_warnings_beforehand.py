@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor, private_score
 from tulle.files.error_messages import PrivacyWarning
@@ -108,3 +109,19 @@ def test_what_is_said_of_one_row_is_true() -> None:
     other[1::2] = RNG.uniform(-1, 1, (N // 2, 3))
     one, two = (regressor().fit(rows, Y, groups=PEOPLE) for rows in (X, other))
     np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+UNITS = "rows are dense and no bound on them is declared"
+
+
+def test_dense_rows_without_a_declared_bound_are_warned_of() -> None:
+    """One column in other units would outweigh all others: by the form of the rows alone, before the bill."""
+    fit = SparseRegressor(1.0, 1e-5, bounds=Bounds(label=3.0), random_state=0).fit
+    found = [text for text in messages(lambda: fit(X, Y)) if UNITS in text]
+    assert len(found) == 1
+    assert "tulle.Schema" in found[0]
+    assert "PrivateScaler" in found[0]
+    for quiet in (lambda: fit(sp.csr_array(X), Y), lambda: fit(X[:, :1], Y), lambda: regressor().fit(X, Y)):
+        assert not any(UNITS in text for text in messages(quiet))
+    with Ledger(Budget(1e-3, 1e-9)), pytest.raises(BudgetExceededError), pytest.warns(UserWarning, match=UNITS):
+        fit(X, Y)
