@@ -32,6 +32,7 @@ from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_losses import LOSSES_MUTANTS
 from mutants_objective import OBJECTIVE_MUTANTS
+from mutants_preprocessing import PREPROCESSING_MUTANTS
 from mutants_public import PUBLIC_MUTANTS
 from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
@@ -1885,6 +1886,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LEDGER_MUTANTS,
     *AUDIT_MUTANTS,
     *PUBLIC_MUTANTS,
+    *PREPROCESSING_MUTANTS,
     *SCHEMA_MUTANTS,
 )
 

@@ -35,6 +35,10 @@ MUST_BE_NAMED = sorted(
         "RowsAtClients",
         "ThresholdByLayer",
         "HardThreshold",
+        "PrivatePipeline",
+        "PrivateWeights",
+        "PrivateScaler",
+        "PrivateImputer",
     }
     - WITHOUT_PROOF
 )

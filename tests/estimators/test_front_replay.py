@@ -265,10 +265,10 @@ def told_of_pipeline(folder: Path) -> Callable[[Any], dict[str, Any]]:
 
 
 PRIVATE_STEPS: dict[str, Callable[[], list[Any]]] = {
-    "weights": lambda: [PrivateWeights()],
+    "weights": lambda: [PrivateWeights(floor=0.0)],  # with the default all masses of so few rows are raised to it
     "scaler": lambda: [PrivateScaler(rounds=6)],
     "imputer": lambda: [PrivateImputer(2.0, rounds=6)],
-    "scaler, weights": lambda: [PrivateScaler(rounds=6), PrivateWeights()],
+    "scaler, weights": lambda: [PrivateScaler(rounds=6), PrivateWeights(floor=0.0)],
 }
 
 

@@ -305,6 +305,23 @@ def test_no_answer_of_a_fit_moves_further_than_its_sensitivity(name: str) -> Non
     assert tally.worst["Gaussian"] > 0.4
 
 
+@pytest.mark.parametrize("name", EVERY_STEP)
+def test_rows_that_do_not_count_move_no_answer(name: str) -> None:
+    """Surplus rows of a person, and a row without a label: not of steps, nor of the model after them."""
+    X, y = table(40, 3)
+    groups, labels = np.arange(40) % 20, y.astype(object)
+    labels[0] = None
+    other = X.copy()
+    other[0], other[20:] = -7.0, 1e100
+    tally = Tally()
+    conversation = Conversation(name, tally)
+    with conversation.listens():
+        private(EVERY_STEP[name]).fit(X, labels, groups)
+    with conversation.repeats():
+        private(EVERY_STEP[name]).fit(other, labels, groups)
+    assert tally.worst == {"Gaussian": 0.0}
+
+
 class Exact(PrivateWeights):
     """Weights from exact masses, with the noisy ones on the bill."""
 
