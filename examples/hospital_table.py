@@ -24,11 +24,12 @@ BUILD = Path(__file__).resolve().parent.parent / "build"
 WARDS = ["surgery", "medicine", "Gynäkologie", "maternity", "intensive care", "psychiatry", "eye, ear", "other ward"]
 INSURERS = ["state", "private", "mutual", "self-paying", "none"]
 LANGUAGES = ["en", "de", "fr", "es", "tr", "ar"]
-COMMON = (
+NOTES = (
     "patient reports mild stable routine follow up after visit normal results no change clear chest advised rest "
     "fluids medication taken daily review again next week family present discussed plan agreed comfortable walking "
     "eating sleeping well temperature pulse pressure within limits blood sample taken sent letter phone call"
-).split()
+)
+COMMON = NOTES.split()
 GOOD, BAD = ["recovered", "discharged", "healing", "improved"], ["sepsis", "readmit", "fever", "confused", "fall"]
 SINCE, UNTIL = date(2018, 1, 1), date(2025, 12, 31)
 ANSWERS = [f"answer_{number:02d}" for number in range(1, 46)]
