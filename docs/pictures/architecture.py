@@ -20,13 +20,22 @@ LAYERS = (
     ("audit", "datasets"),
     ("local", "federated"),
     ("estimators", "tuning"),
-    ("methods", "transfer", "reports"),
-    ("backends",),
+    ("methods", "transfer", "reports", "preprocessing"),
+    ("backends", "schema"),
     ("accounting", "ledgers", "files", "fast"),
     ("trusted",),
 )
 # Folders that see rows or bills, and are named in the report of a fit that used them.
-VOUCHED = ("backends", "fast", "ledgers", "tuning", "federated/client_side", "local/user_side")
+VOUCHED = (
+    "backends",
+    "schema",
+    "preprocessing",
+    "fast",
+    "ledgers",
+    "tuning",
+    "federated/client_side",
+    "local/user_side",
+)
 PARTLY = {"federated": "client_side", "local": "user_side", "accounting": "most", "estimators": "bounds"}
 
 COLOURS = {"trusted": ("#7a1f3d", "#ffffff"), "vouched": ("#f2c9d4", "#26141a"), "checked": ("#eef0f2", "#1c2226")}
