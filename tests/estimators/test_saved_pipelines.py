@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
@@ -62,6 +63,25 @@ def test_a_saved_pipeline_predicts_the_same(case: str, tmp_path: Path) -> None:
     assert last_model(again).random_state is None
     header, _ = read_archive(tmp_path / "model.npz", "tulle model", 4)
     assert "random_state" not in str(header["steps"])
+
+
+@pytest.mark.parametrize("case", ["schema", "schema and weights"])
+def test_the_report_names_the_schema(case: str) -> None:
+    pipeline, _ = CASES[case]()
+    assert sum("A declared schema of 3 columns" in line for line in last_model(pipeline).privacy_.assumptions) == 1
+
+
+def test_weights_after_private_steps_have_the_names_of_columns() -> None:
+    rows = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    pipeline = private(PrivateScaler()).fit(rows, Y)
+    assert {name for name, _ in pipeline.model_.named_weights()} <= {"a", "b", "c", "d"}
+    assert any("what private steps learnt" in line for line in pipeline.privacy_.who_saw_what)
+
+
+def test_a_folder_that_tulle_fit_wrote_is_read(tmp_path: Path) -> None:
+    pipeline, rows = CASES["scaler"]()
+    save(pipeline, tmp_path / "model.npz")
+    np.testing.assert_array_equal(load(tmp_path).predict(rows), pipeline.predict(rows))
 
 
 def test_weights_of_a_schema_have_names_after_loading(tmp_path: Path) -> None:

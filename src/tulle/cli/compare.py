@@ -23,7 +23,7 @@ from tulle.cli.outcome import BAD_NEWS, DONE, Outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data_arguments(parser)
+    add_data_arguments(parser, schema=True)
     add_model_arguments(parser)
     group = parser.add_argument_group("what to compare")
     group.add_argument("--test", metavar="FILE", help="rows to test on (default: a random share, new in each trial)")

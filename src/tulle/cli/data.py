@@ -22,9 +22,15 @@ _HOW_WRITTEN = ("format", "header", "delimiter", "encoding", "zero_based")
 
 
 def add_data_arguments(
-    parser: argparse.ArgumentParser, *, target: bool = True, blocks: bool = False, option: bool = False
+    parser: argparse.ArgumentParser,
+    *,
+    target: bool = True,
+    blocks: bool = False,
+    option: bool = False,
+    schema: bool = False,
 ) -> None:
-    """Which file, and how to read it; `blocks` as in `read_data`. The file is an option or a positional argument."""
+    """Which file, and how to read it; `blocks` as in `read_data`. The file is an option or a positional argument.
+    `schema`: whether raw tables can be read."""
     or_blocks = ", or a folder written by tulle convert" if blocks else ""
     words = f"a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz{or_blocks}"
     if option:
@@ -44,8 +50,9 @@ def add_data_arguments(
     )
     add_file_arguments(group)
     group.add_argument("--zero-based", action="store_true", help="svmlight: indices count from 0, not from 1")
-    if target:
+    if schema:
         add_schema_arguments(parser)
+    if target:
         group.add_argument(
             "--n-features",
             type=int,
@@ -209,13 +216,7 @@ def state_schema(report: PrivacyReport, schema: Schema) -> PrivacyReport:
     """The report of a fit to rows that a schema encoded, which says what was declared."""
     from dataclasses import replace
 
-    lines = [
-        f"A declared schema of {schema.n_features_in_:,} columns encoded the rows, each by its own cells. Its ranges, "
-        "categories and dates must be known without looking at the rows."
-    ]
-    if schema.person_column is not None:
-        lines.append("A row without a person's id counted as nothing.")
-    return replace(report, assumptions=(*report.assumptions, *lines))
+    return replace(report, assumptions=(*report.assumptions, *schema.describe()))
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

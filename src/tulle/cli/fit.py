@@ -48,7 +48,7 @@ from tulle.cli.outcome import Outcome, UserError, mark_spent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data_arguments(parser, blocks=True)
+    add_data_arguments(parser, blocks=True, schema=True)
     budget = parser.add_argument_group("the budget")
     measure = budget.add_mutually_exclusive_group(required=True)
     measure.add_argument(

@@ -117,7 +117,7 @@ def _check(step: Any, path: tuple[str, ...], protects: Protects) -> Iterator[Pee
         # Its text is not shown: it might be rows.
         thing = f"the class {step.__name__}" if isinstance(step, type) else f"an object of type {type(step).__name__}"
         yield Peek(name, "cannot be checked", f"{thing} is no estimator", "an estimator of scikit-learn or tulle")
-    elif _is(step, "sklearn", "FrozenEstimator") or (_is(step, "tulle", "Schema") and _is_own(step)):
+    elif _is(step, "sklearn", "FrozenEstimator") or _is_schema(step):
         return
     elif _is(step, "sklearn", "Pipeline"):
         yield from _check_steps(step.steps, path, protects)
@@ -288,9 +288,9 @@ def _is(step: Any, package: str, *names: str) -> str:
     return ""
 
 
-def _is_own(step: Any) -> bool:
-    """Whether a step's own class is tulle's: a subclass of somebody else may do anything."""
-    return type(step).__module__.split(".")[0] == "tulle"
+def _is_schema(step: Any) -> bool:
+    """Whether a step is a `tulle.Schema`: a subclass of somebody else may do anything."""
+    return bool(_is(step, "tulle", "Schema")) and type(step).__module__.split(".")[0] == "tulle"
 
 
 def _inside(step: Any) -> list[tuple[str, Any]]:
@@ -356,6 +356,7 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
     protects = _protects(estimator)
     peeks: list[Peek] = []
     outside: list[Peek] = []
+    schemas: list[str] = []
     inner = [estimator]
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_MOST_FRAMES):
@@ -366,6 +367,7 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
             owner: Any = frame.f_locals.get("self")
             if _is(owner, "sklearn", "Pipeline") and any(owner.steps[-1][1] is one for one in inner):
                 peeks = [*_check_steps(owner.steps[:-1], (), protects), *peeks]
+                schemas += [line for _, step in owner.steps[:-1] if _is_schema(step) for line in step.describe()]
             elif _is(owner, "sklearn", "TransformedTargetRegressor") and any(owner.regressor_ is one for one in inner):
                 peeks = [*_check_target(owner, ()), *peeks]
             elif (around := _is(owner, "sklearn", *META_ESTIMATORS)) and _fits_a(owner, type(estimator)):
@@ -381,7 +383,8 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
             PrivacyWarning,
             stacklevel=_users_level(),
         )
-    return tuple(f"The guarantee does not cover {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
+    uncovered = (f"The guarantee does not cover {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
+    return (*schemas, *uncovered)
 
 
 def _fits_a(around: Any, model: type) -> bool:

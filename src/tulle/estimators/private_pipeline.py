@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tulle.estimators.pipeline_checks import check_pipeline
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.files.array_checks import read_rows
 from tulle.preprocessing.private_step import PrivateStep
+from tulle.schema.declared_schema import Schema
 
 
 def _model_has(name: str) -> Any:
@@ -175,6 +177,13 @@ class PrivatePipeline(_BaseComposition):
             model.set_params(bounds=bounds)
         rows, targets, loss = model._prepare(X, y)
         model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
+        said = [line for _, step in steps if isinstance(step, Schema) for line in step.describe()]
+        model.privacy_ = replace(model.privacy_, assumptions=(*model.privacy_.assumptions, *said))
+        names = getattr(self, "feature_names_in_", None)
+        if steps and isinstance(steps[-1][1], Schema):
+            names = steps[-1][1].get_feature_names_out()
+        if names is not None:  # private steps keep the columns
+            model.weight_names_ = names
         self.model_, self.steps_ = model, [*steps, *learning]
         self.privacy_ = model.privacy_
         if hasattr(model, "classes_"):

@@ -127,6 +127,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : path
+        The file, or a folder that ``tulle fit`` wrote.
 
     Returns
     -------
@@ -145,6 +146,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def load_saved(path: str | os.PathLike[str]) -> Saved:
     """The model that `save` wrote, and who asked for it. As `load`."""
+    if os.path.isdir(path):  # as `tulle fit` writes it
+        path = os.path.join(path, "model.npz")
     header, arrays = read_archive(path, KIND, VERSION)
     try:
         model = _model(header, arrays)

@@ -64,6 +64,8 @@ class AskedOfFit(Protocol):
     def classes_declared(self) -> bool: ...
     @property
     def preparation(self) -> tuple[str, ...]: ...
+    @property
+    def steps(self) -> tuple[Any, ...]: ...
 
 
 def warn_of_published_noise(
@@ -207,7 +209,9 @@ def fit_report(
             *(seen_by or (SEEN_BY_THIS_PROCESS,)),
             *_faster_code(),
             "The method (the algorithm itself) saw the answers on the bill and public quantities.",
-            "Recipients of the fitted model see coef_, intercept_, those of a teacher if there is one, and this report"
+            "Recipients of the fitted model see coef_, intercept_, those of a teacher if there is one, "
+            + ("what private steps learnt, " if request.steps else "")
+            + "and this report"
             + ("." if budget is None else "; the guarantee covers all of it."),
         ),
         seeded=receipt.seeded,

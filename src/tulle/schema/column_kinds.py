@@ -1,8 +1,8 @@
 """Kinds of columns: how the cells of one column become features, cell by cell, by public settings alone.
 
 Every kind has a rule for cells that hold nothing it knows (blank, unparseable, an unknown category): its `missing`
-value, or 0 in all of its features. No rule looks at another row. Each column adds at most 1 to the square of a row's
-length (`largest_square`), so a schema bounds its rows before there are any.
+value, or 0 in all of its features. No rule looks at another row. What a column adds at most to the square of a row's
+length is known (`largest_square`: 1, or 2 with an indicator), so a schema bounds its rows before there are any.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Categories(ColumnKind):
     ----------
     values : tuple of str, or of numbers
         At least one, all different. Text is compared without blanks around it; numbers by their values, so that 7, 7.0
-        and "7" are one. "007" is another text than "7".
+        and "7" are one. As text, "007" is another category than "7".
     other : bool, default=False
         Whether there is a feature for cells that hold another category.
     missing : str, number or None, default=None

@@ -146,6 +146,17 @@ class Schema(TransformerMixin, BaseEstimator):
         found = self.to_dict()
         return write_toml(found["columns"], found.get("target"), found.get("person"))
 
+    def describe(self) -> list[str]:
+        """Lines for the report of a fit to rows that it encoded."""
+        count = f"{self.n_features_in_:,} column{'s' * (self.n_features_in_ != 1)}"
+        lines = [
+            f"A declared schema of {count} encoded the rows, each by its own cells. Its ranges, categories and dates "
+            "must be known without looking at the rows."
+        ]
+        if self.person_column is not None:
+            lines.append("A row without a person's id counted as nothing.")
+        return lines
+
     # --- public knowledge about columns ---
 
     @property
