@@ -121,14 +121,21 @@ def test_a_regression_declares_the_range_of_its_target(run: Any, raw: Path, tmp_
     assert model.steps[-1][1].bounds.label == 95.0
 
 
-@pytest.mark.parametrize("flag", ["--private-weights"])
-def test_private_weights_are_on_the_same_bill(run: Any, raw: Path, tmp_path: Path, flag: str) -> None:
-    words = [
-        "--text",
-        "note",
-        *(word for name in ("id", "age", "job", "seen", "smoker") for word in ("--ignore", name)),
-    ]
-    ran = fit(run, raw, tmp_path, *words, "--target", "outcome", "--classes", "no,yes", flag)
+IGNORED = [word for name in ("id", "age", "job", "seen", "smoker") for word in ("--ignore", name)]
+TEXT_ALONE = ["--text", "note", *IGNORED, "--target", "outcome", "--classes", "no,yes"]
+
+
+@pytest.mark.parametrize("more", [["--no-private-weights"], ["--row-l2", "1"], ["--method", "hard_thresholding"]])
+def test_text_is_weighted_by_default_and_not_where_something_else_is_said(
+    run: Any, raw: Path, tmp_path: Path, more: list[str]
+) -> None:
+    assert fit(run, raw, tmp_path, *TEXT_ALONE, *more).code == 0
+    assert type(load(tmp_path / "m")) is not PrivatePipeline
+
+
+@pytest.mark.parametrize("flag", [[], ["--private-weights"]], ids=["by default", "asked for"])
+def test_private_weights_are_on_the_same_bill(run: Any, raw: Path, tmp_path: Path, flag: list[str]) -> None:
+    ran = fit(run, raw, tmp_path, *TEXT_ALONE, *flag)
     assert (ran.code, ran.err) == (0, "")
     model = load(tmp_path / "m" / "model.npz")
     assert type(model) is PrivatePipeline

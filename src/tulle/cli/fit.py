@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import (
     add_data_arguments,
@@ -46,6 +46,9 @@ from tulle.cli.model_folder import (
 )
 from tulle.cli.outcome import Outcome, UserError, mark_spent
 
+if TYPE_CHECKING:
+    from tulle.files.tables import Table
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser, blocks=True, schema=True)
@@ -71,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps = parser.add_argument_group("private preprocessing, billed together with the model")
     steps.add_argument(
         "--private-weights",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         help="weight columns by how common they are (as IDF does) and scale rows to length 1: for words and codes that "
-        "are not weighted yet",
+        "are not weighted yet. Default: where a schema declares text alone",
     )
     steps.add_argument(
         "--private-scaler",
@@ -158,7 +161,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         verbose=0 if arguments.quiet or arguments.json else 1,
         **settings,
     )
-    private = _private_steps(arguments)
+    private = _private_steps(arguments, table)
     if private:
         model = _with_steps(model, private, arguments)
     ledger: Any = None
@@ -205,19 +208,25 @@ def run(arguments: argparse.Namespace) -> Outcome:
     return fit_outcome(folder, model, about, table.X.shape)
 
 
-def _private_steps(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
-    """The private steps that the arguments ask for, by name."""
-    if not (arguments.private_weights or arguments.private_scaler):
+def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[str, Any]]:
+    """The private steps that the arguments ask for, by name; for text alone also where they are silent."""
+    weights = arguments.private_weights
+    if weights is None:
+        declared = arguments.row_l2, arguments.row_linf, arguments.public, arguments.rho
+        usual = declared == (None, None, None, None) and not (arguments.normalise or arguments.private_scaler)
+        plain = arguments.epsilon is not None and arguments.calibration == "rigorous" and arguments.method == "auto"
+        weights = table.schema is not None and table.schema.is_text and usual and plain
+    if not (weights or arguments.private_scaler):
         return []
     from tulle.preprocessing import PrivateScaler, PrivateWeights
 
-    if arguments.private_weights and arguments.private_scaler:
+    if weights and arguments.private_scaler:
         raise UserError("--private-weights is for sparse rows and --private-scaler for dense ones; pass one of them")
     if arguments.public is not None:
         raise UserError("--public does not go together with private preprocessing; omit one")
     if (arguments.row_l2, arguments.row_linf, arguments.normalise) != (None, None, False):
         raise UserError("private preprocessing bounds the rows by itself; omit --row-l2, --row-linf and --normalise")
-    return [("weights", PrivateWeights())] if arguments.private_weights else [("scaler", PrivateScaler())]
+    return [("weights", PrivateWeights())] if weights else [("scaler", PrivateScaler())]
 
 
 def _with_steps(model: Any, private: list[tuple[str, Any]], arguments: argparse.Namespace) -> Any:

@@ -308,6 +308,11 @@ class Schema(TransformerMixin, BaseEstimator):
         return np.array(names, dtype=object)
 
     @property
+    def is_text(self) -> bool:
+        """Whether all columns are text, of a fitted schema."""
+        return all(isinstance(kind, Text) for kind in self._fitted_kinds().values())
+
+    @property
     def row_l2(self) -> float:
         """The largest length of an encoded row, of a fitted schema."""
         return math.sqrt(sum(kind.largest_square for kind in self._fitted_kinds().values()))
