@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands_and_files import one_line
+from test_raw_damage import damaged
 
 from tulle import PrivatePipeline, Schema, load
 
@@ -191,7 +192,40 @@ def test_all_problems_of_the_header_are_told_together(run: Any, raw: Path, tmp_p
     message = one_line(ran, "fit")
     assert "not in the table: 'job'" in message
     assert "does not declare" in message
-    assert "'extra'" in message
+    assert message.endswith(": number 7")
+
+
+DAMAGED = """\
+[columns]
+id = { number = 100 }
+word = { text = 6 }
+[target]
+column = "other"
+classes = ["secretword1", "secretword2", "secretword3"]
+"""
+
+
+def test_damaged_files_are_refused_without_a_cell_and_nothing_is_billed(run: Any, tmp_path: Path) -> None:
+    """Of tests/files/test_raw_damage.py every eighth file: read and billed once, or refused with exit code 2."""
+    (tmp_path / "columns.toml").write_text(DAMAGED, encoding="utf-8")
+    ledger = ("--ledger", tmp_path / "budget", "--dataset", "damaged")
+    assert (
+        run("ledger", "open", tmp_path / "budget", "--dataset", "damaged", "--epsilon", 999, "--delta", 0.1).code == 0
+    )
+    fitted, refused = 0, 0
+    for seed in range(0, 500, 8):
+        name, content = damaged(seed)
+        (tmp_path / name).write_bytes(content)
+        words = ("--schema", tmp_path / "columns.toml", "--epsilon", 0.5, "--delta", 1e-6, "--quiet", "--replace")
+        ran = run("fit", tmp_path / name, *words, *ledger, "-o", tmp_path / "m")
+        fitted, refused = fitted + (ran.code == 0), refused + (ran.code == 2)
+        assert ran.code in (0, 2), (seed, ran.err)
+        assert "Traceback" not in ran.err
+        assert not any(f"secretword{k}" in ran.out + ran.err for k in range(4, 40)), seed
+    assert fitted > 5
+    assert refused > 20
+    shown = json.loads(run("ledger", "show", tmp_path / "budget", "--dataset", "damaged", "--json").out)
+    assert json.dumps(shown).count("SparseClassifier.fit") == fitted
 
 
 # --- tulle schema ----------------------------------------------------------------------------------------------------

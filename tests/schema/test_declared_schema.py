@@ -30,12 +30,16 @@ def refusal(schema: Schema, header: Sequence[str], **given: Any) -> str:
 
 
 def test_everything_that_is_wrong_with_a_header_is_in_one_message() -> None:
+    """By place where a declared column is missing: the first line may then be somebody's row."""
     message = refusal(PEOPLE, ["age", "age", "income", "height", "y"])
     assert message == (
-        "columns that occur more than once: 'age'; columns of the schema that are not in the table: 'job', 'id'; "
-        "columns that the schema does not declare (declare them, or add \"*\" = \"ignore\"): 'income', 'height'"
+        "columns of the schema that are not in the table: 'job', 'id'; columns that occur more than once: number 1, 2; "
+        'columns that the schema does not declare (declare them, or add "*" = "ignore"): number 3, 4'
     )
-    assert "'column 19' and 5 more" in refusal(PEOPLE, [f"column {number}" for number in range(25)])
+    assert "'income', 'height'" in refusal(PEOPLE, ["age", "job", "id", "income", "height", "y"])
+    row = refusal(PEOPLE, [f"cell {number}" for number in range(25)])
+    assert "19, 20 and 5 more; if the first line of the file is a row, pass --no-header" in row
+    assert "cell" not in row
 
 
 def test_target_and_person_need_not_be_there_to_predict() -> None:

@@ -220,12 +220,16 @@ class Schema(TransformerMixin, BaseEstimator):
                 undeclared.append(name)
             elif not isinstance(kinds[rule], Ignore):
                 chosen[name] = kinds[rule]
-        wrong = [
+        found = [f"columns of the schema that are not in the table: {_some(missing)}"] if missing else []
+        # Where declared columns are missing, the first line of a file may be somebody's row: it is not quoted then.
+        name_all = (lambda names: _places(names, header)) if missing else _some
+        for names, what in (
             (repeated, "columns that occur more than once"),
-            (missing, "columns of the schema that are not in the table"),
             (undeclared, 'columns that the schema does not declare (declare them, or add "*" = "ignore")'),
-        ]
-        found = [f"{what}: {_some(names)}" for names, what in wrong if names]
+        ):
+            found += [f"{what}: {name_all(names)}"] if names else []
+        if missing and not chosen:
+            found.append("if the first line of the file is a row, pass --no-header")
         if found or not chosen:
             raise SchemaError("; ".join(found) or "no column is left for features")
         return chosen
@@ -378,6 +382,14 @@ class Schema(TransformerMixin, BaseEstimator):
 def _pattern(name: str) -> re.Pattern[str]:
     """What a name with stars fits: a star is any text."""
     return re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
+
+
+def _places(names: Sequence[str], header: Sequence[str], most: int = 20) -> str:
+    """Columns by their places, counted from 1."""
+    wanted = set(names)
+    places = [place for place, name in enumerate(header, 1) if name in wanted]
+    text = f"number {', '.join(map(str, places[:most]))}"
+    return text if len(places) <= most else f"{text} and {len(places) - most:,} more"
 
 
 def _some(names: Sequence[str], most: int = 20) -> str:
