@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Number, Range, Text
+from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Hashed, Number, Range, Text
 
 KINDS: dict[str, ColumnKind] = {
     "range": Range(-3, 40),
@@ -34,6 +34,8 @@ KINDS: dict[str, ColumnKind] = {
     "date, all settings": Date("1990-01-01", "2030-01-01", "year", "%d.%m.%Y", "2030-01-01", indicator=True),
     "text": Text(6),
     "text, all settings": Text(8, ngrams=2, counts=True),
+    "hashed": Hashed(5),
+    "hashed, indicator": Hashed(4, indicator=True),
 }
 
 

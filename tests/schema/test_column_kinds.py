@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from odd_cells import KINDS, OBJECTS, TABLES, TEXTS, by_itself, cells, dense, in_silence, objects, typed
 
-from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Ignore, Number, Range, Text
+from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Hashed, Ignore, Number, Range, Text
 from tulle.schema.raw_rows import column_of
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -212,3 +212,17 @@ def test_a_column_that_is_ignored() -> None:
     assert Ignore().encode([1, 2]).shape == (2, 0)
     assert Ignore().names("x") == []
     assert Ignore().largest_square == 0
+
+
+def test_hashed_categories_are_whole_cells_in_fixed_buckets() -> None:
+    """A change of the hash would make saved models wrong without a word."""
+    kind = Hashed(6, indicator=True)
+    cells = ["nurse", " nurse ", "Nurse", "night nurse", 7, 7.0, "7", None, "  "]
+    buckets = kind.encode(cells).tocoo().coords[1].tolist()
+    assert buckets[0] == buckets[1]
+    assert len({buckets[0], buckets[2], buckets[3]}) == 3
+    assert len(set(buckets[4:7])) == 1
+    assert buckets[7:] == [64, 64]
+    assert buckets[:1] + buckets[3:5] == [7, 35, 40]
+    assert kind.names("job", ["nurse"])[buckets[0]] == "job: nurse"
+    assert kind.names("job")[-2:] == ["job: bucket 63", "job is missing"]

@@ -60,6 +60,7 @@ WRONG: list[tuple[Any, str]] = [
     *[({"date": ["2020-01-01", "2021-01-01"], "missing": day}, "missing must lie") for day in ("1999-01-01", "soon")],
     *[({"text": value}, "text must be the number of bits") for value in (3, 23, 14.0, "14", False, None)],
     *[({"text": 14, "ngrams": value}, "ngrams must be") for value in (0, 6, True, "2")],
+    *[({"hashed": value}, "hashed must be the number of bits") for value in (3, 23, True, "10", None)],
     *[({"text": 14, "counts": "yes"}, "counts must be true or false"), ({"text": 14, "missing": 1}, "does not take")],
 ]
 

@@ -30,6 +30,7 @@ _DRAFT = """\
 #   "boolean"                                 true and false, yes and no, 1 and 0
 #   {{ date = ["2015-01-01", "2026-12-31"], unit = "year" }}
 #   {{ text = 14 }}                            words, hashed into 2^14 features
+#   {{ hashed = 10 }}                          categories that you cannot list, hashed into 2^10 features
 # A cell that holds nothing of the kind counts as the middle of a range, or 0; say missing = ... for another value, and
 # indicator = true for a feature that says so. "answer_*" = ... declares all columns with such names.
 """

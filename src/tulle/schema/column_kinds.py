@@ -427,16 +427,62 @@ class Text(ColumnKind):
 
     def names(self, column: str, words: Sequence[str] = ()) -> list[str]:
         """ "bucket 5121", or the public words of a list that are hashed there."""
-        found: dict[int, list[str]] = {}
-        if words:
-            hashed = sp.csr_array(self._hasher().transform(list(words)))
-            for number, word in enumerate(words):
-                for bucket in hashed.indices[hashed.indptr[number] : hashed.indptr[number + 1]]:
-                    found.setdefault(int(bucket), []).append(word)
-        return [
-            f"{column}: {' / '.join(found[bucket][:3])}" if bucket in found else f"{column}: bucket {bucket}"
-            for bucket in range(self.width)
-        ]
+        return _bucket_names(self.encode(list(words)), column, words)
+
+
+def _bucket_names(hashed: Any, column: str, words: Sequence[str]) -> list[str]:
+    """The names of buckets, given where public words are hashed to: CSR of shape (words, buckets)."""
+    found: dict[int, list[str]] = {}
+    for number, word in enumerate(words):
+        for bucket in hashed.indices[hashed.indptr[number] : hashed.indptr[number + 1]]:
+            found.setdefault(int(bucket), []).append(word)
+    return [
+        f"{column}: {' / '.join(found[bucket][:3])}" if bucket in found else f"{column}: bucket {bucket}"
+        for bucket in range(hashed.shape[1])
+    ]
+
+
+@dataclass(frozen=True)
+class Hashed(ColumnKind):
+    """Categories that are not known: 2^bits features, 1 in the one that the whole cell is hashed to.
+
+    Parameters
+    ----------
+    bits : int
+        From 4 to 22. Two categories share a feature by chance; with k categories, about k² / 2^(bits + 1) pairs do.
+    indicator : bool, default=False
+        Whether there is one more feature, 1 where a cell holds nothing.
+    """
+
+    bits: int
+    indicator: bool = False
+    word: ClassVar[str] = "hashed"
+
+    def __post_init__(self) -> None:
+        if type(self.bits) is not int or not 4 <= self.bits <= 22:
+            raise ValueError("hashed must be the number of bits of the hash, from 4 to 22; 10 gives 1,024 features")
+
+    @property
+    def width(self) -> int:
+        return 2**self.bits + self.indicator
+
+    def _bucket(self, cell: Any) -> int:
+        from sklearn.utils import murmurhash3_32
+
+        text = read_text(cell)
+        if text is None:
+            return 2**self.bits if self.indicator else -1
+        return int(murmurhash3_32(text.encode("utf-8", "replace"), positive=True)) % 2**self.bits
+
+    def encode(self, column: Any) -> Any:
+        buckets = np.array(map_distinct(column, self._bucket), dtype=np.intp)
+        chosen = np.flatnonzero(buckets >= 0)
+        return sp.csr_array((np.ones(len(chosen)), (chosen, buckets[chosen])), shape=(len(buckets), self.width))
+
+    def names(self, column: str, words: Sequence[str] = ()) -> list[str]:
+        """ "bucket 17", or the public words of a list that are hashed there."""
+        names = _bucket_names(self.encode(list(words)), column, words)
+        return [*names[:-1], f"{column} is missing"] if self.indicator else names
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from tulle.schema.cell_rules import cells_of, numbers_of, read_text
-from tulle.schema.column_kinds import ColumnKind, Ignore, Text
+from tulle.schema.column_kinds import ColumnKind, Hashed, Ignore, Text
 from tulle.schema.raw_rows import column_of, count_rows, header_of
 from tulle.schema.schema_format import (
     Person,
@@ -53,6 +53,7 @@ class Schema(TransformerMixin, BaseEstimator):
         - ``{"boolean": True}``, or ``{"boolean": ["yes", "no"]}``
         - ``{"date": ["2015-01-01", "2026-12-31"], "unit": "day", "format": None}``
         - ``{"text": 14, "ngrams": 1, "counts": False}``: words hashed into 2^14 features
+        - ``{"hashed": 10}``: categories that are not known, each hashed into one of 2^10 features
         - ``"ignore"``
 
         and ``missing`` (what a cell without a value counts as; default: the middle of a range, 0 otherwise) and
@@ -63,7 +64,7 @@ class Schema(TransformerMixin, BaseEstimator):
     person : str, dict or None, default=None
         The column with people's ids, or ``{"column": name, "rows": 3}``: how many rows of one person are used.
     words : sequence of str, default=()
-        Public words that name the features of text. They must not come from the rows.
+        Public words that name the features of text and of hashed categories. They must not come from the rows.
 
     Attributes
     ----------
@@ -308,7 +309,7 @@ class Schema(TransformerMixin, BaseEstimator):
         """The names of the features; of text "note: bucket 5121", or public words that are hashed there."""
         names: list[str] = []
         for column, kind in self._fitted_kinds().items():
-            names += kind.names(column, self.words) if isinstance(kind, Text) else kind.names(column)
+            names += kind.names(column, self.words) if isinstance(kind, (Text, Hashed)) else kind.names(column)
         return np.array(names, dtype=object)
 
     @property

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from tulle.schema.cell_rules import read_number, read_text
-from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Ignore, Number, Range, Text
+from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Hashed, Ignore, Number, Range, Text
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -221,6 +221,7 @@ _KINDS: dict[str, tuple[Callable[[Any, dict[str, Any]], ColumnKind], tuple[str, 
     "boolean": (_boolean, ("missing", "indicator")),
     "date": (_date, ("unit", "format", "missing", "indicator")),
     "text": (_text, ("ngrams", "counts")),
+    "hashed": (lambda value, more: Hashed(value, **more), ("indicator",)),
     "ignore": (_ignore, ()),
 }
 
@@ -298,6 +299,8 @@ def describe_kind(kind: ColumnKind) -> Any:
     elif isinstance(kind, Date):
         found = {"date": [kind.since, kind.until], "unit": kind.unit_name, "format": kind.pattern}
         found |= {"missing": kind.missing, "indicator": kind.indicator}
+    elif isinstance(kind, Hashed):
+        found = {"hashed": kind.bits, "indicator": kind.indicator}
     else:
         assert isinstance(kind, Text)
         found = {"text": kind.bits, "ngrams": kind.ngrams, "counts": kind.counts}
