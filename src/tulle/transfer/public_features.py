@@ -197,7 +197,7 @@ def even_directions(rows: Any, count: int) -> tuple[FloatArray, float]:
         values, directions = np.sqrt(np.maximum(squares[::-1], 0.0))[:count], directions[:, ::-1][:, :count]
     else:
         # In single precision: directions are a choice of coordinates, and any choice is sound.
-        _, values, lines = randomized_svd(rows.astype(np.float32), count, n_iter=4, random_state=0)
+        _, values, lines = randomized_svd(rows.astype(np.float32), count, n_iter=6, random_state=0)
         values, directions = values.astype(np.float64), lines.T.astype(np.float64)
     varies = values > 1e-6 * max(float(values[0]), 1e-300)
     varies[0] = True
