@@ -3,6 +3,7 @@
   tulle fit visits.csv --target readmitted --epsilon 1 --row-linf 1 -o models/readmission
   tulle fit notes.svm --epsilon 2 --delta 1e-6 --normalise --n-nonzero 500 -o models/notes \\
       --ledger budget --dataset "notes 2026" --by "A. Smith" --purpose "triage"
+  tulle fit raw_visits.csv --schema columns.toml --epsilon 1 -o models/raw
 
 The folder gets model.npz (no pickle; read it with tulle.load), report.html (the privacy guarantee, for release with
 the model), privacy.json and weights.csv. With --ledger the fit is written into that ledger before its noise is drawn,
