@@ -368,7 +368,11 @@ class Schema(TransformerMixin, BaseEstimator):
         return found
 
     def people(self, X: Any) -> npt.NDArray[Any] | None:
-        """The person of each row, for `fit(..., groups=)`; None where the schema declares none."""
+        """The person of each row, for `fit(..., groups=)`; None where the schema declares none.
+
+        Pass the labels of `labels` with it: there a row without an id counts as nothing. With other labels each such
+        row is a person of its own, and somebody with several of them is not protected as one person.
+        """
         return None if self.person_column is None else self.people_of(self.ids(X))
 
     @staticmethod
