@@ -18,7 +18,8 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Hashed, Number, Range, Text
+from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Number, Range
+from tulle.schema.hashed_kinds import Hashed, Text
 
 KINDS: dict[str, ColumnKind] = {
     "range": Range(-3, 40),

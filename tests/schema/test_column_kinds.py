@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from odd_cells import KINDS, OBJECTS, TABLES, TEXTS, by_itself, cells, dense, in_silence, objects, typed
 
-from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Hashed, Ignore, Number, Range, Text
+from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Ignore, Number, Range
+from tulle.schema.hashed_kinds import Hashed, Text
 from tulle.schema.raw_rows import column_of
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

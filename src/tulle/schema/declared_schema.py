@@ -16,7 +16,8 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from tulle.schema.cell_rules import cells_of, numbers_of, read_text
-from tulle.schema.column_kinds import ColumnKind, Hashed, Ignore, Text
+from tulle.schema.column_kinds import ColumnKind, Ignore
+from tulle.schema.hashed_kinds import Hashed, Text
 from tulle.schema.raw_rows import column_of, count_rows, header_of
 from tulle.schema.schema_format import (
     Person,

@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 
 from tulle.schema.cell_rules import read_number, read_text
-from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Hashed, Ignore, Number, Range, Text
+from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Ignore, Number, Range
+from tulle.schema.hashed_kinds import Hashed, Text
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
