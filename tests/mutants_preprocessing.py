@@ -8,7 +8,7 @@ _ANSWERS, _PIPELINE = (
     "tests/preprocessing/test_private_answers.py::",
     "tests/preprocessing/test_private_pipeline.py::",
 )
-_REPLAY = "tests/estimators/test_front_replay.py::test_private_steps_tell_nothing_but_their_answers"
+_REPLAY = "tests/preprocessing/test_step_replay.py::test_private_steps_tell_nothing_but_their_answers"
 
 PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     # --- what a step learns ---

@@ -284,7 +284,7 @@ def test_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (b"a,b\n1,2\nSECRET", ", line 3: a row with more or fewer cells"),
         (b'a,b\n1,2\n3,"SECRET\n1,2\n', ", line 3: a quotation mark that begins here is not closed"),
         (b'a,"SECRET\n1,2\n', ", line 1: a quotation mark that begins here is not closed"),
-        (b"a,b\r1,2\rSECRET\0,2\r", ", line 3: a NUL character"),
+        (b"a\0,b\r1,2\rSECRET,2\r", ", line 1: a NUL character"),
         ("a,b\nSECRET,1\n".encode("utf-16"), ", line 1: a NUL character"),
         (b"PAR1" + b"SECRET" * 10, ": this is not csv but a Parquet file"),
     ],
@@ -322,3 +322,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     assert "only as Parquet" in refused(tmp_path / "*.csv")
     assert listed(tmp_path / "a*.csv") == {"a": ["x"]}
     assert "no Parquet files in this folder" in refused(tmp_path)
+
+
+def test_a_nul_in_a_cell_is_replaced(read: Read) -> None:
+    """A refusal would depend on one person's cell."""
+    assert read(b"a,b\n1,x\0y\n\0,2\n") == {"a": ["1", "\ufffd"], "b": ["x\ufffdy", "2"]}

@@ -19,6 +19,7 @@ from private_steps import EVERY_STEP, GAUSSIAN, STEPS, Answered, private, step_o
 from sensitivity_replay import Conversation, Tally, hostile_row
 from sklearn.base import clone
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.preprocessing import Normalizer, StandardScaler
 
@@ -358,3 +359,16 @@ def test_the_steps_that_are_tested_are_all() -> None:
         PrivateScaler,
         PrivateImputer,
     }
+
+
+class OwnWeights(PrivateWeights):
+    """A step of somebody else."""
+
+
+def test_the_report_names_steps_that_rest_on_the_users_word() -> None:
+    X, y = table()
+    frozen = FrozenEstimator(Normalizer().fit(X))
+    steps = [("before", frozen), ("own", OwnWeights()), ("model", SparseClassifier())]
+    lines = PrivatePipeline(steps, 1.0, 1e-5).fit(np.abs(X), y).privacy_.assumptions
+    assert "The step before (FrozenEstimator) was declared to learn nothing from the private rows." in lines
+    assert "The step own (OwnWeights) is the user's own: it must treat each row by itself." in lines

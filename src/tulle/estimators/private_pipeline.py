@@ -29,6 +29,27 @@ def _model_has(name: str) -> Any:
     return check
 
 
+def _describe(public: Sequence[tuple[str, Any]]) -> list[str]:
+    """Lines of the report on public steps: what a schema declares, and steps that are public by the user's word."""
+    lines = []
+    for name, step in public:
+        kind = type(step)
+        if kind is Schema:
+            lines += step.describe()
+        elif kind.__name__ == "FrozenEstimator" or kind.__module__.split(".")[0] != "sklearn":
+            lines.append(f"The step {name} ({kind.__name__}) was declared to learn nothing from the private rows.")
+    return lines
+
+
+def _describe_own(private: Sequence[tuple[str, PrivateStep]]) -> list[str]:
+    """Lines of the report on private steps that are not tulle's."""
+    return [
+        f"The step {name} ({type(step).__name__}) is the user's own: it must treat each row by itself."
+        for name, step in private
+        if type(step).__module__.split(".")[0] != "tulle"
+    ]
+
+
 class PrivatePipeline(_BaseComposition):
     """Steps that learn from private rows, and a model, under one epsilon.
 
@@ -177,8 +198,8 @@ class PrivatePipeline(_BaseComposition):
             model.set_params(bounds=bounds)
         rows, targets, loss = model._prepare(X, y)
         model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
-        said = [line for _, step in steps if isinstance(step, Schema) for line in step.describe()]
-        model.privacy_ = replace(model.privacy_, assumptions=(*model.privacy_.assumptions, *said))
+        said = (*model.privacy_.assumptions, *_describe(steps), *_describe_own(learning))
+        model.privacy_ = replace(model.privacy_, assumptions=said)
         names = getattr(self, "feature_names_in_", None)
         if steps and isinstance(steps[-1][1], Schema):
             names = steps[-1][1].get_feature_names_out()

@@ -103,8 +103,8 @@ def open_raw(
         CSV: one character. None: whichever of comma, semicolon and tab is most frequent in the header; without a
         header, tab for .tsv files and comma for others.
     encoding : str, default="utf-8"
-        CSV: how characters are written. A byte-order mark is skipped. Bytes that are not in the encoding become
-        replacement characters (U+FFFD).
+        CSV: how characters are written. A byte-order mark is skipped. Bytes that are not in the encoding, and NUL
+        characters, become replacement characters (U+FFFD).
     progress : bool, default=False
         Whether to say on standard error how much is read.
     plain : bool, default=False
@@ -126,8 +126,8 @@ def open_raw(
     delimiters and line ends, which are kept unchanged, and doubled quotation marks, which stand for one. Characters
     after the closing mark belong to the cell; a quotation mark inside an unquoted cell is a character. Spaces around
     cells are kept, those around column names are not. The file is refused, by a line number, where a row has more or
-    fewer cells than the header, where a quoted cell is not closed, where a row is longer than 64 MiB, and at a NUL
-    character.
+    fewer cells than the header, where a quoted cell is not closed, where a row is longer than 64 MiB, and where
+    the header has a NUL character.
 
     Parquet: dictionary types are decoded to their values; text and bytes of any kind become strings. Statistics,
     dictionaries, null counts and pandas' metadata are not used.

@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 import itertools
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -23,9 +24,9 @@ from tulle.files.tables.delimited import NO_ROWS, NUL, ONLY_BLANK, ONLY_NUMBERS,
 from tulle.files.tables.input_files import BLOCK_BYTES, LONGEST_LINE, Progress, Source, shown
 from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
 
-# A NUL character cannot occur in a file that is read. A row of them after the last row shows whether that has ended: if
+# A NUL character is replaced in all that is read. A row of them after the last row shows whether that has ended: if
 # a quotation mark is open, they are part of its cell.
-_END = "\0"
+_END, _REPLACEMENT = "\0", "\ufffd"
 # Read at first, for the header.
 _HEAD_BYTES = 1 << 16
 # For pyarrow, which holds up to 32 blocks that it has read ahead. A row that is longer is left to the standard library.
@@ -52,6 +53,8 @@ def open_csv_cells(
     first = next(_rows(source, lines, mark), None)
     if first is None:
         raise source.refusal(ONLY_BLANK)
+    if header and text.first_nul < lines.characters:
+        raise source.refusal(NUL, line=1)
     names = [cell.strip() for cell in first] if header else [str(place) for place in range(len(first))]
     if header and all(is_number(name) for name in names):
         raise source.refusal(ONLY_NUMBERS, line=lines.row_line)
@@ -91,19 +94,21 @@ def _has_pyarrow() -> bool:
 
 
 class _Text:
-    """The characters of a file: bytes that are not in its encoding are replaced, a byte-order mark is skipped."""
+    """The characters of a file. Bytes that are not in its encoding and NUL characters are replaced; a byte-order mark
+    is skipped."""
 
     def __init__(self, source: Source, encoding: str) -> None:
         text_decoder(source, encoding)  # refuses unknown ones
         self._source = source
         self._encoding = encoding
         self._utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+        self.first_nul = math.inf  # how many characters come before the first NUL, of those that `pieces` has read
 
     def pieces(self, size: int) -> Iterator[str]:
         """All characters, in pieces of about `size` bytes that do not end inside a line end."""
         decoder = text_decoder(self._source, self._encoding, "replace", translate=False)
         self._source.raw.seek(0)
-        line = 1
+        n_characters = 0
         for block in itertools.chain(self._source.blocks(size), [b""]):
             try:
                 text = decoder.decode(block, final=not block)
@@ -114,8 +119,9 @@ class _Text:
             if not self._utf8:  # some have surrogates, which no UTF-8 has
                 text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
             if _END in text:
-                raise self._source.refusal(NUL, line=line + _line_ends(text[: text.index(_END)]))
-            line += _line_ends(text)
+                self.first_nul = min(self.first_nul, n_characters + text.index(_END))
+                text = text.replace(_END, _REPLACEMENT)
+            n_characters += len(text)
             yield text
 
     def encoded(self, size: int) -> Iterator[bytes]:
@@ -132,9 +138,8 @@ class _Text:
             piece, rest = whole[:cut], whole[cut:]
             if piece and not begun:
                 piece, begun = piece.removeprefix(codecs.BOM_UTF8), True
-            if b"\0" in piece:
-                raise self._source.refusal(NUL)
-            yield piece if _is_utf8(piece) else piece.decode("utf-8", "replace").encode()
+            piece = piece if _is_utf8(piece) else piece.decode("utf-8", "replace").encode()
+            yield piece.replace(_END.encode(), _REPLACEMENT.encode())
 
 
 def _whole_characters(text: bytes) -> int:
