@@ -171,7 +171,7 @@ class PrivatePipeline(_BaseComposition):
         for name, step in public:
             step = clone(step)
             with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-                X = step.fit(X).transform(X)  # what is frozen has no fit_transform
+                X = step.fit(X, None).transform(X)  # what is frozen has no fit_transform
             steps.append((name, step))
         learning = [(name, clone(step)) for name, step in private]
         if learning:
