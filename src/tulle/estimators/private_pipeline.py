@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils.metaestimators import _BaseComposition, available_if
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from tulle.backends.input_kinds import find_spread
@@ -50,7 +50,7 @@ def _describe_own(private: Sequence[tuple[str, PrivateStep]]) -> list[str]:
     ]
 
 
-class PrivatePipeline(_BaseComposition):
+class PrivatePipeline(BaseEstimator):
     """Steps that learn from private rows, and a model, under one epsilon.
 
     Parameters
@@ -111,18 +111,28 @@ class PrivatePipeline(_BaseComposition):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Its parameters and, `deep`, its steps by their names, with theirs as "name__parameter"."""
-        return dict(self._get_params("steps", deep=deep))
+        found: dict[str, Any] = super().get_params(deep=False)
+        for name, step in self.steps if deep else ():
+            found[name] = step
+            found |= {f"{name}__{key}": value for key, value in step.get_params().items()}
+        return found
 
     def set_params(self, **params: Any) -> PrivatePipeline:
         """Set parameters, steps by their names, or parameters of steps."""
-        self._set_params("steps", **params)
+        self.steps = params.pop("steps", self.steps)
+        self.steps = [(name, params.pop(name, step)) for name, step in self.steps]
+        super().set_params(**params)
         return self
 
     def _split(self) -> tuple[list[tuple[str, Any]], list[tuple[str, PrivateStep]], Any]:
         """Public steps, private steps and the model, checked."""
-        if not self.steps:
-            raise ValueError("steps must be (name, step) pairs, the last one a model")
-        self._validate_names([name for name, _ in self.steps])
+        names = [name for name, _ in self.steps]
+        taken = {*super().get_params(deep=False)}
+        if not names or len(set(names)) < len(names) or any("__" in str(name) or name in taken for name in names):
+            raise ValueError(
+                "steps must be (name, step) pairs, the last one a model; names must be different, without __, and none "
+                f"of {', '.join(sorted(taken))}; got {names}"
+            )
         *before, (_, model) = self.steps
         if type(model) not in (SparseClassifier, SparseRegressor):
             raise TypeError(
