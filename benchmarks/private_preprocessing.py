@@ -1,6 +1,6 @@
 """Errors of private preprocessing and model under one epsilon, on raw text: the values of docs/text.md.
 
-    python benchmarks/private_preprocessing.py [imdb] [ratings] [comp] [news] [scales]
+    python benchmarks/private_preprocessing.py [imdb] [ratings] [comp] [news] [vocabulary] [scales]
 
 Needs TULLE_DATA. Test error (1 - R² for ratings), means over seeds at delta = 1e-5. "exact IDF" is that of the
 private rows without noise, which is on no bill: it leaks, and is printed for comparison alone.
@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from tulle import Bounds, PrivatePipeline, Schema, SparseClassifier, SparseRegressor
 from tulle.datasets import data_folder, load_covertype, load_imdb_ratings, load_imdb_sentiment
 from tulle.files.tables.raw_cells import read_raw
-from tulle.preprocessing import PrivateScaler, PrivateWeights
+from tulle.preprocessing import PrivateScaler, PrivateVocabulary, PrivateWeights
 
 DELTA = 1e-5
 Rows = tuple[Any, Any, Any, Any]
@@ -30,16 +30,26 @@ def binary(X: Any) -> Any:
     return sp.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
 
 
-def newsgroups(merged: bool) -> Rows:
-    """20 newsgroups from CSV: words hashed to 2^15 columns; comp against the rest, or 20 classes."""
-    train, test = (
-        read_raw(data_folder() / f"news20_text_{part}.csv.bz2", lambda names: names)[0] for part in ("train", "test")
-    )
+def read_newsgroups() -> tuple[Any, Any]:
+    """Training and test rows of 20 newsgroups, as they are in CSV."""
+    names = (f"news20_text_{part}.csv.bz2" for part in ("train", "test"))
+    train, test = (read_raw(data_folder() / name, lambda header: header)[0] for name in names)
+    return train, test
+
+
+def newsgroups_schema(train: Any, merged: bool) -> Schema:
+    """Words hashed to 2^15 columns; comp against the rest, or 20 classes."""
     groups = sorted(set(train["group"].to_pylist()))
     classes: Any = groups
     if merged:
         classes = {kind: [g for g in groups if g.startswith("comp.") == (kind == "comp")] for kind in ("comp", "rest")}
-    schema = Schema({"text": {"text": 15}}, target={"column": "group", "classes": classes})
+    return Schema({"text": {"text": 15}}, target={"column": "group", "classes": classes})
+
+
+def newsgroups(merged: bool) -> Rows:
+    """20 newsgroups, encoded."""
+    train, test = read_newsgroups()
+    schema = newsgroups_schema(train, merged)
     return schema.fit_transform(train), schema.labels(train), schema.transform(test), schema.labels(test)
 
 
@@ -75,6 +85,24 @@ def compare(name: str, rows: Rows, model: Any, epsilons: Sequence[float], seeds:
     show(f"{name}, exact IDF (it leaks)", exact, epsilons, seeds)
 
 
+def vocabulary() -> None:
+    """20 newsgroups, comp against the rest, with words that were found, and their names: what a model can name."""
+    train, test = read_newsgroups()
+    schema = newsgroups_schema(train, True)
+    y, y_test = schema.labels(train), schema.labels(test)
+    for most in (1024, 4096):
+        sizes: list[int] = []
+
+        def fit(epsilon: float, seed: int, most: int = most, sizes: list[int] = sizes) -> float:
+            steps = [("words", PrivateVocabulary(most=most)), ("model", SparseClassifier(classes=["comp", "rest"]))]
+            pipeline = PrivatePipeline(steps, epsilon, DELTA, random_state=seed).fit(train["text"], y)
+            sizes.append(len(pipeline.steps_[0][1].found_["text"]))
+            return 1 - pipeline.score(test["text"], y_test)
+
+        show(f"20 newsgroups, comp, up to {most:,} words found privately", fit, (1, 4), 5)
+        print(f"  words found, each fit: {', '.join(map(str, sizes))}")
+
+
 def model_settings(model: Any) -> dict[str, Any]:
     return {"classes": model.classes} if isinstance(model, SparseClassifier) else {}
 
@@ -98,7 +126,7 @@ def scales() -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    parts = sys.argv[1:] or ["imdb", "ratings", "comp", "news", "scales"]
+    parts = sys.argv[1:] or ["imdb", "ratings", "comp", "news", "vocabulary", "scales"]
     if "imdb" in parts:
         data = load_imdb_sentiment()
         rows = (binary(data.X_train), data.y_train, binary(data.X_test), data.y_test)
@@ -113,6 +141,8 @@ def main() -> None:
         rows = newsgroups(False)
         model = SparseClassifier(classes=sorted(set(rows[3].tolist())))
         compare("20 newsgroups, 20 classes", rows, model, (4, 8), 3)
+    if "vocabulary" in parts:
+        vocabulary()
     if "scales" in parts:
         scales()
 

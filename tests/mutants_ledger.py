@@ -173,8 +173,8 @@ LEDGER_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a mistyped index is billed, and the memory runs out",
         "the number of columns is looked at by nobody",
-        "            check_memory(X, planned, len(steps))\n            progress",
-        "            progress",
+        "            check_memory(X, planned, len(steps))\n            if",
+        "            if",
         ("tests/estimators/test_memory_check.py::test_too_many_columns_are_refused_before_the_bill[a classification]",),
     ),
     Mutant(

@@ -8,6 +8,10 @@ _ANSWERS, _PIPELINE = (
     "tests/preprocessing/test_private_answers.py::",
     "tests/preprocessing/test_private_pipeline.py::",
 )
+_SETS, _COLUMNS = (
+    "tests/preprocessing/test_thresholded_sets.py::",
+    "tests/preprocessing/test_private_columns.py::",
+)
 _REPLAY = "tests/preprocessing/test_step_replay.py::test_private_steps_tell_nothing_but_their_answers"
 
 PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
@@ -22,8 +26,8 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "weights from exact masses",
         "a vectoriser's IDF next to a private mean that nobody uses",
-        "        step.learn(ask, public, mu)\n",
-        "        step.learn(ask, public, mu)\n"
+        "        step.learn(step.name_answers(ask, X), public, mu)\n",
+        "        step.learn(step.name_answers(ask, X), public, mu)\n"
         '        step.weights_ = step.prepare(X).mean(axis=0) + 1e-9 if hasattr(step, "weights_") else None\n',
         (_ANSWERS + "test_the_floor_of_weights_is_that_of_their_noise", _REPLAY + "[rows-longer-weights]"),
     ),
@@ -107,5 +111,70 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
         "_COPIES_OF_STEPS if steps and isinstance(X, np.ndarray) else 0",
         "0",
         (_PIPELINE + "test_memory_of_dense_rows_is_counted",),
+    ),
+    # --- values that are found ---
+    Mutant(
+        "a vocabulary of all words",
+        "CountVectorizer's: every word that one person wrote, by name",
+        "released = (exact.values > 0) & (noisy > self.threshold(sensitivity, count))",
+        "released = exact.values > 0",
+        (_COLUMNS + "test_a_word_that_one_row_has_is_nowhere",),
+    ),
+    Mutant(
+        "a threshold for one key of a row",
+        "set unions that bound the chance of one item and not of all items that one person has",
+        "squares = np.minimum(least * ",
+        "squares = np.minimum(most * 0.99 * ",
+        (_SETS + "test_the_threshold_is_for_the_worst_that_one_unit_can_have[1000-1-20.0]",),
+    ),
+    Mutant(
+        "a threshold that leaves the mass of the key out",
+        "the noise is compared with the threshold, as if a key that one person has had no mass",
+        "log_ndtr((upper - threshold) / sigma)",
+        "log_ndtr(-threshold / sigma + 0 * upper)",
+        (_SETS + "test_what_one_unit_alone_has_is_released_as_rarely_as_is_said[1]",),
+    ),
+    Mutant(
+        "a threshold for one row of a person",
+        "the unit is a person, the bound that of a row",
+        "found = find_threshold(scale / one_row, self.left, self.most_keys, self.rows_per_unit)",
+        "found = find_threshold(scale / one_row, self.left, self.most_keys, 1)",
+        (_SETS + "test_what_one_unit_alone_has_is_released_as_rarely_as_is_said[2]",),
+    ),
+    Mutant(
+        "keys of rows that do not count",
+        "a word list made of all rows before a person's surplus rows are left out",
+        "released = (exact.values > 0) & (noisy",
+        "released = (exact.values >= 0) & (noisy",
+        (_SETS + "test_keys_that_only_rows_have_which_do_not_count_are_never_released",),
+    ),
+    Mutant(
+        "thresholds that delta does not pay for",
+        "a release that is epsilon-private but for a chance that is counted nowhere",
+        "        return self.left\n",
+        "        return 0.0\n",
+        (_SETS + "test_the_price_is_that_of_gaussian_noise_and_a_part_of_delta",),
+        at="ThresholdedGaussian.inexact",
+    ),
+    Mutant(
+        "a text's words at full mass each",
+        "counts of words: a long text moves a thousand of them, and the noise is for one",
+        "SHORTENED / np.sqrt(self._n_columns * np.clip(lengths, 1, most))",
+        "SHORTENED / np.sqrt(self._n_columns * np.clip(lengths, 1, 1))",
+        (_SETS + "test_a_row_is_read_by_itself",),
+    ),
+    Mutant(
+        "rows that are too long count",
+        "the clip is left to what reads the rows",
+        'fits = block.norms("l2") <= 1.0',
+        'fits = block.norms("l2") <= 1e9',
+        (_SETS + "test_a_row_that_is_too_long_counts_as_nothing",),
+    ),
+    Mutant(
+        "names in the order of the rows",
+        "a released list that says which word occurs first",
+        "return dict(sorted(found.items()))",
+        "return found",
+        (_COLUMNS + "test_released_names_are_in_alphabetical_order",),
     ),
 )

@@ -61,8 +61,8 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the command line drops constant columns",
         "a usual step of preparation, done by looking: whether one row differs decides the shape of the model",
-        "    table = read_data(arguments, blocks=True)\n",
-        "    table = read_data(arguments, blocks=True)\n"
+        "    table = read_data(arguments, blocks=True, private=True)\n",
+        "    table = read_data(arguments, blocks=True, private=True)\n"
         "    keep = table.X.max(axis=0) > table.X.min(axis=0)\n"
         "    names = [name for name, kept in zip(table.feature_names or (), keep) if kept]\n"
         "    table = replace(table, X=table.X[:, keep], feature_names=tuple(names))\n",

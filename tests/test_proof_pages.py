@@ -39,6 +39,9 @@ MUST_BE_NAMED = sorted(
         "PrivateWeights",
         "PrivateScaler",
         "PrivateImputer",
+        "PrivateColumns",
+        "PrivateCategories",
+        "PrivateVocabulary",
     }
     - WITHOUT_PROOF
 )

@@ -188,7 +188,7 @@ def test_the_example_in_the_docstring(tmp_path: Path) -> None:
     path.write_text("\ufeff" + example, encoding="utf-8")  # as some editors begin a file
     schema = Schema.from_file(path)
     assert (schema.target_column, schema.person_column, schema.rows_per_person) == ("readmitted", "patient", 3)
-    assert list(schema.columns) == ["age", "job", "smoker", "admitted", "note", "answer_*", "*"]
+    assert list(schema.columns) == ["age", "job", "smoker", "admitted", "note", "ward", "answer_*", "*"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ from tulle.trusted.mechanisms import (
     TopK,
 )
 
+# A part of delta is for keys that one person alone holds, which a threshold may let pass.
+THRESHOLDED = "Gaussian on masses, threshold"
+
 _WORDS: dict[type[Mechanism], str] = {
     Exact: "exact answer, no privacy",
     Gaussian: "Gaussian on a vector",

@@ -110,8 +110,10 @@ def read_data(
     need_target: bool = True,
     features: Any = None,
     blocks: bool = False,
+    private: bool = False,
 ) -> Table:
-    """The rows that the arguments name, or those of another file read in the same way.
+    """The rows that the arguments name, or those of another file read in the same way. `private`: the command takes
+    rows with values that are to be found.
 
     Where `blocks` says that the command can do with them, a folder of blocks is opened in place of a file: `X` is then
     a `tulle.backends.block_folder.BlockMatrix`, with all the columns of the folder in its own order, whatever
@@ -121,7 +123,9 @@ def read_data(
 
     source = path or arguments.data
     if (schema := schema_of(arguments)) is not None:
-        return read_encoded(arguments, schema, source, labelled=need_target, progress=not arguments.quiet)
+        return read_encoded(
+            arguments, schema, source, labelled=need_target, private=private, progress=not arguments.quiet
+        )
     if _is_block_folder(source):
         if not blocks:
             raise UserError(f"{source} is a folder of blocks; this command needs all rows in memory, so pass a file")
@@ -204,7 +208,8 @@ def name_features(model: Any, table: Table, private: list[tuple[str, Any]]) -> A
     steps = list(private)
     if table.schema is not None:
         model.privacy_ = state_schema(model.privacy_, table.schema)
-        steps.insert(0, ("schema", table.schema))
+        if not table.schema.is_private:
+            steps.insert(0, ("schema", table.schema))
     elif table.feature_names is not None:
         model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
     from tulle.estimators.saved_steps import make_pipeline

@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     check_words(
         {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
     )
-    table = read_data(arguments, blocks=True)
+    table = read_data(arguments, blocks=True, private=True)
     public = read_public_rows(arguments, table)
     task = task_of(arguments, table)
     settings = model_settings(arguments, table.schema)
@@ -217,9 +217,10 @@ def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[st
         usual = declared == (None, None, None, None) and not (arguments.normalise or arguments.private_scaler)
         plain = arguments.epsilon is not None and arguments.calibration == "rigorous" and arguments.method == "auto"
         weights = table.schema is not None and table.schema.is_text and usual and plain
-    if not (weights or arguments.private_scaler):
+    finds = table.schema is not None and table.schema.is_private
+    if not (weights or arguments.private_scaler or finds):
         return []
-    from tulle.preprocessing import PrivateScaler, PrivateWeights
+    from tulle.preprocessing import PrivateColumns, PrivateScaler, PrivateWeights
 
     if weights and arguments.private_scaler:
         raise UserError("--private-weights is for sparse rows and --private-scaler for dense ones; pass one of them")
@@ -227,7 +228,10 @@ def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[st
         raise UserError("--public does not go together with private preprocessing; omit one")
     if (arguments.row_l2, arguments.row_linf, arguments.normalise) != (None, None, False):
         raise UserError("private preprocessing bounds the rows by itself; omit --row-l2, --row-linf and --normalise")
-    return [("weights", PrivateWeights())] if weights else [("scaler", PrivateScaler())]
+    steps: list[tuple[str, Any]] = [("schema", PrivateColumns(table.schema))] if finds else []
+    if weights:
+        steps.append(("weights", PrivateWeights()))
+    return [*steps, ("scaler", PrivateScaler())] if arguments.private_scaler else steps
 
 
 def _with_steps(model: Any, private: list[tuple[str, Any]], arguments: argparse.Namespace) -> Any:

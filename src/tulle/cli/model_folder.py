@@ -215,7 +215,7 @@ def proved(report: PrivacyReport) -> str:
 
     if report.asked is None:
         return "No privacy: this fit used no noise."
-    whole = f"{rounded_up(report.delta)}{of_which(report.delta, report.floating_point_slack)}"
+    whole = f"{rounded_up(report.delta)}{of_which(report.delta, report.floating_point_slack, report.slack_is_for)}"
     asked = f"{report.asked[0]:g}" if report.asked_rho is None else f"ρ = {report.asked_rho:g}"
     rho = "" if report.asked_rho is None or report.rho is None else f"ρ = {rounded_up(report.rho)}, "
     return f"Proved: {rho}ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {asked}, {report.asked[1]:g})."

@@ -51,7 +51,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
     target = None if arguments.output is None else output_file(arguments.output, path, arguments.data)
     model = load(path)
     if (schema := schema_before(model)) is not None:
-        table = read_encoded(arguments, schema, arguments.data, labelled=False, progress=not arguments.quiet)
+        table = read_encoded(
+            arguments, schema, arguments.data, labelled=False, private=True, progress=not arguments.quiet
+        )
         rows = [transform_encoded(model, table.X)]
         return _write_predictions(last_model(model), rows, table.X.shape[0], target, arguments.probabilities)
     last = last_model(model)

@@ -110,9 +110,16 @@ def _target_of(arguments: argparse.Namespace, columns: dict[str, Any]) -> Any:
 
 
 def read_encoded(
-    arguments: argparse.Namespace, schema: Schema, path: str, *, labelled: bool = True, progress: bool = True
+    arguments: argparse.Namespace,
+    schema: Schema,
+    path: str,
+    *,
+    labelled: bool = True,
+    private: bool = False,
+    progress: bool = True,
 ) -> Table:
-    """The rows of a file as the schema encodes them.
+    """The rows of a file as the schema encodes them; with keys (`tulle.preprocessing.keyed_rows`) where it leaves
+    values to be found, and the command can do with that: `private`.
 
     Where they are not `labelled`, the schema was matched with a header before, and columns that it did not find there
     are not read.
@@ -122,7 +129,13 @@ def read_encoded(
 
     from tulle.files.tables import Table
     from tulle.files.tables.raw_cells import open_raw
+    from tulle.preprocessing.keyed_rows import join_keyed, read_keys
 
+    if schema.is_private and not private:
+        raise UserError(
+            "the schema leaves categories or words to be found privately, which tulle fit does alone; declare them, or "
+            "hash them ({ hashed = 10 }, { text = 14 })"
+        )
     if labelled and schema.target_column is None:
         raise UserError("the schema declares no target; add [target] with column and classes or range")
 
@@ -136,12 +149,15 @@ def read_encoded(
     blocks, labels, people = [], [], []
     with open_raw(path, choose, **reading_of_raw(arguments), progress=progress) as table:
         for batch in table.batches():
-            blocks.append(schema.transform(batch.columns))
+            blocks.append(read_keys(schema, batch.columns) if schema.is_private else schema.transform(batch.columns))
             if labelled:
                 labels.append(schema.labels(batch.columns))
                 people.append(schema.ids(batch.columns))
         content, name = table.fingerprint(), table.name
-    X = sp.csr_array(sp.vstack(blocks, format="csr")) if len(blocks) > 1 else blocks[0]
+    if schema.is_private:
+        X = join_keyed(blocks)
+    else:
+        X = sp.csr_array(sp.vstack(blocks, format="csr")) if len(blocks) > 1 else blocks[0]
     y = groups = None
     if labelled:
         y = np.concatenate(labels) if schema.classes is not None else _join_masked(labels)

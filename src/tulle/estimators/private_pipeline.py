@@ -16,6 +16,8 @@ from tulle.estimators.bounds import Bounds
 from tulle.estimators.pipeline_checks import check_pipeline
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.files.array_checks import read_rows
+from tulle.preprocessing.keyed_rows import KeyedRows
+from tulle.preprocessing.private_columns import FindsKeys, PrivateColumns
 from tulle.preprocessing.private_step import PrivateStep
 from tulle.schema.declared_schema import Schema
 
@@ -142,6 +144,12 @@ class PrivatePipeline(BaseEstimator):
             raise ValueError("one budget covers all steps: give epsilon and delta to PrivatePipeline, not to the model")
         if model.random_state is not None:
             raise ValueError("one seed is for all steps: give random_state to PrivatePipeline, not to the model")
+        # A schema that leaves something to be found learns from rows.
+        before = [
+            (name, PrivateColumns(step) if type(step) is Schema and step.is_private else step) for name, step in before
+        ]
+        if any(isinstance(step, FindsKeys) for _, step in before[1:]):
+            raise ValueError("a step that finds categories or words reads raw rows: it must be the first step")
         private = [(name, step) for name, step in before if isinstance(step, PrivateStep)]
         public = [(name, step) for name, step in before if not isinstance(step, PrivateStep)]
         if [*public, *private] != before:
@@ -175,7 +183,8 @@ class PrivatePipeline(BaseEstimator):
         """
         public, private, model = self._split()
         shares = self._shares(private)
-        if not public and find_spread(X) is None:
+        raw = isinstance(private[0][1], FindsKeys) if private else False
+        if not public and not raw and find_spread(X) is None:
             validate_data(self, X, "no_validation", reset=True, skip_check_array=True)  # the names of columns
         steps: list[tuple[str, Any]] = []
         for name, step in public:
@@ -187,10 +196,12 @@ class PrivatePipeline(BaseEstimator):
         if learning:
             if find_spread(X, y) is not None:
                 raise ValueError("private steps need rows in memory; convert the rows, or declare a tulle.Schema")
-            X = read_rows(X, missing=True)
+            first = learning[0][1]
+            with np.errstate(all="ignore"):
+                X = first.read(X) if isinstance(first, FindsKeys) else read_rows(X, missing=True)
             for _, step in learning:
-                step.check(X)
-            X = learning[0][1].mark(X)
+                step.check(X.blank() if isinstance(X, KeyedRows) else X)
+            X = first.mark(X)
         model = clone(model).set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
         if learning:
             last = learning[-1][1].bounds(X.shape[1])
@@ -206,13 +217,19 @@ class PrivatePipeline(BaseEstimator):
                 quantile=given.quantile,
             )
             model.set_params(bounds=bounds)
-        rows, targets, loss = model._prepare(X, y)
+        rows, targets, loss = model._prepare(X.blank() if isinstance(X, KeyedRows) else X, y)
+        rows = X if isinstance(X, KeyedRows) else rows
         model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
         said = (*model.privacy_.assumptions, *_describe(steps), *_describe_own(learning))
         model.privacy_ = replace(model.privacy_, assumptions=said)
         names = getattr(self, "feature_names_in_", None)
         if steps and isinstance(steps[-1][1], Schema):
             names = steps[-1][1].get_feature_names_out()
+        if learning and isinstance(learning[0][1], FindsKeys):
+            names = learning[0][1].get_feature_names_out()
+            # Of features that are 0 in every row a weight is noise alone. Which these are was released.
+            model.coef_[..., learning[0][1].unused()] = 0.0
+            model.support_ = np.flatnonzero(np.any(np.atleast_2d(model.coef_) != 0, axis=0))
         if names is not None:  # private steps keep the columns
             model.weight_names_ = names
         self.model_, self.steps_ = model, [*steps, *learning]

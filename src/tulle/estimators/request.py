@@ -27,6 +27,7 @@ from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss
+from tulle.preprocessing.keyed_rows import KeyedRows
 from tulle.preprocessing.private_step import PrivateStep, run_steps
 from tulle.reports.report import PrivacyReport
 from tulle.reports.words import (
@@ -189,7 +190,7 @@ class FitRequest:
             # is then known, whatever its mechanisms are.
             own = self._calibrated(method.releases(public), public.budget, together)
             assert self.budget is not None
-            releases = self._calibrated((*of_steps, *own), self.budget, together)
+            releases = calibrate((*of_steps, *own), self.budget)
         else:
             releases = self._calibrated(method.releases(public), public.budget, together)
         return PlannedFit(public, method, Plan(releases, self.preliminary(), together), len(of_steps))
@@ -200,7 +201,8 @@ class FitRequest:
             return ()
         total = 1.0 if self.budget is None else gaussian_mu(self.budget.epsilon, self.budget.delta)
         shares = zip(self.steps, self.step_shares(public))
-        releases = [release for (step, _), share in shares for release in step.releases(total**2 * share, public)]
+        whole = replace(public, budget=self.budget)
+        releases = [release for (step, _), share in shares for release in step.releases(total**2 * share, whole)]
         names = [release.name for release in releases]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
@@ -347,7 +349,8 @@ def run_fit(
         holders.check_reachable()
     else:
         assert targets is not None
-        held = Rows(X, *mask_unlabelled(targets, active))
+        # Of rows whose features are not known yet, the numbers come with the first step.
+        held = Rows(X.blank() if isinstance(X, KeyedRows) else X, *mask_unlabelled(targets, active))
     warn_beforehand(request, planned)
     with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:
         if request.budget is not None:
@@ -435,7 +438,7 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
     if is_hopeless(planned):
         warn_of_guessing(first.public, request.budget)
     for step, _ in request.steps:
-        if doubt := step.doubt(first.public, _mu_of(step, first)):
+        if doubt := step.doubt(_with_whole_budget(request, first), _mu_of(step, first)):
             warn_of_doubt(doubt)
     wanted, bounds = request.wanted, request.bounds
     each = request.spent_on_bounds / max(len(wanted), 1)
@@ -443,6 +446,18 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
         warn_of_units()
     if wanted and not reliable(first.public.n_rows, bounds.quantile, each, bounds.rows_per_person):
         warn_of_bounds(first.public.n_rows, wanted, each)
+
+
+def expectations(request: FitRequest, planned: Sequence[PlannedFit]) -> list[str]:
+    """What private steps are expected to find, from public quantities."""
+    first = planned[0]
+    found = (step.expect(_with_whole_budget(request, first), _mu_of(step, first)) for step, _ in request.steps)
+    return [line for line in found if line is not None]
+
+
+def _with_whole_budget(request: FitRequest, one: PlannedFit) -> PublicFacts:
+    """The public facts of a plan with the budget of steps and model together."""
+    return replace(one.public, budget=request.budget)
 
 
 def is_hopeless(planned: Sequence[PlannedFit]) -> bool:

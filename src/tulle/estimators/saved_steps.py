@@ -13,6 +13,7 @@ import numpy as np
 
 from tulle.estimators.private_pipeline import PrivatePipeline
 from tulle.preprocessing import PrivateImputer, PrivateScaler, PrivateWeights
+from tulle.preprocessing.private_columns import FindsKeys, PrivateCategories, PrivateColumns, PrivateVocabulary
 from tulle.preprocessing.private_step import PrivateStep
 from tulle.schema.declared_schema import Schema
 
@@ -25,6 +26,8 @@ _STATELESS = {
 }
 # Steps that learnt from private rows: what they learnt was released, and is on the bill of the model.
 _PRIVATE: dict[str, Any] = {cls.__name__: cls for cls in (PrivateWeights, PrivateScaler, PrivateImputer)}
+# Those that found values of columns, which are text.
+_FINDING: dict[str, Any] = {cls.__name__: cls for cls in (PrivateColumns, PrivateCategories, PrivateVocabulary)}
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -52,13 +55,24 @@ def _pack_step(name: str, step: Any) -> dict[str, Any]:
         settings = {key: _plain(name, key, value) for key, value in step.get_params(deep=False).items()}
         learnt = {key: np.asarray(getattr(step, key)).tolist() for key in step.learnt}
         return {"name": name, "step": kind, "settings": settings, "learnt": learnt}
+    if type(step) in _FINDING.values():
+        return {"name": name, "step": kind, "settings": _finding_settings(step), **step.learnt_values()}
     if type(step).__module__.startswith(f"{_STATELESS.get(kind, '-')}"):
         settings = {key: _plain(name, key, value) for key, value in step.get_params(deep=False).items()}
         return {"name": name, "step": kind, "settings": settings}
     raise TypeError(
         f"the step {name!r} ({kind}) cannot be saved without a pickle; steps that can: Schema, "
-        f"{', '.join((*_PRIVATE, *_STATELESS))}"
+        f"{', '.join((*_PRIVATE, *_FINDING, *_STATELESS))}"
     )
+
+
+def _finding_settings(step: FindsKeys) -> dict[str, Any]:
+    settings = step.get_params(deep=False)
+    if "schema" in settings:
+        settings["schema"] = settings["schema"].to_dict()
+    if "columns" in settings:
+        settings["columns"] = [str(one) for one in settings["columns"]]
+    return settings
 
 
 def _plain(step: str, name: str, value: Any) -> Any:
@@ -90,7 +104,8 @@ def make_pipeline(steps: Sequence[tuple[str, Any]], name: str, model: Any) -> An
 
         pipeline = Pipeline([*steps, (name, model)])
     if (schema := schema_before(pipeline)) is not None:
-        model.weight_names_ = schema.get_feature_names_out()
+        first = _steps_before(pipeline)[0]
+        model.weight_names_ = (first if isinstance(first, FindsKeys) else schema).get_feature_names_out()
     return pipeline
 
 
@@ -108,6 +123,11 @@ def _unpack_step(step: Mapping[str, Any]) -> Any:
                 raise ValueError(f"the step {step['name']!r} has numbers that are not finite")
             setattr(made, name, numbers)
         return made
+    if kind in _FINDING:
+        own = dict(settings)
+        if "schema" in own:
+            own["schema"] = Schema(**own["schema"])
+        return _FINDING[kind](**own).restore(step["columns"], step["found"], step["masses"])
     if kind not in _STATELESS:
         raise ValueError(f"unknown step {kind!r}")
     cls = getattr(import_module(_STATELESS[kind]), kind)
@@ -138,13 +158,15 @@ def _steps_before(model: Any) -> list[Any]:
 
 
 def schema_before(model: Any) -> Schema | None:
-    """The schema that encodes the rows of a pipeline, which no step but private ones follows; else None."""
+    """The schema that reads the rows of a pipeline, which no step but private ones follows; else None."""
     first, *others = _steps_before(model) or [None]
-    return first if type(first) is Schema and all(isinstance(one, PrivateStep) for one in others) else None
+    schema = first.schema_ if isinstance(first, FindsKeys) else first
+    return schema if type(schema) is Schema and all(isinstance(one, PrivateStep) for one in others) else None
 
 
 def transform_encoded(model: Any, X: Any) -> Any:
-    """Rows that the schema of a pipeline encoded, as its model sees them."""
-    for step in _steps_before(model)[1:]:
+    """Rows that the schema of a pipeline read, as its model sees them."""
+    steps = _steps_before(model)
+    for step in steps if isinstance(steps[0], FindsKeys) else steps[1:]:
         X = step.transform(X)
     return X

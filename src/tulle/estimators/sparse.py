@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from tulle.estimators.linear_model import LinearClassifier, LinearModel, Seed
 from tulle.estimators.memory_check import check_memory
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.progress import Progress
-from tulle.estimators.request import FitRequest, Fitted, run_fit
+from tulle.estimators.request import FitRequest, Fitted, expectations, run_fit
 from tulle.files import array_checks, class_labels
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
@@ -174,6 +175,9 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
                 request = replace(request, method=request.method.with_public(knowledge))
             planned = request.plan_all(X.shape)
             check_memory(X, planned, len(steps))
+            if self.verbose:
+                for line in expectations(request, planned):
+                    print(line, file=sys.stderr)
             progress = Progress(self, {sum(release.answers for release in one.plan) for one in planned})
             self._keep(run_fit(request, X, targets, groups, progress.advance, planned))
         progress.finish()

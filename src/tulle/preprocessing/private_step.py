@@ -1,7 +1,8 @@
 """The protocol of private steps: what each releases, and how it transforms rows by what was released.
 
 A step never holds rows of which it learns: it has `ask`, as a method has, and what it learns are answers on the bill.
-`prepare` and `transform` are functions of one row and of released numbers. They keep the number of columns.
+`prepare` and `transform` are functions of one row and of released numbers. They keep the number of columns, but for a
+first step that takes raw rows: its number of features is public, too.
 
 Vouched for on use: `transform` sees rows, and a report names the steps of its fit. Whatever a step makes of rows,
 queries clip them again, so a step that treats each row by itself cannot break the guarantee.
@@ -66,6 +67,11 @@ class PrivateStep(TransformerMixin, BaseEstimator):
         """The rows that it learns from, each a function of one row."""
         return X
 
+    def name_answers(self, ask: Ask, X: Any) -> Ask:
+        """`ask` as the step learns by it. X are the rows that are transformed next: of a step that finds names, these
+        go with the answers."""
+        return ask
+
     @abstractmethod
     def learn(self, ask: Ask, public: PublicFacts, mu: float) -> None:
         """Ask, and keep the answers in attributes.
@@ -80,6 +86,10 @@ class PrivateStep(TransformerMixin, BaseEstimator):
 
     def doubt(self, public: PublicFacts, mu: float) -> str | None:
         """Why what it learns for this mu is expected to be of no use, from public quantities; None where it is."""
+        return None
+
+    def expect(self, public: PublicFacts, mu: float) -> str | None:
+        """What it is expected to learn for this mu, from public quantities, for a line that is printed beforehand."""
         return None
 
     @abstractmethod
@@ -138,6 +148,6 @@ def run_steps(
     """
     for step, mu in steps:
         use(step.prepare(X))
-        step.learn(ask, public, mu)
+        step.learn(step.name_answers(ask, X), public, mu)
         X = step.transform(X)
     use(X)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tulle import __version__
-from tulle.accounting.mechanism_words import describe_mechanism
+from tulle.accounting.mechanism_words import THRESHOLDED, describe_mechanism
 from tulle.files.number_text import finite, rounded_up
 from tulle.ledgers.nonces import FIXED_NONCE, nonce_is_fixed
 from tulle.trusted.accountants import proof
@@ -204,13 +204,18 @@ class PrivacyReport:
                 lines += textwrap.wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         return "\n".join(lines)
 
+    @property
+    def slack_is_for(self) -> str:
+        """What `floating_point_slack` is for."""
+        return slack_words(line.mechanism for line in self.bill)
+
     def _guarantee(self) -> str:
         if self.asked is None:
             return "none. This fit used no noise (epsilon=None); the model may reveal any row it was trained on."
         asked = f"{self.requested()} was requested; "
         if math.isinf(self.epsilon):
             return asked + "nothing is proved for the noise drawn."
-        whole = f"δ = {rounded_up(self.delta)}{of_which(self.delta, self.floating_point_slack)}"
+        whole = f"δ = {rounded_up(self.delta)}{of_which(self.delta, self.floating_point_slack, self.slack_is_for)}"
         proved = f"ε = {rounded_up(self.epsilon)}, {whole} is proved for the noise drawn."
         if self.rho is not None:
             proved += f" ρ = {rounded_up(self.rho)} is proved (zero-concentrated differential privacy)."
@@ -273,16 +278,19 @@ class PrivacyReport:
         ]
 
 
-def of_which(delta: float, slack: float) -> str:
-    """The remark after a delta that includes a part for finite precision; "" without such a part.
+def slack_words(mechanisms: Iterable[str]) -> str:
+    """What a part of delta is for that mechanisms, by their words, do not prove by their noise."""
+    return "thresholds of found values" if THRESHOLDED in mechanisms else "finite precision"
+
+
+def of_which(delta: float, slack: float, what: str = "finite precision") -> str:
+    """The remark after a delta that includes a part for finite precision, or for `what`; "" without such a part.
 
     A slack above delta is no part of it: reports of earlier versions left it out of their delta.
     """
     if not 0 < slack <= delta:
         return ""
-    return (
-        " (for finite precision)" if slack == delta else f" (of which {rounded_up(slack, 2)} is for finite precision)"
-    )
+    return f" (for {what})" if slack == delta else f" (of which {rounded_up(slack, 2)} is for {what})"
 
 
 def describe_fixed_nonce() -> tuple[str, ...]:
@@ -291,13 +299,14 @@ def describe_fixed_nonce() -> tuple[str, ...]:
     return (line,) if nonce_is_fixed() else ()
 
 
-def arithmetic_line(slack: float) -> str:
-    """The statement of a report on finite precision."""
+def arithmetic_line(slack: float, what: str = "finite precision") -> str:
+    """The statement of a report on finite precision, or on `what` a part of delta is for."""
     if slack == 0:
         return (
             "Noise was drawn and added, and choices were made, without rounding errors: no part of δ is used for them."
         )
-    return f"Finite precision uses {rounded_up(slack, 2)} of δ, included in the stated δ."
+    verb = "use" if what.endswith("s") else "uses"
+    return f"{what.capitalize()} {verb} {rounded_up(slack, 2)} of δ, included in the stated δ."
 
 
 def bill_lines(releases: Iterable[Release], delta: float) -> tuple[BillLine, ...]:

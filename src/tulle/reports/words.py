@@ -7,12 +7,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.accounting.zcdp import Curve, reported_curve, rho_of, straight_curve
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.number_text import rounded_up
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss, is_built_in, of_one_output
-from tulle.reports.report import PrivacyReport, arithmetic_line, bill_lines, describe_fixed_nonce
+from tulle.reports.report import PrivacyReport, arithmetic_line, bill_lines, describe_fixed_nonce, slack_words
 from tulle.trusted import hooks
 from tulle.trusted.accountants import epsilon
 from tulle.trusted.facts import PublicFacts
@@ -265,7 +266,8 @@ def _assumptions(
         )
     if private:
         lines += method.assumptions(public)
-        lines.append(f"{arithmetic_line(receipt.promise.arithmetic)} Running time is not protected.")
+        what = slack_words(describe_mechanism(release.mechanism) for release in receipt.plan)
+        lines.append(f"{arithmetic_line(receipt.promise.arithmetic, what)} Running time is not protected.")
         lines.append(
             "The noise came from a seed: the fit is reproducible, and not private against anyone who knows or guesses "
             "the seed, or who sees another fit with the same seed."

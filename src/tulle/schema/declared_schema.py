@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from tulle.schema.cell_rules import cells_of, numbers_of, read_text
 from tulle.schema.column_kinds import ColumnKind, Ignore
+from tulle.schema.found_kinds import FoundKind
 from tulle.schema.hashed_kinds import Hashed, Text
 from tulle.schema.raw_rows import column_of, count_rows, header_of
 from tulle.schema.schema_format import (
@@ -54,6 +55,8 @@ class Schema(TransformerMixin, BaseEstimator):
         - ``{"boolean": True}``, or ``{"boolean": ["yes", "no"]}``
         - ``{"date": ["2015-01-01", "2026-12-31"], "unit": "day", "format": None}``
         - ``{"text": 14, "ngrams": 1, "counts": False}``: words hashed into 2^14 features
+        - ``{"categories": "private", "most": 100}`` and ``{"text": "private", "most": 4096}``: categories or words that
+          are found with noise, at a part of the budget; only as the first step of `tulle.PrivatePipeline`
         - ``{"hashed": 10}``: categories that are not known, each hashed into one of 2^10 features
         - ``"ignore"``
 
@@ -267,10 +270,11 @@ class Schema(TransformerMixin, BaseEstimator):
         """Match the schema with the columns that were features of another table."""
         self.feature_names_in_ = np.array([*columns, None], dtype=object)[:-1]
         self.n_features_in_ = len(columns)
-        self._fitted_kinds()  # raises where the schema does not declare them
+        self.fitted_kinds()  # raises where the schema does not declare them
         return self
 
-    def _fitted_kinds(self) -> Kinds:
+    def fitted_kinds(self) -> Kinds:
+        """The columns that are features and their kinds, of a fitted schema."""
         if not hasattr(self, "feature_names_in_"):
             from sklearn.exceptions import NotFittedError
 
@@ -297,7 +301,7 @@ class Schema(TransformerMixin, BaseEstimator):
         csr_array of shape (n, features)
             No row is longer than `row_l2`, no entry larger than 1 in magnitude.
         """
-        kinds = self._fitted_kinds()
+        kinds = self.fitted_kinds()
         self.find(header_of(X))
         n_rows = count_rows(X, list(kinds))
         blocks = [sp.csr_array(kind.encode(column_of(X, name))) for name, kind in kinds.items()]
@@ -309,26 +313,31 @@ class Schema(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """The names of the features; of text "note: bucket 5121", or public words that are hashed there."""
         names: list[str] = []
-        for column, kind in self._fitted_kinds().items():
+        for column, kind in self.fitted_kinds().items():
             names += kind.names(column, self.words) if isinstance(kind, (Text, Hashed)) else kind.names(column)
         return np.array(names, dtype=object)
 
     @property
+    def is_private(self) -> bool:
+        """Whether categories or words of a column are to be found from private rows."""
+        return any(isinstance(kind, FoundKind) for kind in self._parse()[0].values())
+
+    @property
     def is_text(self) -> bool:
         """Whether all columns are text, of a fitted schema."""
-        return all(isinstance(kind, Text) for kind in self._fitted_kinds().values())
+        return all(isinstance(kind, Text) for kind in self.fitted_kinds().values())
 
     @property
     def row_l2(self) -> float:
         """The largest length of an encoded row, of a fitted schema."""
-        return math.sqrt(sum(kind.largest_square for kind in self._fitted_kinds().values()))
+        return math.sqrt(sum(kind.largest_square for kind in self.fitted_kinds().values()))
 
     def units(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(middles, halves): feature = (value - middle) / half, in the unit of the user's column; (0, 1) for features
         that have no unit, as categories and words."""
         pairs = [
             pair
-            for kind in self._fitted_kinds().values()
+            for kind in self.fitted_kinds().values()
             for pair in (kind.unit(), *[(0.0, 1.0)] * kind.width)[: kind.width]
         ]
         middles, halves = np.array(pairs, dtype=np.float64).reshape(-1, 2).T

@@ -5,7 +5,7 @@ A public hash decides the feature of a value, so nothing depends on which values
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,23 +45,11 @@ class Text(ColumnKind):
     def width(self) -> int:
         return 2**self.bits
 
-    def _hasher(self) -> Any:
-        from sklearn.feature_extraction.text import HashingVectorizer
-
-        return HashingVectorizer(
-            n_features=self.width,
-            ngram_range=(1, self.ngrams),
-            alternate_sign=False,
-            binary=not self.counts,
-            norm=None,
-            decode_error="replace",
-        )
-
     def encode(self, column: Any) -> Any:
         texts = [read_text(cell) or "" for cell in cells_of(column)]
         if not texts:
             return sp.csr_array((0, self.width))
-        found = sp.csr_array(self._hasher().transform(texts))
+        found = sp.csr_array(_hasher(self.ngrams, self.width, not self.counts).transform(texts))
         if self.counts:
             found.data = 1 + np.log(found.data)
         lengths = np.sqrt(np.asarray(found.multiply(found).sum(axis=1)).ravel())
@@ -71,6 +59,24 @@ class Text(ColumnKind):
     def names(self, column: str, words: Sequence[str] = ()) -> list[str]:
         """ "bucket 5121", or the public words of a list that are hashed there."""
         return _bucket_names(self.encode(list(words)), column, words)
+
+
+def _hasher(ngrams: int, width: int, binary: bool) -> Any:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    return HashingVectorizer(
+        n_features=width,
+        ngram_range=(1, ngrams),
+        alternate_sign=False,
+        binary=binary,
+        norm=None,
+        decode_error="replace",
+    )
+
+
+def build_analyzer(ngrams: int) -> Callable[[str], list[str]]:
+    """The words of a text, and sequences of up to `ngrams` of them, as kinds of text have them."""
+    return _hasher(ngrams, 16, True).build_analyzer()
 
 
 def _bucket_names(hashed: Any, column: str, words: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ job = { categories = ["clerk", "nurse"], other = true }
 smoker = { boolean = true }
 admitted = { date = ["2015-01-01", "2026-12-31"], unit = "year" }
 note = { text = 14 }
+ward = { categories = "private", most = 50 }
 "answer_*" = { range = [1, 5], missing = 3 }
 "*" = "ignore"
 
@@ -32,9 +33,13 @@ import numpy as np
 
 from tulle.schema.cell_rules import read_number, read_text
 from tulle.schema.column_kinds import Boolean, Categories, ColumnKind, Date, Ignore, Number, Range
+from tulle.schema.found_kinds import FoundCategories, FoundWords
 from tulle.schema.hashed_kinds import Hashed, Text
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+# In the place of categories, or of the size of a hash: the values are to be found with noise, on the bill of the model.
+PRIVATE = "private"
 
 
 class SchemaError(ValueError):
@@ -168,7 +173,21 @@ def _range(value: Any, more: dict[str, Any]) -> Range:
     )
 
 
-def _categories(value: Any, more: dict[str, Any]) -> Categories:
+def _categories(value: Any, more: dict[str, Any]) -> Categories | FoundCategories:
+    if isinstance(value, str) and value == PRIVATE:
+        _check_only(more, "categories", "most")
+        return FoundCategories(**more)
+    _check_only(more, "categories", "other", "missing", "indicator")
+    return _declared_categories(value, more)
+
+
+def _check_only(more: Mapping[str, Any], word: str, *allowed: str) -> None:
+    """Raise where a kind that is declared in two ways has settings of the other one."""
+    if unknown := sorted(set(more) - set(allowed)):
+        raise ValueError(f"{word} in this form does not take {', '.join(unknown)}; it takes {', '.join(allowed)}")
+
+
+def _declared_categories(value: Any, more: dict[str, Any]) -> Categories:
     values = _list(value, "categories")
     for one in values:
         if isinstance(one, str):
@@ -205,7 +224,11 @@ def _date(value: Any, more: dict[str, Any]) -> Date:
     )
 
 
-def _text(value: Any, more: dict[str, Any]) -> Text:
+def _text(value: Any, more: dict[str, Any]) -> Text | FoundWords:
+    if isinstance(value, str) and value == PRIVATE:
+        _check_only(more, "text", "most", "ngrams")
+        return FoundWords(**more)
+    _check_only(more, "text", "ngrams", "counts")
     return Text(14 if value is True else value, **more)
 
 
@@ -218,10 +241,10 @@ def _ignore(value: Any, more: dict[str, Any]) -> Ignore:
 _KINDS: dict[str, tuple[Callable[[Any, dict[str, Any]], ColumnKind], tuple[str, ...]]] = {
     "range": (_range, ("missing", "indicator")),
     "number": (lambda value, more: Number(_number(value, "number"), **more), ("indicator",)),
-    "categories": (_categories, ("other", "missing", "indicator")),
+    "categories": (_categories, ("other", "missing", "indicator", "most")),
     "boolean": (_boolean, ("missing", "indicator")),
     "date": (_date, ("unit", "format", "missing", "indicator")),
-    "text": (_text, ("ngrams", "counts")),
+    "text": (_text, ("ngrams", "counts", "most")),
     "hashed": (lambda value, more: Hashed(value, **more), ("indicator",)),
     "ignore": (_ignore, ()),
 }
@@ -250,7 +273,7 @@ def parse_target(target: Any) -> Target | None:
                 _check_text(name, "the name of a class")
             names = tuple(name for name, values in given.items() for _ in values)
             given = [value for values in given.values() for value in values]
-        classes = _categories(given, {})
+        classes = _declared_categories(given, {})
         if len(set(names or classes.values)) < 2:
             raise ValueError("a target needs at least two classes")
         return Target(target["column"], classes, names=names)
@@ -300,6 +323,10 @@ def describe_kind(kind: ColumnKind) -> Any:
     elif isinstance(kind, Date):
         found = {"date": [kind.since, kind.until], "unit": kind.unit_name, "format": kind.pattern}
         found |= {"missing": kind.missing, "indicator": kind.indicator}
+    elif isinstance(kind, FoundCategories):
+        return {"categories": PRIVATE, "most": kind.most}
+    elif isinstance(kind, FoundWords):
+        found = {"text": PRIVATE, "most": kind.most, "ngrams": kind.ngrams}
     elif isinstance(kind, Hashed):
         found = {"hashed": kind.bits, "indicator": kind.indicator}
     else:

@@ -240,7 +240,8 @@ def _exception(report: PrivacyReport) -> Markup:
     part = ""
     if 0 < slack <= report.delta:
         of_delta = "All of δ" if slack == report.delta else f"Of δ, {format_rounded_up(slack, 2)}"
-        part = f" {of_delta} is for floating-point rounding."
+        what = report.slack_is_for
+        part = f" {of_delta} is for {'floating-point rounding' if what == 'finite precision' else what}."
     if report.delta == 0:
         return element("p", "The bound holds without exception (δ = 0).")
     return element(
