@@ -179,7 +179,7 @@ def test_any_name_and_category_is_written_and_read(drawn: list[str], categories:
     text = schema.to_toml()
     assert Schema(**schema.to_dict()).to_toml() == text
     read = tomllib.loads(text)
-    assert read == {name: part for name, part in schema.to_dict().items() if name != "words"}
+    assert read == schema.to_dict()
 
 
 def test_the_example_in_the_docstring(tmp_path: Path) -> None:
@@ -189,6 +189,21 @@ def test_the_example_in_the_docstring(tmp_path: Path) -> None:
     schema = Schema.from_file(path)
     assert (schema.target_column, schema.person_column, schema.rows_per_person) == ("readmitted", "patient", 3)
     assert list(schema.columns) == ["age", "job", "smoker", "admitted", "note", "ward", "answer_*", "*"]
+
+
+def test_public_words_of_a_file(tmp_path: Path) -> None:
+    """As a list, or as another file with a word a line; what is written can be read."""
+    path = tmp_path / "columns.toml"
+    (tmp_path / "words.txt").write_text("\ufeffgoal\n\n rocket \n", encoding="utf-8")
+    for words in ('["goal", "rocket"]', '"words.txt"'):
+        path.write_text(f"words = {words}\n[columns]\nnote = 'text'\n")
+        schema = Schema.from_file(path)
+        assert list(schema.words) == ["goal", "rocket"]
+        path.write_text(schema.to_toml(), encoding="utf-8")
+        assert Schema.from_file(path).to_dict() == schema.to_dict()
+    path.write_text("words = 'absent.txt'\n[columns]\nnote = 'text'\n")
+    with pytest.raises(SchemaError, match="one word a line"):
+        Schema.from_file(path)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,10 @@ class Schema(TransformerMixin, BaseEstimator):
             raise SchemaError(f"{os.fspath(path)} is not UTF-8 text") from None
         try:
             found = read_toml(text)
-            return cls(found["columns"], target=found.get("target"), person=found.get("person"))
+            words = found.get("words", [])
+            if isinstance(words, str):
+                words = read_words(Path(path).parent / words)
+            return cls(found["columns"], target=found.get("target"), person=found.get("person"), words=words)
         except SchemaError as error:
             raise SchemaError(f"{os.fspath(path)}: {error}") from None
 
@@ -147,9 +150,8 @@ class Schema(TransformerMixin, BaseEstimator):
         return found | ({"words": list(self.words)} if len(self.words) else {})
 
     def to_toml(self) -> str:
-        """The same as the text of a file; without `words`."""
-        found = self.to_dict()
-        return write_toml(found["columns"], found.get("target"), found.get("person"))
+        """The same as the text of a file."""
+        return write_toml(**self.to_dict())
 
     def describe(self) -> list[str]:
         """Lines for the report of a fit to rows that it encoded."""
@@ -392,6 +394,15 @@ class Schema(TransformerMixin, BaseEstimator):
         people = np.empty(len(ids), dtype=object)
         people[:] = [f"row {row}" if one is None else f"id {one}" for row, one in enumerate(ids)]
         return people
+
+
+def read_words(path: Path) -> list[str]:
+    """The public words of a file, one a line."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise SchemaError(f"words: {path} cannot be read as UTF-8 text, one word a line") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _pattern(name: str) -> re.Pattern[str]:

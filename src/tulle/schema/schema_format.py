@@ -340,23 +340,24 @@ def describe_kind(kind: ColumnKind) -> Any:
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The parts of a schema file: columns, target and person."""
+    """The parts of a schema file: columns, target, person and words."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SchemaError(f"it is not TOML: {error}") from None
     except RecursionError:
         raise SchemaError("it is not TOML that can be read: too many brackets in each other") from None
-    if unknown := sorted(set(found) - {"columns", "target", "person"}):
-        raise SchemaError(f"unknown part {', '.join(unknown)}; a schema has [columns], [target] and [person]")
+    if unknown := sorted(set(found) - {"columns", "target", "person", "words"}):
+        raise SchemaError(f"unknown part {', '.join(unknown)}; a schema has words, [columns], [target] and [person]")
     if "columns" not in found:
         raise SchemaError("it has no [columns]")
     return found
 
 
-def write_toml(columns: Mapping[str, Any], target: Any = None, person: Any = None) -> str:
+def write_toml(columns: Mapping[str, Any], target: Any = None, person: Any = None, words: Any = None) -> str:
     """The text that `read_toml` reads."""
-    lines = ["[columns]", *(f"{_key(name)} = {_value(settings)}" for name, settings in columns.items())]
+    lines = [f"words = {_value(words)}", ""] if words else []
+    lines += ["[columns]", *(f"{_key(name)} = {_value(settings)}" for name, settings in columns.items())]
     for part, found in (("target", target), ("person", person)):
         if found is not None:
             lines += ["", f"[{part}]", *(f"{_key(name)} = {_value(value)}" for name, value in found.items())]
