@@ -20,10 +20,9 @@ from tulle.files.array_checks import read_rows
 from tulle.preprocessing.private_step import PrivateStep
 from tulle.schema.declared_schema import Schema
 
-
 _PUBLIC_ELSEWHERE = (
-    "public steps take rows in memory, and these are in a folder of blocks or on a cluster; transform them block by block "
-    "before, and leave the public steps out"
+    "public steps take rows in memory, and these are in a folder of blocks or on a cluster; transform them block by "
+    "block before, and leave the public steps out"
 )
 
 

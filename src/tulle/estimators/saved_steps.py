@@ -143,6 +143,12 @@ def schema_before(model: Any) -> Schema | None:
     return first if type(first) is Schema and all(isinstance(one, PrivateStep) for one in others) else None
 
 
+def takes_missing(model: Any) -> bool:
+    """Whether rows to predict for may have missing numbers: where the first step fills them."""
+    first, *_ = _steps_before(model) or [None]
+    return isinstance(first, PrivateStep) and first.takes_missing
+
+
 def transform_encoded(model: Any, X: Any) -> Any:
     """Rows that the schema of a pipeline encoded, as its model sees them."""
     for step in _steps_before(model)[1:]:
