@@ -272,6 +272,20 @@ class _Rows:
             if words is not None:
                 words.forget()
 
+    def _with_nan(self, text: str) -> str:
+        """The text with features that have no value written as numpy reads them; as it is where it is no table."""
+        features, written = set(self._roles.features), io.StringIO(newline="")
+        writer = csv.writer(written, delimiter=self._delimiter, lineterminator="\n")
+        try:
+            for row in csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True):
+                if row:
+                    writer.writerow(
+                        "nan" if place in features and is_missing(cell) else cell for place, cell in enumerate(row)
+                    )
+        except csv.Error:
+            return text
+        return written.getvalue()
+
     def _decide_target(self, text: str) -> None:
         if self._roles.target is None or self._labels:
             return
@@ -288,20 +302,6 @@ class _Rows:
             return self._columns(text)
         except (ValueError, csv.Error):
             return None
-
-    def _with_nan(self, text: str) -> str:
-        """The text with features that have no value written as numpy reads them; as it is where it is no table."""
-        features, written = set(self._roles.features), io.StringIO(newline="")
-        writer = csv.writer(written, delimiter=self._delimiter, lineterminator="\n")
-        try:
-            for row in csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True):
-                if row:
-                    writer.writerow(
-                        "nan" if place in features and is_missing(cell) else cell for place, cell in enumerate(row)
-                    )
-        except csv.Error:
-            return text
-        return written.getvalue()
 
     def _columns(self, text: str) -> npt.NDArray[np.float64]:
         quoted = '"' in text
