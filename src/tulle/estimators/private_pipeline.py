@@ -78,7 +78,8 @@ class PrivatePipeline(BaseEstimator):
         In (0, 1); None: min(1e-5, 1 / (10 rows)).
     shares : mapping from str to float, or None, default=None
         The part of the cost, in (0, 1), that each private step takes, by its name; in squares of mu. None, or a step
-        that is not named: 5 % for weights, 15 % for scales. The model takes the rest.
+        that is not named: 5 to 10 % for weights, by the number of rows and the budget, 10 % for categories and words,
+        15 % for scales. The model takes the rest.
     random_state : int, RandomState, Generator or None, default=None
         As in `SparseClassifier`.
 

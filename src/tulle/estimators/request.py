@@ -124,7 +124,8 @@ class FitRequest:
 
     def step_shares(self, public: PublicFacts) -> tuple[float, ...]:
         """The part of the cost that each private step takes."""
-        shares = tuple(step.default_share(public) if share is None else share for step, share in self.steps)
+        whole = replace(public, budget=self.budget)
+        shares = tuple(step.default_share(whole) if share is None else share for step, share in self.steps)
         if sum(shares) >= 1:
             raise ValueError(
                 f"private steps take {sum(shares):g} of the cost, and the model needs a part; lower shares"
