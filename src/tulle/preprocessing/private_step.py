@@ -60,8 +60,10 @@ class PrivateStep(TransformerMixin, BaseEstimator):
         in the same form."""
 
     def default_share(self, public: PublicFacts) -> float:
-        """The part of the cost (of the squared mu) that it takes where the user does not say, in (0, 1). `public` has the
-        budget of the whole pipeline."""
+        """The part of the cost (of the squared mu) that it takes where the user does not say, in (0, 1).
+
+        `public` has the budget of the whole pipeline.
+        """
         return 0.05
 
     @abstractmethod
