@@ -87,7 +87,7 @@ def is_certified(question: Minimiser, public: PublicFacts, offset_bound: float) 
     docs/proofs/weighted_rows.md, theorem 2. The third figure in t bounds how far a minimiser is from its centre, by
     f(0) - inf f; with an offset that is f(o) - inf f.
     """
-    loss, tolerance = public.convex_loss, question._tolerance(public)
+    loss = public.convex_loss
     if loss is None or type(loss) not in (ConvexLogistic, ConvexSquaredHinge, ConvexPoisson) or question.itself:
         return False
     slopes = question.slope_clip + (public.label if public.label < math.inf else 0.0)
@@ -99,7 +99,7 @@ def is_certified(question: Minimiser, public: PublicFacts, offset_bound: float) 
     slope = question.slope_clip * question.row_bound
     fall = largest_fall(loss, offset_bound) + slope * length
     far = 0.5 * (question.penalty * length + min(n * slope, math.sqrt(2 * n * fall * question.penalty)))
-    return question._step_rounding(public) * far <= _ROOM * tolerance
+    return question._step_rounding(public) * far <= _ROOM * question._tolerance(public)
 
 
 def raise_penalty(

@@ -68,10 +68,13 @@ class Auto(MethodBase):
 
     def resolve(self, public: PublicFacts) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
         """The method for these public facts."""
-        chosen = self._choose(self._rules.in_features(public))
+        chosen = self._choose(self._rules.in_features(public), public)
         return chosen.with_columns(self._rules) if self._rules and not isinstance(chosen, CoordinateDescent) else chosen
 
-    def _choose(self, public: PublicFacts) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
+    def _choose(
+        self, public: PublicFacts, given: PublicFacts
+    ) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
+        """`given` counts weights in groups, where there are groups; `public` in features."""
         informed = self._knowledge is not None
         if _only_thresholding(public) or (informed and rho_of(public.budget) is not None):
             if informed:
@@ -85,6 +88,9 @@ class Auto(MethodBase):
             return self._fit_again()
         if public.budget is None:
             return HardThresholding() if public.n_nonzero < public.n_features else ScreenRefine()
+        fixed = self._rules.always and not self._rules.n_free(given)
+        if fixed and rho_of(public.budget) is None:
+            return ScreenRefine()  # without a screening
         if public.loss.kind == "regression" and selection_pays(public):
             rows_per_weight = public.n_rows * budget_mu(public.budget) / public.n_nonzero
             enough = rows_per_weight >= _ROWS_PER_WEIGHT or bool(self._rules)  # coordinates have no groups

@@ -198,7 +198,7 @@ class ScreenRefine(MethodBase):
             plan += [
                 Release(name, TopK(noise, room, outputs), count) for name, (room, count) in zip(names, rooms.items())
             ]
-        else:
+        elif screening:
             plan.append(Release("screen", gaussian(screening / rounds), rounds))
         each = refining / (rounds * outputs)
         if self.refinement == "statistics":
@@ -249,6 +249,8 @@ class ScreenRefine(MethodBase):
         number: int,
     ) -> FloatArray:
         """Scores of the features that join the support; zero for all others."""
+        if not settings.screening_share:
+            return np.zeros(support.shape)
         a, d = settings.intercept_value, public.n_features
         taken = int(support.sum(axis=0).max())
         room = self._room(public, settings, number)
@@ -316,6 +318,8 @@ class ScreenRefine(MethodBase):
         rounds = max(min(rounds, rules.n_free(public)), 1)
         clip = self.clip or (self._default_clip(public) if private else math.inf)
         share = self.screening_share or (0.65 if selection else 0.5)
+        if not rules.n_free(public):
+            share = 0.0  # there is nothing to choose
         rescale_share = self.rescale_share
         if rescale_share is None:
             rescale_share = 0.03 if not selection else 0.1 if classify else 0.0
@@ -395,6 +399,7 @@ class ScreenRefine(MethodBase):
     def describe(self, public: PublicFacts) -> str:
         settings = self.settings(public)
         kind = "one-shot selection" if settings.selection else "Gaussian noise on all scores"
+        screened = f"screening by {kind}, " if settings.screening_share else ""
         refined = (
             f"objective perturbation (slopes cut at {settings.refine.slope_clip:.4g}, rows at "
             f"{settings.refine.row_bound:.4g}, penalty {settings.refine.penalty:.4g})"
@@ -402,7 +407,7 @@ class ScreenRefine(MethodBase):
             else "noisy second moments"
         )
         return (
-            f"screen and refine, {settings.rounds} round{'s' if settings.rounds > 1 else ''}: screening by {kind}, "
+            f"screen and refine, {settings.rounds} round{'s' if settings.rounds > 1 else ''}: {screened}"
             f"{self._rules.words(public)}, refined by {refined}"
         )
 
@@ -418,5 +423,5 @@ class ScreenRefine(MethodBase):
         return float(settings.rounds + bool(settings.start_share))
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
-        screening = next(release for release in releases if release.name in ("screen", "select"))
-        return signal_to_noise(public, screening.mechanism)
+        screening = [release.mechanism for release in releases if release.name in ("screen", "select")]
+        return signal_to_noise(public, screening[0]) if screening else math.inf
