@@ -271,6 +271,24 @@ def test_wide_gradients_are_the_same() -> None:
     assert (wide.T @ np.ones(3)).tolist() == [2.0, 3.5]
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csc_array])
+def test_batches_carry_the_weights_of_their_rows_whether_or_not_all_rows_count(kind: Any) -> None:
+    """A row that does not count is left out of its block, and of every batch, by new targets."""
+    rng, active = np.random.default_rng(4), np.arange(8) != 5
+    weights, offsets, y = rng.uniform(0, 1, 8), rng.uniform(-1, 1, 8), rng.choice([-1.0, 1.0], 8)
+    for counted in (active, np.ones(8, dtype=bool)):
+        rows = WeightedRows(kind(rng.normal(size=(8, D))), y, counted, CarriedNumbers(weights, offsets, OFFSET))
+        rows.carry()
+        rows.clip_targets(-0.5, 0.5)
+        rows.clip_rows(1.0)
+        numbers = np.array([1, 4, 5, 7])
+        (block,) = rows.batch(numbers).blocks
+        assert isinstance(block.targets, WeightedTargets)
+        np.testing.assert_array_equal(block.targets, np.where(counted, y / 2, 0.0)[numbers])
+        np.testing.assert_array_equal(block.targets.weights, weights[numbers])
+        np.testing.assert_array_equal(block.targets.offsets, offsets[numbers])
+
+
 def test_rows_must_carry_their_weights_before_they_are_asked() -> None:
     numbers = CarriedNumbers(np.ones(4))
     rows, public = WeightedRows(np.ones((4, D)), np.ones(4), None, numbers), facts(4, Logistic())

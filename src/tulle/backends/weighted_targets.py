@@ -38,7 +38,9 @@ def clip_offsets(offsets: FloatArray, bound: float) -> FloatArray:
 class WeightedTargets(np.ndarray[Any, np.dtype[np.float64]]):
     """Targets with the weight and the offset of each row.
 
-    A part of them (an index of rows) carries its part of both; what is computed from them does not.
+    A part of them (an index of rows) carries its part of both, and so do targets that were clipped or left out row by
+    row (`np.clip`, `np.where`): whether a row counts must not decide whether weights do. What else is computed from
+    them carries nothing.
 
     Attributes
     ----------
@@ -63,6 +65,15 @@ class WeightedTargets(np.ndarray[Any, np.dtype[np.float64]]):
 
     def __array_finalize__(self, obj: Any) -> None:
         self.weights, self.offsets = None, None
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        found = super().__array_function__(func, types, args, kwargs)
+        same = func in (np.where, np.clip) and isinstance(found, np.ndarray) and found.shape == self.shape
+        if not same or self.weights is None:
+            return found
+        carried = found.view(WeightedTargets)
+        carried.weights, carried.offsets = self.weights, self.offsets
+        return carried
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)

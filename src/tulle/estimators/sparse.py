@@ -24,7 +24,7 @@ from tulle.estimators.parameter_docs import CLASSES, document
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.progress import Progress
 from tulle.estimators.request import FitRequest, Fitted, run_fit
-from tulle.estimators.row_numbers import RowInputs, read_inputs, read_offset, refuse_features
+from tulle.estimators.row_numbers import RowInputs, read_inputs, read_offset
 from tulle.files import array_checks, class_labels
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
@@ -487,7 +487,6 @@ def _fit_student(student: Any, rows: Any, responses: FloatArray, n_nonzero: int)
         student = SparseRegressor(None, n_nonzero=n_nonzero, method=method, fit_intercept=False)
     if type(student) not in (SparseClassifier, SparseRegressor) or student.epsilon is not None:
         return student.fit(rows, responses)
-    refuse_features(student, "a student")
     X, targets, loss = student._prepare(rows, responses)
     student._keep(run_fit(student._request(loss, X.shape[0]), X, targets, ledgers=()))
     return student
