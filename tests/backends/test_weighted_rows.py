@@ -23,7 +23,7 @@ from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.gradient_queries import BatchGradient, ClippedGradient, Curvature, SecondMoments
 from tulle.methods.loss_functions import Huber, Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tulle.methods.weighted_loss import WeightedLoss
-from tulle.preprocessing.class_balance import ClassBalance
+from tulle.preprocessing.class_balance import ClassBalance, ClassFactors
 from tulle.trusted import hooks
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.objectives import Minimiser
@@ -287,6 +287,20 @@ def test_batches_carry_the_weights_of_their_rows_whether_or_not_all_rows_count(k
         np.testing.assert_array_equal(block.targets, np.where(counted, y / 2, 0.0)[numbers])
         np.testing.assert_array_equal(block.targets.weights, weights[numbers])
         np.testing.assert_array_equal(block.targets.offsets, offsets[numbers])
+
+
+def test_the_weight_of_a_row_is_its_own() -> None:
+    """Whatever weights, offsets and labels others have: nothing is divided by a sum or a mean of them."""
+    rng, X = np.random.default_rng(5), np.ones((6, D))
+    weights, offsets, y = rng.uniform(0, 1, 6), rng.uniform(-1, 1, 6), np.array([1.0, -1, 1, 1, -1, 1])
+    found = []
+    for first in (0.0, 1.0, 1e300):
+        y[0], weights[0], offsets[0] = np.sign(first - 0.5), first, -first
+        rows = WeightedRows(X, y, None, CarriedNumbers(weights, offsets, OFFSET))
+        rows.carry(ClassFactors((0.5, 1.0)))
+        found.append([(block.targets.weights[1:], block.targets.offsets[1:]) for block in rows.blocks])
+        np.testing.assert_allclose(found[-1][0][0], (weights * np.where(y > 0, 1.0, 0.5))[1:])
+        np.testing.assert_allclose(found[-1][0][1], offsets[1:])
 
 
 def test_rows_must_carry_their_weights_before_they_are_asked() -> None:

@@ -24,6 +24,7 @@ from tulle import (
     load,
     save,
 )
+from tulle.backends.weighted_rows import WeightedRows
 from tulle.methods import (
     CoordinateDescent,
     FitAgain,
@@ -34,6 +35,7 @@ from tulle.methods import (
     StochasticHardThresholding,
 )
 from tulle.preprocessing import PrivateScaler
+from tulle.trusted.curator import Curator
 
 N, D = 400, 5
 RNG = np.random.default_rng(0)
@@ -249,6 +251,33 @@ def test_balanced_counts_are_on_the_plan_and_the_bill(method: str, bounds: Bound
     assert 0.99 * 2.0 <= fitted.privacy_.epsilon <= 2.0
     assert len(ledger.fits) == 1
     assert "from noisy counts" in " ".join(fitted.privacy_.assumptions)
+
+
+@pytest.mark.parametrize("rows_per_person", [1, 3])
+def test_balanced_weights_follow_from_the_noisy_answer(rows_per_person: int, monkeypatch: Any) -> None:
+    """And from public numbers: counts below twice their noise are raised to it."""
+    answers, used = [], []
+    ask, carry = Curator.ask, WeightedRows.carry
+
+    def recorded(curator: Any, name: str, query: Any, then: Any = None) -> Any:
+        answer = ask(curator, name, query, then)
+        if name == "class counts":
+            answers.append(answer[:, 0].copy())
+        return answer
+
+    def carried(rows: Any, class_weights: Any = None) -> None:
+        used.append(class_weights)
+        carry(rows, class_weights)
+
+    monkeypatch.setattr(Curator, "ask", recorded)
+    monkeypatch.setattr(WeightedRows, "carry", carried)
+    bounds = Bounds(row_linf=1.0, rows_per_person=rows_per_person)
+    fitted = model("logistic", 0.5, class_weight="balanced", bounds=bounds).fit(X, np.arange(N) % 50 == 0)
+    (line,) = [line for line in fitted.privacy_.bill if line.release == "class counts"]
+    noise = line.noise_per_sensitivity * math.sqrt(2) * rows_per_person / N
+    counts = np.maximum(answers[0], 2 * noise)
+    np.testing.assert_allclose(used[0].factors, counts.min() / counts, rtol=1e-9)
+    assert not np.allclose(answers[0], [0.98, 0.02], atol=1e-4), "noise was added"
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
