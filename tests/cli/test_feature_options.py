@@ -115,6 +115,25 @@ def test_a_column_of_a_schema_is_all_its_features(run: Any, rows: Path) -> None:
     assert {line["feature"] for line in weights} == {"ward = north", "ward = south", "ward = east"}
 
 
+def test_weights_and_offsets_beside_a_schema(run: Any, rows: Path) -> None:
+    """In columns that the schema leaves out; a cell that is no number counts as 0."""
+    frame = pd.read_csv(rows)[["dose", "age", "outcome", "share", "shift"]].astype({"share": object})
+    frame.loc[:4, "share"] = ["", "none", "inf", "-3", "8"]
+    frame.to_csv(rows, index=False)
+    words = ["fit", rows, "--target", "outcome", "--classes", "home,ward", "--range", "dose=-1:1", "--range"]
+    words += ["age=-1:1", "--offset-bound", 1, "--epsilon", 2, "--seed", 1, "--quiet", "-o", rows.parent / "m"]
+    words += ["--sample-weight", "share", "--offset", "shift"]
+    assert 'declared as "ignore"' in one_line(run(*words, "--ignore", "share", "--number", "shift=1"), "fit")
+    ran = run(*words, "--ignore", "share", "--ignore", "shift")
+    assert (ran.code, ran.err) == (0, "")
+    X = frame[["dose", "age"]].to_numpy()
+    expected = SparseClassifier(
+        2.0, bounds=Bounds(row_l2=np.sqrt(2), offset=1.0), classes=["home", "ward"], random_state=1
+    ).fit(X, frame["outcome"], sample_weight=np.r_[0, 0, 0, 0, 1, SHARE[5:]], offset=SHIFT)
+    found = load(rows.parent / "m" / "model.npz").steps[-1][1]
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -75,8 +75,10 @@ def split_off(table: Table, columns: dict[str, str | None]) -> tuple[Table, dict
     if not given:
         return table, found
     first = "--" + next(iter(given)).replace("_", "-")
+    if table.schema is not None and all(name in table.numbers for name in given.values()):
+        return table, found | {option: table.numbers[name] for option, name in given.items()}
     if table.schema is not None or not isinstance(table.X, np.ndarray) or table.feature_names is None:
-        raise UserError(f"{first} needs a table of numbers with named columns, without a schema; or use Python")
+        raise UserError(f"{first} needs a table of numbers with named columns, or a schema")
     names = list(table.feature_names)
     for option, name in given.items():
         if name not in names:
