@@ -15,7 +15,11 @@ FEATURE_MUTANTS: tuple[Mutant, ...] = (
         "sample weights as scikit-learn takes them: a row of weight 50 in a sum whose noise is for one of weight 1",
         "np.clip(np.nan_to_num(weights, nan=0.0), 0.0, 1.0)",
         "np.maximum(np.nan_to_num(weights, nan=0.0, posinf=0.0), 0.0)",
-        (_GRADIENT + "[logistic]", _FRONT + "test_extreme_weights_and_offsets_are_clipped_one_by_one"),
+        (
+            _ROWS + "test_what_is_billed_bounds_the_exact_loss_of_privacy[1.0-logistic]",
+            _GRADIENT + "[logistic]",
+            _FRONT + "test_extreme_weights_and_offsets_are_clipped_one_by_one",
+        ),
     ),
     Mutant(
         "weights below zero",

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import root
+from scipy.special import ndtr
 
 from tulle.backends.weighted_rows import CarriedNumbers, WeightedFeatures, WeightedRows
 from tulle.backends.weighted_targets import WeightedTargets, is_certified, largest_fall, raise_penalty
@@ -25,7 +26,10 @@ from tulle.methods.loss_functions import Huber, Logistic, Loss, OneVsRest, Poiss
 from tulle.methods.weighted_loss import WeightedLoss
 from tulle.preprocessing.class_balance import ClassBalance, ClassFactors
 from tulle.trusted import hooks
+from tulle.trusted.events import NoisePerSensitivity, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
+from tulle.trusted.gaussian import gaussian_delta
+from tulle.trusted.mechanisms import ObjectivePerturbation, price_of
 from tulle.trusted.objectives import Minimiser
 from tulle.trusted.plan import Budget
 from tulle.trusted.rows import Rows
@@ -396,3 +400,53 @@ def test_a_minimiser_is_no_further_away_than_the_proof_says(loss: str, penalty: 
     assert reach > without
     value = LOSSES[loss].value(np.array([[-OFFSET]]), np.ones(1))[0]
     assert fall == pytest.approx(value), "the bound is attained"
+
+
+# --- exact laws of minimisers ---
+
+
+def masses(rows: WeightedRows, query: Minimiser, public: PublicFacts, grid: Any, sigma: float) -> Any:
+    """The probability that the minimiser is in each cell of a line: -b lies between the gradients at its ends."""
+    objective = query.evaluate(rows, public)
+    ends = np.array([objective._gradient(np.array([theta]), np.zeros(1))[0] for theta in grid]) / sigma
+    low, high = ends[:-1], ends[1:]
+    return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+
+
+# Feature, label, weight and offset of the row that is replaced, before and after.
+PAIRS = [
+    ((1.0, 1.0, 1.0, 0.0), (1.0, -1.0, 1.0, 0.0)),
+    ((1.0, 1.0, 1e9, -3.0), (1.0, -1.0, 50.0, 3.0)),
+    ((1.0, 1.0, 0.6, -3.0), (-1.0, 1.0, 1.0, 2.0)),
+    ((1.0, -1.0, 1.0, 9.0), (1.0, -1.0, 0.0, 9.0)),
+    ((0.5, 1.0, 1.0, -1.0), (1.0, 1.0, -4.0, 0.0)),
+]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared hinge", "poisson"])
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_what_is_billed_bounds_the_exact_loss_of_privacy(loss: str, mu: float) -> None:
+    """Of small problems on a line, in both orders; and some pair comes near to it."""
+    tau, largest = 1.0, 0.0
+    public = PublicFacts(3, 1, 1, WeightedLoss(LOSSES[loss], OFFSET), None, 1.0, 1.0, 2.0, False)
+    for penalty in (0.4, 3.0):
+        query = Minimiser(np.arange(1), tau, 1.0, penalty, np.zeros(1))
+        moves, sigma = query.sensitivity(public).objective, 2 * tau / mu
+        assert moves is not None
+        noise = NoisePerSensitivity(sigma / moves.gradient)
+        event, _ = price_of(ObjectivePerturbation(noise, moves.log_determinant, moves.one_sided))
+        assert isinstance(event, ObjectivePerturbationEvent)
+        reach = (3 * tau + 9 * sigma) / penalty
+        grid = np.linspace(-reach, reach, 1501)
+        for pair in PAIRS:
+            laws = []
+            for row in pair:
+                x, y, w, o = np.array([row, (0.7, -1.0, 0.5, 1.0), (-0.4, 1.0, 1.0, -2.0)]).T
+                laws.append(masses(weighted_rows(x[:, None], y, w, o), query, public, grid, sigma))
+            for first, second in (laws, laws[::-1]):
+                for at in (-0.5, 0.0, 0.2 * mu, mu, 2 * mu):
+                    exact = float(np.maximum(first - math.exp(at) * second, 0.0).sum())
+                    billed = gaussian_delta(at, event.gaussian_mu())
+                    assert exact <= billed + 1e-12
+                    largest = max(largest, exact / billed if at == 0 else 0.0)
+    assert largest > (0.85 if loss == "logistic" else 0.3)
