@@ -38,6 +38,9 @@ class RowInputs:
     names: ColumnNames = NO_NAMES
 
 
+NO_INPUTS = RowInputs()
+
+
 @dataclass(frozen=True, eq=False)
 class FitInputs:
     """Targets and loss of a fit, and what its rows carry; `said` are lines of the report, which depend on no row."""

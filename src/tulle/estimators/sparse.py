@@ -24,7 +24,7 @@ from tulle.estimators.parameter_docs import CLASSES, document
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.progress import Progress
 from tulle.estimators.request import FitRequest, Fitted, run_fit
-from tulle.estimators.row_numbers import RowInputs, read_inputs, read_offset
+from tulle.estimators.row_numbers import NO_INPUTS, RowInputs, read_inputs, read_offset
 from tulle.files import array_checks, class_labels
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
@@ -102,15 +102,18 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         groups: Any,
         public: Any,
         steps: tuple[tuple[PrivateStep, float | None], ...] = (),
-        given: RowInputs = RowInputs(),  # noqa: B008 (it is frozen)
+        given: RowInputs = NO_INPUTS,
     ) -> None:
         """Fit to what `_prepare` gave. `steps` learn from the rows first, each for a part of the cost, or None for its
         default; they become fitted. `given` is what rows have besides."""
+        preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
             inputs = read_inputs(self, X, targets, loss, given)
-            preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps), *inputs.said)
             request = replace(
-                self._request(inputs.loss, X.shape[0]), preparation=preparation, steps=steps, balance=inputs.balance
+                self._request(inputs.loss, X.shape[0]),
+                preparation=(*preparation, *inputs.said),
+                steps=steps,
+                balance=inputs.balance,
             )
             rules = self._rules(X.shape[1], given.names)
             if rules:
