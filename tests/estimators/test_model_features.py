@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tulle.methods import (
     ScreenRefine,
     StochasticHardThresholding,
 )
+from tulle.methods.loss_functions import Squared
 from tulle.preprocessing import PrivateScaler
 from tulle.trusted.curator import Curator
 
@@ -132,6 +134,28 @@ def test_without_noise_offsets_are_added_to_margins(loss: str, method: str) -> N
     if loss == "logistic":
         np.testing.assert_allclose(found.predict_proba(X, OFFSETS)[:, 1], 1 / (1 + np.exp(-margins)))
         np.testing.assert_allclose(found.predict_log_proba(X, OFFSETS), np.log(found.predict_proba(X, OFFSETS)))
+
+
+@dataclass(frozen=True)
+class HalfSquared(Squared):
+    """A loss of a user's own: objective perturbation may not use it."""
+
+    def slope(self, margins: Any, targets: Any) -> Any:
+        return 0.5 * super().slope(margins, targets)
+
+
+def test_a_loss_of_the_users_own_takes_weights_and_offsets() -> None:
+    """Added to margins: nothing says that it is a loss of residuals."""
+    own = SparseRegressor(2.0, loss=HalfSquared(), bounds=BOUNDS, random_state=1)
+    fitted = own.fit(X, NUMBERS, sample_weight=WEIGHTS, offset=OFFSETS)
+    said = " ".join(fitted.privacy_.assumptions)
+    assert "added to their margins" in said
+    assert "HalfSquared() is the user's own" in said
+    np.testing.assert_allclose(fitted.predict(X, OFFSETS), fitted.predict(X) + OFFSETS)
+    exact = SparseRegressor(None, loss=HalfSquared(), method=HardThresholding(n_iter=300), n_nonzero=D)
+    expected = LinearRegression().fit(X, NUMBERS - OFFSETS, sample_weight=WEIGHTS)
+    exact.fit(X, NUMBERS, sample_weight=WEIGHTS, offset=OFFSETS)
+    np.testing.assert_allclose(weights_of(exact), weights_of(expected), atol=2e-3)
 
 
 # The first of these methods ask how long margins are of all rows alike, to find a unit.
@@ -426,6 +450,7 @@ def test_features_stay_in_whatever_the_rows_say(
     for coef in np.atleast_2d(fitted.coef_):
         assert {17, 30} <= set(np.flatnonzero(coef))
         assert n_nonzero is None or np.count_nonzero(coef) == n_nonzero
+    assert any(line.startswith("Features that stay in") for line in fitted.privacy_.assumptions)
     if epsilon is not None:
         assert 0.99 * epsilon <= fitted.privacy_.epsilon <= epsilon
         assert "2 of them in any case" in fitted.privacy_.method

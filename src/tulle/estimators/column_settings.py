@@ -30,6 +30,9 @@ class ColumnNames:
 
 NO_NAMES = ColumnNames()
 
+# For the report.
+RULES_DECLARED = "Features that stay in, or groups of columns, were declared; they must be known without the rows."
+
 
 def read_rules(always: Any, feature_groups: Any, n_features: int, names: ColumnNames) -> ColumnRules:
     """The rules for so many features. Raises where a feature is unknown or in two groups."""

@@ -18,15 +18,16 @@ from tulle.backends.weighted_targets import LARGEST_OFFSET, clip_offsets, clip_w
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.column_settings import NO_NAMES, ColumnNames
 from tulle.files import array_checks
-from tulle.methods.loss_functions import Huber, Loss, Squared
+from tulle.methods.loss_functions import Loss
 from tulle.methods.weighted_loss import WeightedLoss
 from tulle.preprocessing.class_balance import ClassBalance, ClassFactors
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray
+from tulle.trusted.losses import ConvexHuber, ConvexSquared
 from tulle.trusted.plan import is_number
 
-# Losses of y - margin alone: an offset is taken off the target.
-_OF_RESIDUALS = (Squared, Huber)
+# Losses of y - margin alone, by what objective perturbation uses of them: an offset is taken off the target.
+_OF_RESIDUALS = (ConvexSquared, ConvexHuber)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ def offset_bound(bounds: Bounds | None, loss: Loss, private: bool) -> float:
         if private:
             raise ValueError("an offset needs a bound that is declared without looking at the rows: Bounds(offset=...)")
         return math.inf
-    if declared > LARGEST_OFFSET and not isinstance(loss, _OF_RESIDUALS):
+    if declared > LARGEST_OFFSET and type(loss.convex) not in _OF_RESIDUALS:
         raise ValueError(
             f"Bounds(offset=...) must be at most {LARGEST_OFFSET:g} for {type(loss).__name__}, whose offsets are added "
             f"to margins; got {declared:g}"
@@ -126,7 +127,7 @@ def read_inputs(model: Any, X: Any, targets: FloatArray | None, loss: Loss, give
         said.append(f"Classes had public weights, the largest scaled to 1: {_list(factors.factors)}.")
     elif factors is not None:
         said.append("Classes had weights from noisy counts of their rows, which are on the bill.")
-    offsets, bound, shifted = None, 0.0, isinstance(loss, _OF_RESIDUALS)
+    offsets, bound, shifted = None, 0.0, type(loss.convex) in _OF_RESIDUALS
     if given.offset is not None:
         bound = offset_bound(model.bounds, loss, model.epsilon is not None or model.rho is not None)
         offsets = clip_offsets(read_row_numbers(given.offset, "offset", n_rows), bound)

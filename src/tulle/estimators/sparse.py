@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from tulle.accounting.calibration import default_delta
 from tulle.accounting.zcdp import AnyBudget
 from tulle.estimators.bounds import Bounds
-from tulle.estimators.column_settings import ColumnNames, read_rules
+from tulle.estimators.column_settings import RULES_DECLARED, ColumnNames, read_rules
 from tulle.estimators.linear_model import LinearClassifier, LinearModel, Seed
 from tulle.estimators.memory_check import check_memory
 from tulle.estimators.parameter_docs import CLASSES, document
@@ -118,7 +118,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
             rules = self._rules(X.shape[1], given.names)
             if rules:
                 method = request.method.with_columns(rules)
-                request = replace(request, method=method, least_nonzero=max(len(rules.always), 1))
+                said = (*request.preparation, RULES_DECLARED)
+                request = replace(request, method=method, least_nonzero=max(len(rules.always), 1), preparation=said)
             if public is not None:
                 knowledge = read_public(public, X.shape[1], getattr(self, "feature_names_in_", None))
                 request = replace(request, method=request.method.with_public(knowledge))
