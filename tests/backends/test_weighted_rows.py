@@ -26,6 +26,7 @@ from tulle.methods.loss_functions import Huber, Logistic, Loss, OneVsRest, Poiss
 from tulle.methods.weighted_loss import WeightedLoss
 from tulle.preprocessing.class_balance import ClassBalance, ClassFactors
 from tulle.trusted import hooks
+from tulle.trusted import rows as trusted_rows
 from tulle.trusted.events import NoisePerSensitivity, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.gaussian import gaussian_delta
@@ -246,6 +247,24 @@ def test_the_minimiser_is_that_of_the_weighted_objective(loss: str, sparse: bool
         assert np.linalg.norm(objective.minimise(term) - expected) <= near
     finally:
         hooks.install("solver", solver)
+
+
+@pytest.mark.parametrize("n", [300, 9000])
+def test_blocks_and_parts_have_the_weights_of_their_rows(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in many blocks, and blocks in many parts, have the gradients of rows in one."""
+    rows, public, theta = some_rows(n), facts(n, Logistic()), np.array([0.5, -1.0, 0.2, 0.3])
+    query = minimiser(D + 1, intercept_value=0.4)
+    expected = gradient_of(rows, query, public, theta)
+    step = ClippedGradient(theta[:, None], math.inf, "l2", 0.4).resolve(public)
+    answers = []
+    for size in (1 << 25, 8 * D * 37):
+        monkeypatch.setattr(trusted_rows, "_DENSE_BLOCK_BYTES", size)
+        held = weighted_rows(rows["X"], rows["y"], rows["weights"], rows["offsets"])
+        assert len(held.blocks) == (1 if size == 1 << 25 else math.ceil(n / 37))
+        gradient = query.evaluate(held, public)._gradient(theta, np.zeros(D + 1))
+        np.testing.assert_allclose(gradient, expected, rtol=1e-9)
+        answers.append(step.evaluate(held, public))
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-9)
 
 
 def test_directions_are_without_offsets_in_large_problems() -> None:
