@@ -24,6 +24,7 @@ from forked_runs import ForkedRuns
 from mutants_audit import AUDIT_MUTANTS
 from mutants_exact_noise import EXACT_NOISE_MUTANTS
 from mutants_extensions import EXTENSION_MUTANTS
+from mutants_features import FEATURE_MUTANTS
 from mutants_fed import FED_MUTANTS
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
@@ -1887,6 +1888,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *AUDIT_MUTANTS,
     *PUBLIC_MUTANTS,
     *PREPROCESSING_MUTANTS,
+    *FEATURE_MUTANTS,
     *SCHEMA_MUTANTS,
 )
 

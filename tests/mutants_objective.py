@@ -26,8 +26,8 @@ OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one class's second fit at the price of all",
         "one-vs-rest fits share the rows: every class is another release, with a part of mu² of its own",
-        "again = perturbation(settings.again[0], settings.again_share / outputs, public)",
-        "again = perturbation(settings.again[0], settings.again_share, public)",
+        "again = perturbation(most, settings.again_share / outputs, public)",
+        "again = perturbation(most, settings.again_share, public)",
         (_AGAIN + "test_the_cost_is_divided_as_the_parameters_say",),
     ),
     Mutant(

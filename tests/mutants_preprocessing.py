@@ -20,8 +20,8 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "steps that learn from exact answers",
         "IDF, means and quantiles of the training rows before a private fit; here with noisy ones on the bill",
-        "for step, _ in request.steps], ask, public, X, use)",
-        "for step, _ in request.steps], lambda n, q: ask(n, q) * 0 + q.evaluate(rows, public), public, X, use)",
+        "run_steps(each, ask, public, X, use)",
+        "run_steps(each, lambda n, q: ask(n, q) * 0 + q.evaluate(rows, public), public, X, use)",
         (_REPLAY + "[rows-longer-weights]",),
     ),
     Mutant(

@@ -72,9 +72,11 @@ def test_the_signature_stays_as_it_is(cls: type, loss: str) -> None:
         "method": "auto",
         "loss": loss,
         "bounds": None,
-        **({"classes": None} if cls is SparseClassifier else {}),
+        **({"classes": None, "class_weight": None} if cls is SparseClassifier else {}),
         "calibration": "rigorous",
         "fit_intercept": True,
+        "always": None,
+        "feature_groups": None,
         "random_state": None,
         "verbose": 0,
     }

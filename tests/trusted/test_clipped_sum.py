@@ -19,6 +19,7 @@ from tulle.fast.coordinate_path import CoordinatePath
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.loss_functions import Logistic
 from tulle.methods.row_functions import Features, FeaturesAndTarget, LossSlopes, SlopeChanges, SquaredMargins
+from tulle.preprocessing.class_balance import ClassIndicators
 from tulle.preprocessing.private_scaler import Below
 from tulle.preprocessing.private_step import Ones
 from tulle.trusted.clipped_sum import ClippedSum, RowFunction, SeenRows, SignedScores
@@ -238,6 +239,7 @@ def all_row_functions() -> dict[str, tuple[RowFunction, float]]:
         "features and target": (FeaturesAndTarget(np.array([0, 2]), 0.8, 2.0), 0.5),
         "features": (Features(D), 0.0),
         "ones": (Ones(), 0.0),
+        "classes": (ClassIndicators(2), 0.0),
         "below": (Below(rng.normal(size=(2, D))), 0.0),
     }
 

@@ -302,6 +302,7 @@ def bounds_of(arguments: argparse.Namespace, schema: Schema | None = None) -> Bo
         label=label,
         normalise=arguments.normalise,
         rows_per_person=rows,
+        offset=getattr(arguments, "offset_bound", None),
     )
 
 

@@ -35,6 +35,7 @@ from tulle.cli.data import (
     state_width,
     task_of,
 )
+from tulle.cli.model_features import add_feature_arguments, feature_settings, split_off
 from tulle.cli.model_folder import (
     add_output_arguments,
     check_words,
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="classification: the class labels, known without looking at the rows; rows with another label contribute "
         "nothing. Default: the labels in the file, which are then published",
     )
+    add_feature_arguments(parser)
     steps = parser.add_argument_group("private preprocessing, billed together with the model")
     steps.add_argument(
         "--private-weights",
@@ -144,9 +146,11 @@ def run(arguments: argparse.Namespace) -> Outcome:
     )
     arguments.missing = arguments.private_scaler  # which fills them
     table = read_data(arguments, blocks=True, private=True)
+    own = {"sample_weight": arguments.sample_weight, "offset": arguments.offset}
+    table, of_rows = split_off(table, own)
     public = read_public_rows(arguments, table)
     task = task_of(arguments, table)
-    settings = model_settings(arguments, table.schema)
+    settings = model_settings(arguments, table.schema) | feature_settings(arguments, table, task)
     labels = table.y
     if arguments.classes is not None and table.schema is None:
         from tulle.files.class_labels import read_text_cells
@@ -201,11 +205,11 @@ def run(arguments: argparse.Namespace) -> Outcome:
     with mark_spent(_words_for_spend(ledger)):
         with make_folder(folder, room) as reserved, ledger or nullcontext():
             if private:
-                steps = model.fit(table.X, labels, table.groups).fitted_steps()
+                steps = model.fit(table.X, labels, table.groups, **of_rows).fitted_steps()
                 model = model.model_
             else:
                 steps = []
-                model.fit(table.X, labels, groups=table.groups, public=public)
+                model.fit(table.X, labels, groups=table.groups, public=public, **of_rows)
             model.verbose = 0
             model.privacy_ = state_width(model.privacy_, table)
             whole = name_features(model, table, steps)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_data_arguments, read_data
+from tulle.cli.model_features import add_offset_argument, split_off
 from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
 from tulle.cli.schema_input import read_encoded
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a folder written by tulle fit, or a model file")
     add_data_arguments(parser, target=False, blocks=True)
     parser.add_argument("--probabilities", action="store_true", help="also the probability of each class")
+    add_offset_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="a CSV file; default: standard output")
 
 
@@ -51,29 +53,37 @@ def run(arguments: argparse.Namespace) -> Outcome:
     target = None if arguments.output is None else output_file(arguments.output, path, arguments.data)
     model = load(path)
     if (schema := schema_before(model)) is not None:
+        if arguments.offset is not None:
+            raise UserError("--offset needs a table of numbers with named columns, without a schema; or use Python")
         table = read_encoded(
             arguments, schema, arguments.data, labelled=False, private=True, progress=not arguments.quiet
         )
         rows = [transform_encoded(model, table.X)]
-        return _write_predictions(last_model(model), rows, table.X.shape[0], target, arguments.probabilities)
+        return _write_predictions(last_model(model), rows, None, table.X.shape[0], target, arguments.probabilities)
     last = last_model(model)
     names = getattr(last, "feature_names_in_", None)
     arguments.n_features, arguments.missing = last.n_features_in_, takes_missing(model)
     features = None if names is None else [*names]
-    table = read_data(arguments, need_target=False, features=features, blocks=True)
+    read = features
+    if arguments.offset is not None:
+        read = None if features is None else [*features, arguments.offset]
+        arguments.n_features += 1
+    table = read_data(arguments, need_target=False, features=read, blocks=True)
+    table, own = split_off(table, {"offset": arguments.offset})
     order = _order(table, features)
     if order is None and table.X.shape[1] != last.n_features_in_:
         raise UserError(
             f"{table.source} has {table.X.shape[1]:,} features and the model {last.n_features_in_:,}; omit columns "
             "with --ignore, or give the file a header with the model's feature names"
         )
-    return _write_predictions(model, _row_blocks(table.X, order), table.X.shape[0], target, arguments.probabilities)
+    blocks = _row_blocks(table.X, order)
+    return _write_predictions(model, blocks, own["offset"], table.X.shape[0], target, arguments.probabilities)
 
 
 def _write_predictions(
-    model: Any, blocks: Iterable[Any], n_rows: int, target: Path | None, probabilities: bool
+    model: Any, blocks: Iterable[Any], offset: Any, n_rows: int, target: Path | None, probabilities: bool
 ) -> Outcome:
-    """Predict for blocks of rows, and write or print the table."""
+    """Predict for blocks of rows, and write or print the table. Rows with offsets are one block."""
     from tulle.files.durable_writes import write_durably
 
     if probabilities and not hasattr(model, "predict_proba"):
@@ -83,9 +93,10 @@ def _write_predictions(
         # Columns were put in the order of the model's names already.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         for rows in blocks:
-            predictions += model.predict(rows).tolist()
+            more = {} if offset is None else {"offset": offset}
+            predictions += model.predict(rows, **more).tolist()
             if probabilities:
-                chances += model.predict_proba(rows).tolist()
+                chances += model.predict_proba(rows, **more).tolist()
     plain: dict[str, Sequence[Any]] = {"prediction": predictions}
     if probabilities:
         plain |= {f"probability_{name}": column for name, column in zip(model.classes_, zip(*chances))}

@@ -130,6 +130,8 @@ def read_encoded(
     from tulle.files.tables import Table
     from tulle.files.tables.raw_cells import open_raw
     from tulle.preprocessing.keyed_rows import join_keyed, read_keys
+    from tulle.schema.cell_rules import numbers_of
+    from tulle.schema.raw_rows import column_of
 
     if schema.is_private and not private:
         raise UserError(
@@ -144,15 +146,24 @@ def read_encoded(
             return schema.find(header)
         schema.fit({name: [] for name in header})
         roles = (schema.target_column, schema.person_column)
-        return [*schema.choose(header), *(name for name in roles if name is not None)]
+        features = schema.choose(header)
+        for name in beside:
+            if name not in header or name in features or name in roles:
+                raise UserError(f'the column {name!r} must be in the table, and declared as "ignore": it is no feature')
+        return [*features, *(name for name in roles if name is not None), *beside]
 
+    named = (getattr(arguments, option, None) for option in ("sample_weight", "offset"))
+    beside = list(dict.fromkeys(name for name in named if name is not None)) if labelled else []
     blocks, labels, people = [], [], []
+    numbers: dict[str, list[Any]] = {name: [] for name in beside}
     with open_raw(path, choose, **reading_of_raw(arguments), progress=progress) as table:
         for batch in table.batches():
             blocks.append(read_keys(schema, batch.columns) if schema.is_private else schema.transform(batch.columns))
             if labelled:
                 labels.append(schema.labels(batch.columns))
                 people.append(schema.ids(batch.columns))
+            for name in beside:  # a cell that is no number counts as 0
+                numbers[name].append(np.nan_to_num(numbers_of(column_of(batch.columns, name)), nan=0.0))
         content, name = table.fingerprint(), table.name
     if schema.is_private:
         X = join_keyed(blocks)
@@ -163,7 +174,8 @@ def read_encoded(
         y = np.concatenate(labels) if schema.classes is not None else _join_masked(labels)
         groups = None if schema.person_column is None else schema.people_of(np.concatenate(people))
     names = tuple(schema.get_feature_names_out())
-    return Table(X, y, names, groups, source=name, content=content, schema=schema)
+    joined = {one: np.concatenate(parts) for one, parts in numbers.items()}
+    return Table(X, y, names, groups, source=name, content=content, schema=schema, numbers=joined)
 
 
 def _join_masked(parts: Sequence[Any]) -> Any:

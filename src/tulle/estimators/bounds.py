@@ -101,6 +101,10 @@ class Bounds:
     quantile : float, default=0.75
         The quantile, in (0, 1), that an undeclared bound is estimated as. Nearer to 1 fewer rows are clipped, but few
         rows then stand between a good estimate and a wild one.
+    offset : float or None, default=None
+        Bound on the magnitude of offsets (``fit(..., offset=...)``), in [1e-50, 1e50]; at most 30 where they are added
+        to margins, for all losses but "squared" and "huber". Offsets beyond it are clipped. With the latter two
+        `label` bounds target - offset.
 
     Notes
     -----
@@ -116,9 +120,10 @@ class Bounds:
     rows_per_person: int = 1
     estimate_share: float = 0.1
     quantile: float = 0.75
+    offset: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("row_l2", "row_linf", "label"):
+        for name in ("row_l2", "row_linf", "label", "offset"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and 0 < value < math.inf):
                 raise ValueError(f"Bounds({name}=...) must be a finite number > 0, got {value!r}")

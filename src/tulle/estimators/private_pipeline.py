@@ -14,7 +14,9 @@ from sklearn.utils.validation import validate_data
 from tulle.backends.input_kinds import find_spread, is_elsewhere
 from tulle.backends.rows_elsewhere import change_rows
 from tulle.estimators.bounds import Bounds
+from tulle.estimators.column_settings import ColumnNames
 from tulle.estimators.pipeline_checks import check_pipeline
+from tulle.estimators.row_numbers import RowInputs
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.files.array_checks import read_rows
 from tulle.preprocessing.private_columns import FindsKeys, PrivateColumns
@@ -179,7 +181,9 @@ class PrivatePipeline(BaseEstimator):
             raise ValueError("shares must lie in (0, 1), and their sum below 1: the model takes the rest")
         return {name: given.get(name) for name, _ in private}
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> PrivatePipeline:
+    def fit(
+        self, X: Any, y: Any, groups: Any = None, *, sample_weight: Any = None, offset: Any = None
+    ) -> PrivatePipeline:
         """Fit all steps to private rows, and bill them together.
 
         Parameters
@@ -191,6 +195,8 @@ class PrivatePipeline(BaseEstimator):
             For rows on a cluster in the same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, as in `SparseClassifier.fit`.
+        sample_weight, offset : array of shape (n,) or None, default=None
+            As in `SparseClassifier.fit`. Private steps learn from all rows alike.
 
         Returns
         -------
@@ -235,19 +241,26 @@ class PrivatePipeline(BaseEstimator):
                 rows_per_person=given.rows_per_person,
                 estimate_share=given.estimate_share,
                 quantile=given.quantile,
+                offset=given.offset,
             )
             model.set_params(bounds=bounds)
+        names = getattr(self, "feature_names_in_", None)
+        columns: Sequence[str] = ()
+        if steps and isinstance(steps[-1][1], Schema):
+            names, columns = steps[-1][1].get_feature_names_out(), steps[-1][1].get_columns_of_features()
+        elif raw:  # values are not found yet: a column is chosen as a whole
+            columns = learning[0][1].schema_.get_columns_of_features()
         rows, targets, loss = model._prepare(X.blank() if raw else X, y)
         rows = X if raw else rows
         if learning and elsewhere:
             self._take_columns(model)
-        model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
+        shared = tuple((step, shares[name]) for name, step in learning)
+        known = ColumnNames(() if names is None else tuple(names), tuple(columns))
+        given_rows = RowInputs(sample_weight, offset, known)
+        model._fit_with_steps(rows, targets, loss, groups, None, shared, given_rows)
         said = (*model.privacy_.assumptions, *_describe([*steps, *learning]), *_describe_own(learning))
         model.privacy_ = replace(model.privacy_, assumptions=said)
-        names = getattr(self, "feature_names_in_", None)
-        if steps and isinstance(steps[-1][1], Schema):
-            names = steps[-1][1].get_feature_names_out()
-        if learning and isinstance(learning[0][1], FindsKeys):
+        if raw:
             names = learning[0][1].get_feature_names_out()
             # Of features that are 0 in every row a weight is noise alone. Which these are was released.
             model.coef_[..., learning[0][1].unused()] = 0.0
@@ -311,27 +324,27 @@ class PrivatePipeline(BaseEstimator):
             raise NotFittedError("this PrivatePipeline is not fitted yet; call fit first")
         return self.steps_
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, offset: Any = None) -> Any:
         """Predictions of the model for transformed rows."""
         rows = self.transform(X)
-        return self.model_.predict(rows)
+        return self.model_.predict(rows, offset)
 
     @available_if(_model_has("predict_proba"))
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any, offset: Any = None) -> Any:
         """The probability of each class; logistic loss only."""
         rows = self.transform(X)
-        return self.model_.predict_proba(rows)
+        return self.model_.predict_proba(rows, offset)
 
     @available_if(_model_has("decision_function"))
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any, offset: Any = None) -> Any:
         """The margins of a classifier."""
         rows = self.transform(X)
-        return self.model_.decision_function(rows)
+        return self.model_.decision_function(rows, offset)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """Accuracy of a classifier, R² of a regressor."""
         rows = self.transform(X)
-        return float(self.model_.score(rows, np.asarray(y)))
+        return float(self.model_.score(rows, np.asarray(y), sample_weight, offset))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

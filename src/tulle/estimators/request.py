@@ -21,12 +21,14 @@ from tulle.accounting.row_limit import check_row_count
 from tulle.accounting.zcdp import budget_after, confirm_rho, epsilon_left, rho_of, total_rho
 from tulle.backends.known_bounds import KnownBounds
 from tulle.backends.rows_elsewhere import Spread
+from tulle.backends.weighted_rows import CarriedNumbers, WeightedRows
 from tulle.estimators.bounds import Bounds, estimate_quantiles, quantile_releases, reliable
 from tulle.estimators.progress import Witness, show_answers
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss
+from tulle.preprocessing.class_balance import ClassBalance
 from tulle.preprocessing.keyed_rows import KeyedRows
 from tulle.preprocessing.private_step import PrivateStep, run_steps
 from tulle.reports.report import PrivacyReport
@@ -89,6 +91,10 @@ class FitRequest:
     preparation: tuple[str, ...] = ()
     # Steps that learn from the rows first, and the part of the cost (of the squared mu) of each; None: its own default.
     steps: tuple[tuple[PrivateStep, float | None], ...] = ()
+    # Class weights that are learnt from noisy counts, first of all.
+    balance: ClassBalance | None = None
+    # How many weights, or groups of weights, are kept at least where the method chooses how many.
+    least_nonzero: int = 1
 
     def __post_init__(self) -> None:
         if self.calibration not in ("rigorous", "published"):
@@ -126,11 +132,18 @@ class FitRequest:
         """The part of the cost that each private step takes."""
         whole = replace(public, budget=self.budget)
         shares = tuple(step.default_share(whole) if share is None else share for step, share in self.steps)
+        if self.balance is not None:
+            shares = (*shares, self.balance.default_share(whole))
         if sum(shares) >= 1:
             raise ValueError(
                 f"private steps take {sum(shares):g} of the cost, and the model needs a part; lower shares"
             )
         return shares
+
+    @property
+    def _learns_first(self) -> bool:
+        """Whether something is learnt from the rows before the method is asked."""
+        return bool(self.steps) or self.balance is not None
 
     @property
     def spent_on_bounds(self) -> float:
@@ -162,20 +175,26 @@ class FitRequest:
             spent=self.spent_on_bounds,
             exact_only=self.exact_only or self.rho is not None or together,
         )
-        if self.steps and public.budget is not None:
+        if self._learns_first and public.budget is not None:
             whole, delta = public.budget.epsilon, public.budget.delta
             left = gaussian_mu(whole, delta) * math.sqrt(1 - sum(self.step_shares(public)))
             # A mu that delta alone pays for has an epsilon of 0.
             public = replace(public, budget=Budget(max(gaussian_epsilon(left, delta), 1e-3 * whole), delta))
-        return replace(public, n_nonzero=min(self.n_nonzero or self.method.default_nonzero(public), n_features))
+        chosen = self.n_nonzero or max(self.method.default_nonzero(public), self.least_nonzero)
+        return replace(public, n_nonzero=min(chosen, n_features))
 
     def plan(self, shape: tuple[int, int], known: KnownBounds, together: bool = False) -> PlannedFit:
         """The plan under these bounds, with its noise: calibrated, the paper's, or none. `together`: with the cost of
         estimated bounds composed with the rest, not added to it."""
-        if self.steps:
+        if self._learns_first:
             self._check_steps()
         public = self.public(shape, known, together)
         method = self.method.resolve(public)
+        if getattr(self.loss, "offset_bound", 0.0) and not getattr(method, "takes_offsets", False):
+            raise ValueError(
+                f"{type(method).__name__} takes no offsets with this loss; use method='auto', 'fit_again', "
+                "'screen_refine' or 'hard_thresholding'"
+            )
         of_steps = self._step_releases(public)
         if public.budget is None:
             releases = tuple(release.scaled(0.0) for release in (*of_steps, *method.releases(public)))
@@ -186,24 +205,31 @@ class FitRequest:
                     "method='hard_thresholding', whose paper (DP-IGHT) does"
                 )
             releases = method.published(public, public.budget)
-        elif self.steps:
+        elif self._learns_first:
             # First the method by itself, to the budget that is left for it: how its noise compares with that of steps
             # is then known, whatever its mechanisms are.
-            own = self._calibrated(method.releases(public), public.budget, together)
+            own = self._calibrated(method.releases(public), public.budget, together=False)
             assert self.budget is not None
-            releases = calibrate((*of_steps, *own), self.budget)
+            left = budget_after(self.budget, self.preliminary(), self.spent_on_bounds, together)
+            # What is inexact about steps does not depend on their noise: `calibrate` counts it, and no part of delta
+            # has to be kept for it.
+            inexact = Plan(of_steps).inexact > 0
+            together_with = calibrate if inexact else partial(self._calibrated, together=together)
+            releases = together_with((*of_steps, *own), left)
         else:
             releases = self._calibrated(method.releases(public), public.budget, together)
         return PlannedFit(public, method, Plan(releases, self.preliminary(), together), len(of_steps))
 
     def _step_releases(self, public: PublicFacts) -> tuple[Release, ...]:
         """What private steps release, each for its share of the squared mu."""
-        if not self.steps:
+        if not self._learns_first:
             return ()
         total = 1.0 if self.budget is None else gaussian_mu(self.budget.epsilon, self.budget.delta)
-        shares = zip(self.steps, self.step_shares(public))
-        whole = replace(public, budget=self.budget)
-        releases = [release for (step, _), share in shares for release in step.releases(total**2 * share, whole)]
+        shares = self.step_shares(public)
+        whole, of_each = replace(public, budget=self.budget), zip(self.steps, shares)
+        releases = [release for (step, _), share in of_each for release in step.releases(total**2 * share, whole)]
+        if self.balance is not None:
+            releases += self.balance.releases(total**2 * shares[-1])
         names = [release.name for release in releases]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
@@ -212,14 +238,15 @@ class FitRequest:
         return tuple(releases)
 
     def _check_steps(self) -> None:
-        """Raise where private steps cannot be billed together with the fit."""
-        if self.wanted:
+        """Raise where what is learnt first cannot be billed together with the fit."""
+        if self.steps and self.wanted:
             raise ValueError(
                 f"with private steps, declare {', '.join(self.wanted)} in Bounds(...): bounds of transformed rows are "
                 "not estimated"
             )
         if self.published or self.rho is not None or (self.budget is not None and self.delta == 0):
-            raise ValueError("private steps need a budget in epsilon and delta > 0, and calibration='rigorous'")
+            what = "private steps need" if self.steps else "class_weight='balanced' needs"
+            raise ValueError(f"{what} a budget in epsilon and delta > 0, and calibration='rigorous'")
 
     def plan_all(self, shape: tuple[int, int]) -> tuple[PlannedFit, ...]:
         """Under every extreme shape that estimated bounds can take: rows with one large entry, and flat rows.
@@ -314,6 +341,7 @@ def run_fit(
     planned: Sequence[PlannedFit] = (),
     *,
     ledgers: Sequence[BillingLedger] | None = None,
+    numbers: CarriedNumbers | None = None,
 ) -> Fitted:
     """Fit privately.
 
@@ -333,8 +361,12 @@ def run_fit(
         What `request.plan_all` gave for the shape of X; () to plan here.
     ledgers : sequence of ledgers or None
         To be billed instead of the open ones.
+    numbers : CarriedNumbers or None
+        Weights and offsets of rows in memory; the loss is then a `tulle.methods.weighted_loss.WeightedLoss`.
     """
     holders = X if isinstance(X, Spread) else None
+    if holders is not None and (numbers is not None or request.balance is not None):
+        raise ValueError("weights, offsets and balanced classes need rows in memory")
     if holders is not None:
         holders.check_groups(groups)
     active = _active_rows(groups, request.bounds, X.shape[0])
@@ -348,8 +380,10 @@ def run_fit(
         holders.check_reachable()
     else:
         assert targets is not None
+        coded, counted = mask_unlabelled(targets, active)
         # Of rows whose features are not known yet, the numbers come with the first step.
-        held = Rows(X.blank() if isinstance(X, KeyedRows) else X, *mask_unlabelled(targets, active))
+        known = X.blank() if isinstance(X, KeyedRows) else X
+        held = Rows(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
     warn_beforehand(request, planned)
     with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:
         if request.budget is not None:
@@ -390,10 +424,16 @@ def _run(
     """Let private steps learn and transform the rows, each by itself, and the method fit to these. `first_rows` are
     those of each person that count."""
     public = chosen.public
+    factors = None
+    if request.balance is not None:
+        factors = request.balance.learn(ask, public, _mu_of(request.balance.releases(1.0), chosen))
     if request.steps:
         use = _use_elsewhere(rows, first_rows) if isinstance(X, Spread) else _use_in_memory(rows)
-        run_steps([(step, _mu_of(step, chosen)) for step, _ in request.steps], ask, public, X, use)
+        each = [(step, _mu_of(step.releases(1.0, public), chosen)) for step, _ in request.steps]
+        run_steps(each, ask, public, X, use)
         request.bounds.known(X.shape[1]).clip(rows, request.loss)
+    if isinstance(rows, WeightedRows):
+        rows.carry(factors)
     return chosen.method.run(ask, public)
 
 
@@ -416,9 +456,9 @@ def _use_elsewhere(rows: Rows, first_rows: npt.NDArray[np.bool_] | None) -> Call
     return use
 
 
-def _mu_of(step: PrivateStep, chosen: PlannedFit) -> float:
-    """What the answers to a step cost together, by the plan: inf without noise."""
-    names = {release.name for release in step.releases(1.0, chosen.public)}
+def _mu_of(releases: Sequence[Release], chosen: PlannedFit) -> float:
+    """What the answers of these names cost together, by the plan: inf without noise."""
+    names = {release.name for release in releases}
     own = [release for release in chosen.plan.releases if release.name in names]
     return math.sqrt(sum(release.count * release.mechanism.noise.inverse**2 for release in own))
 
@@ -460,7 +500,7 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
     if is_hopeless(planned):
         warn_of_guessing(first.public, request.budget)
     for step, _ in request.steps:
-        if doubt := step.doubt(_with_whole_budget(request, first), _mu_of(step, first)):
+        if doubt := step.doubt(_with_whole_budget(request, first), _mu_of(step.releases(1.0, first.public), first)):
             warn_of_doubt(doubt)
     wanted, bounds = request.wanted, request.bounds
     each = request.spent_on_bounds / max(len(wanted), 1)
@@ -473,7 +513,10 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
 def expectations(request: FitRequest, planned: Sequence[PlannedFit]) -> list[str]:
     """What private steps are expected to find, from public quantities."""
     first = planned[0]
-    found = (step.expect(_with_whole_budget(request, first), _mu_of(step, first)) for step, _ in request.steps)
+    found = []
+    for step, _ in request.steps:
+        mu = _mu_of(step.releases(1.0, first.public), first)
+        found.append(step.expect(_with_whole_budget(request, first), mu))
     return [line for line in found if line is not None]
 
 

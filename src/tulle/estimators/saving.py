@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from tulle import __version__
 from tulle.accounting.zcdp import AnyBudget
 from tulle.estimators.bounds import Bounds
+from tulle.estimators.column_settings import pack_columns
 from tulle.estimators.saved_steps import join_steps, split_steps
 from tulle.files.archive import ArchiveError, Arrays, read_archive, write_archive
 from tulle.files.class_labels import check_classes
@@ -49,6 +50,8 @@ _PARTS = ("values", "places", "shape")
 _PLAIN = (bool, int, float, str, type(None))
 # The largest number of columns of a table. A file states its number of zeros, and must not make us allocate terabytes.
 _MOST_WEIGHTS = 2**31
+# Settings of models that older versions of tulle do not know.
+_ADDED = ("classes", "class_weight", "always", "feature_groups")
 _NUMBERS = ("n_features_in_", "n_iter_", "n_passes_", "n_thresholds_")
 
 
@@ -105,8 +108,9 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
         if hasattr(model, name):
             arrays[name] = _plain(np.asarray(getattr(model, name)), name)
     settings = model.get_params(deep=False)
-    if settings.get("classes", ()) is None:
-        del settings["classes"]  # an older tulle can read it then
+    for name in _ADDED:
+        if settings.get(name, ()) is None:
+            del settings[name]  # an older tulle can read it then
     header = {
         "tulle": __version__,
         "model": kind,
@@ -294,7 +298,12 @@ def _pack(name: str, value: Any) -> Any:
     if name == "classes":
         return check_classes(value).tolist()
     if isinstance(value, Bounds):
-        return {"bounds": _pack_all(dataclasses.asdict(value))}
+        kept = {key: item for key, item in dataclasses.asdict(value).items() if key != "offset" or item is not None}
+        return {"bounds": _pack_all(kept)}
+    if name == "class_weight" and isinstance(value, Mapping):
+        return {"classes": [[_pack("class", label), _pack("weight", weight)] for label, weight in value.items()]}
+    if name in ("always", "feature_groups"):
+        return pack_columns(value)
     if name == "loss" and type(value) in LOSSES.values():
         return {"loss": type(value).__name__, "settings": _pack_all(dataclasses.asdict(value))}
     if name == "method":
@@ -316,6 +325,10 @@ def _unpack(name: str, value: Any) -> Any:
         return value
     if name == "bounds":
         return Bounds(**value["bounds"])
+    if name == "class_weight":
+        return dict(value["classes"])
+    if name == "feature_groups":
+        return value["groups"]
     settings = {key: _unpack(key, item) for key, item in value["settings"].items()}
     if name == "loss":
         return {cls.__name__: cls for cls in LOSSES.values()}[value["loss"]](**settings)

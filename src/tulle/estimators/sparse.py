@@ -12,20 +12,25 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 
 from tulle.accounting.calibration import default_delta
 from tulle.accounting.zcdp import AnyBudget
 from tulle.estimators.bounds import Bounds
+from tulle.estimators.column_settings import RULES_DECLARED, ColumnNames, read_rules
 from tulle.estimators.linear_model import LinearClassifier, LinearModel, Seed
 from tulle.estimators.memory_check import check_memory
+from tulle.estimators.parameter_docs import CLASSES, document
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.progress import Progress
 from tulle.estimators.request import FitRequest, Fitted, expectations, run_fit
+from tulle.estimators.row_numbers import NO_INPUTS, RowInputs, read_inputs, read_offset
 from tulle.files import array_checks, class_labels
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
 from tulle.methods import resolve_method
+from tulle.methods.column_rules import ColumnRules
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
 from tulle.preprocessing.private_step import PrivateStep
@@ -37,76 +42,6 @@ from tulle.trusted import intake
 from tulle.trusted.events import FloatArray
 from tulle.trusted.plan import Budget
 from tulle.trusted.randomness import seed_of
-
-_PARAMETERS = """
-    Parameters
-    ----------
-    epsilon : float or None, default=1.0
-        The privacy loss that the fit may cost, in (0, inf). None fits without privacy. Above 20 a warning says that
-        this is hardly a guarantee.
-    delta : float or None, default=None
-        In [0, 1). None is min(1e-5, 1 / (10 n)). At 1 / n or more a warning says that such a delta allows publishing a
-        person's row.
-    rho : float or None, default=None
-        In (0, inf): a budget in zero-concentrated differential privacy instead of epsilon, which then must be omitted;
-        `delta` is where the epsilon of the report is proved. For methods whose every release has a rho:
-        "hard_thresholding", "coordinate_descent" and "frank_wolfe"; "auto" chooses one that has.
-    n_nonzero : int or None, default=None
-        Non-zero weights (per class where there are more than two), at least 1. None: as many as accuracy wants, by the
-        method's rule on public quantities. For "auto" all features where it fits, keeps and fits again; else
-        n / (2 log d), or n mu / 60 on dense features of equal size, with mu the budget's Gaussian parameter.
-    method : str or object, default="auto"
-        The algorithm: "auto" chooses from public quantities alone, "fit_again", "screen_refine", "hard_thresholding",
-        "stochastic_hard_thresholding", "frank_wolfe", "coordinate_descent", "knowledge_transfer" or "two_stage"; an
-        object of `tulle.methods` carries its own parameters.
-    loss : str or `tulle.methods.loss_functions.Loss`, default="{loss}"
-        {losses}
-    bounds : Bounds or None, default=None
-        Bounds on rows and labels. What a method needs and is not declared is estimated privately, for the share of
-        epsilon that `Bounds.estimate_share` says.
-{classes}    calibration : {{"rigorous", "published"}}, default="rigorous"
-        "published" runs the paper's own noise and reports the epsilon that it really has.
-    fit_intercept : bool, default=True
-        Whether to add a constant column; it counts in every sensitivity and is never thresholded.
-    random_state : int, RandomState, Generator or None, default=None
-        None draws noise from a cryptographic stream keyed by the operating system. An integer makes the fit
-        reproducible, without a guarantee against anyone who knows it, can guess it, or sees another fit with the same
-        seed. Only an integer repeats noise: a RandomState or a Generator counts as None. Inside a `Ledger`, fits that
-        share a seed still get different noise; inside a `FileLedger` no seed repeats noise.
-    verbose : int, default=0
-        1 shows progress on standard error (step counts only, nothing private). scikit-learn's callbacks
-        (``set_callbacks``) are supported too.
-
-    Attributes
-    ----------
-    coef_ : array of shape {coef_shape}
-        Weights; `sparsify` turns them into a sparse array.
-    intercept_ : {intercept_shape}
-    support_ : array of int
-        The features with a non-zero weight.
-    teacher_coef_, teacher_intercept_ : as coef_ and intercept_
-        After "knowledge_transfer" alone: the private teacher behind the model, which may have more weights than it.
-        `release_synthetic` answers with it.
-    n_iter_ : int
-        Iterations of the method.
-    n_passes_ : float
-        How often all rows were read.
-    n_thresholds_ : int
-        How often a hard threshold was applied to weights; 0 for methods that have none.
-    privacy_ : PrivacyReport
-        The requested budget, the proved guarantee, the bill, the assumptions. Print it.
-"""
-
-
-_CLASSES = """    classes : sequence of str or of numbers, or None, default=None
-        The class labels that there are, at least two, declared without looking at the rows. They decide all shapes,
-        whichever of them the rows have; rows with another label contribute nothing. None takes them from the rows: the
-        fit then publishes the set of labels, and reveals a person who is the only one of a class.
-"""
-
-
-def _document(cls: type, **words: str) -> None:
-    cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.format(**words).strip("\n").lstrip())
 
 
 def classes_of(estimator: Any, labels: Callable[[], intake.Cells]) -> npt.NDArray[Any]:
@@ -137,6 +72,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         bounds: Bounds | None = None,
         calibration: Literal["rigorous", "published"] = "rigorous",
         fit_intercept: bool = True,
+        always: Any = None,
+        feature_groups: Any = None,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -149,6 +86,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.bounds = bounds
         self.calibration = calibration
         self.fit_intercept = fit_intercept
+        self.always = always
+        self.feature_groups = feature_groups
         self.random_state = random_state
         self.verbose = verbose
 
@@ -164,12 +103,24 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         groups: Any,
         public: Any,
         steps: tuple[tuple[PrivateStep, float | None], ...] = (),
+        given: RowInputs = NO_INPUTS,
     ) -> None:
         """Fit to what `_prepare` gave. `steps` learn from the rows first, each for a part of the cost, or None for its
-        default; they become fitted."""
+        default; they become fitted. `given` is what rows have besides."""
         preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
-            request = replace(self._request(loss, X.shape[0]), preparation=preparation, steps=steps)
+            inputs = read_inputs(self, X, targets, loss, given)
+            request = replace(
+                self._request(inputs.loss, X.shape[0]),
+                preparation=(*preparation, *inputs.said),
+                steps=steps,
+                balance=inputs.balance,
+            )
+            rules = self._rules(X.shape[1], given.names)
+            if rules:
+                method = request.method.with_columns(rules)
+                said = (*request.preparation, RULES_DECLARED)
+                request = replace(request, method=method, least_nonzero=max(len(rules.always), 1), preparation=said)
             if public is not None:
                 knowledge = read_public(public, X.shape[1], getattr(self, "feature_names_in_", None))
                 request = replace(request, method=request.method.with_public(knowledge))
@@ -179,10 +130,30 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
                 for line in expectations(request, planned):
                     print(line, file=sys.stderr)
             progress = Progress(self, {sum(release.answers for release in one.plan) for one in planned})
-            self._keep(run_fit(request, X, targets, groups, progress.advance, planned))
+            advance = progress.advance
+            self._keep(run_fit(request, X, inputs.targets, groups, advance, planned, numbers=inputs.numbers))
         progress.finish()
         if not len(self.support_):
             warn_of_constant_model()
+
+    def _rules(self, n_features: int, names: ColumnNames) -> ColumnRules:
+        """What is asked of columns. By names of the table that the model is fitted to, unless a pipeline knows more."""
+        known = names if names.features else ColumnNames(tuple(map(str, getattr(self, "feature_names_in_", ()))))
+        rules = read_rules(self.always, self.feature_groups, n_features, known)
+        if self.n_nonzero is not None and len(rules.always) > self.n_nonzero:
+            raise ValueError(f"always= has {len(rules.always):,} features or groups, but n_nonzero={self.n_nonzero}")
+        return rules
+
+    def _margins(self, X: Any, offset: Any = None) -> FloatArray:
+        margins = super()._margins(X)
+        if offset is None:
+            return margins
+        loss = resolve_loss(self.loss, "classification" if hasattr(self, "classes_") else "regression")
+        private = self.epsilon is not None or self.rho is not None
+        n_rows = len(margins)
+        if margins.shape[1] > 1:
+            raise ValueError("offset is for one margin: a regression, or two classes")
+        return margins + read_offset(offset, n_rows, self.bounds, loss, private)[:, None]
 
     # For `tulle.PrivatePipeline`. What callbacks leave behind is taken away here, too: it has the time of every answer.
     _fit_with_steps = with_callbacks(_fit)
@@ -275,12 +246,16 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         loss: str | Loss = "logistic",
         bounds: Bounds | None = None,
         classes: Any = None,
+        class_weight: Any = None,
         calibration: Literal["rigorous", "published"] = "rigorous",
         fit_intercept: bool = True,
+        always: Any = None,
+        feature_groups: Any = None,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.classes = classes
+        self.class_weight = class_weight
         super().__init__(
             epsilon,
             delta,
@@ -291,6 +266,8 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             bounds=bounds,
             calibration=calibration,
             fit_intercept=fit_intercept,
+            always=always,
+            feature_groups=feature_groups,
             random_state=random_state,
             verbose=verbose,
         )
@@ -302,7 +279,16 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         return tags
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, groups: Any = None, *, public: Any = None) -> SparseClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        public: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+    ) -> SparseClassifier:
         """Fit the model to private rows.
 
         Parameters
@@ -320,13 +306,17 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             Unlabelled public rows with the same columns, at least 20, or how common each feature is. For "auto",
             "fit_again" and "knowledge_transfer". They are not protected, must not be among the private rows nor be
             chosen by looking at these, and are not stored in the model. See docs/public_rows.md.
+        sample_weight : array of shape (n,) or None, default=None
+            What each row counts; clipped to [0, 1], cell by cell. Means are divided by n, whatever the weights are.
+        offset : array of shape (n,) or None, default=None
+            A known part of each margin, for two classes; clipped to `Bounds.offset`, which must be declared.
 
         Returns
         -------
         self
         """
         check_not_private(public, X)
-        self._fit(*self._prepare(X, y), groups, public)
+        self._fit(*self._prepare(X, y), groups, public, given=RowInputs(sample_weight, offset))
         return self
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
@@ -349,17 +339,30 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         code, loss = self._code(lambda: labels)
         return code(labels), loss
 
+    def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
+        """The margin of each row, with its offset: of shape (n,) for two classes, else (n, classes)."""
+        margins = self._margins(X, offset)
+        return margins[:, 0] if len(self.classes_) == 2 else margins
+
+    def predict(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
+        """The most likely class of each row."""
+        return self._answers(self._margins(X, offset))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The accuracy of predictions. Exact: not private for the rows that are passed."""
+        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
+
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, offset: Any = None) -> FloatArray:
         """The probability of each class; logistic loss only."""
-        margins = self._margins(X)
+        margins = self._margins(X, offset)
         loss: Any = resolve_loss(self.loss, "classification", len(self.classes_))
         return np.asarray(loss.probabilities(margins))
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> FloatArray:
         """The logarithm of the probability of each class; logistic loss only."""
-        return np.log(self.predict_proba(X))
+        return np.log(self.predict_proba(X, offset))
 
 
 @register("model")
@@ -385,7 +388,16 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         return tags
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, groups: Any = None, *, public: Any = None) -> SparseRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        public: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
+    ) -> SparseRegressor:
         """Fit the model to private rows.
 
         Parameters
@@ -401,13 +413,18 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
             Unlabelled public rows with the same columns, at least 20, or how common each feature is. For "auto",
             "fit_again" and "knowledge_transfer". They are not protected, must not be among the private rows nor be
             chosen by looking at these, and are not stored in the model. See docs/public_rows.md.
+        sample_weight : array of shape (n,) or None, default=None
+            What each row counts; clipped to [0, 1], cell by cell. Means are divided by n, whatever the weights are.
+        offset : array of shape (n,) or None, default=None
+            A known part of each prediction, for the Poisson loss of its logarithm, such as log(exposure); clipped to
+            `Bounds.offset`, which must be declared.
 
         Returns
         -------
         self
         """
         check_not_private(public, X)
-        self._fit(*self._prepare(X, y), groups, public)
+        self._fit(*self._prepare(X, y), groups, public, given=RowInputs(sample_weight, offset))
         return self
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
@@ -432,9 +449,13 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
     def _shape_weights(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         return weights[:-1, 0].copy(), float(weights[-1, 0])
 
-    def predict(self, X: Any) -> FloatArray:
-        """The predicted target of each row."""
-        return self._answers(self._margins(X))
+    def predict(self, X: Any, offset: Any = None) -> FloatArray:
+        """The predicted target of each row, with its offset."""
+        return self._answers(self._margins(X, offset))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """R² of predictions. Exact: not private for the rows that are passed."""
+        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
     def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
         return np.asarray(resolve_loss(self.loss, "regression").mean(margins)[:, 0])
@@ -445,15 +466,15 @@ def _check_counts(loss: Loss, smallest: float) -> None:
         raise ValueError("loss='poisson' needs targets >= 0 (counts), but some are negative; use another loss")
 
 
-_document(
+document(
     SparseClassifier,
     loss="logistic",
     losses='"logistic" (softmax for more than two classes), "squared_hinge" (one against the rest), or an object.',
-    classes=_CLASSES,
+    classes=CLASSES,
     coef_shape="(1, d) or (classes, d)",
     intercept_shape="array of shape (1,) or (classes,)",
 )
-_document(
+document(
     SparseRegressor,
     loss="squared",
     losses='"squared", "huber", "poisson", or an object.',

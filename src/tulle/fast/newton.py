@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -36,8 +37,19 @@ def remember(part: Part, what: str, at: FloatArray, compute: Callable[[], FloatA
     return known[1]
 
 
-def margins_of(part: Part, theta: FloatArray, what: str = "margins") -> FloatArray:
-    return remember(part, what, theta, lambda: np.asarray(part.features @ theta))
+def margins_of(part: Part, theta: FloatArray) -> FloatArray:
+    return remember(part, "margins", theta, lambda: np.asarray(part.features @ theta))
+
+
+def plain_features(part: Part) -> Any:
+    """The matrix of a part, without the offsets of rows that have any."""
+    return getattr(part.features, "plain", part.features)
+
+
+def weigh(part: Part, values: FloatArray) -> FloatArray:
+    """A value of each row times the weight of the row, where rows have weights."""
+    weights = getattr(part.features, "weights", None)
+    return values if weights is None else weights * values
 
 
 @dataclass(frozen=True)
@@ -58,16 +70,17 @@ class NewtonTerms(RowTerms):
         return remember(part, "second", theta, compute)
 
     def hessian(self, part: Part, theta: FloatArray) -> FloatArray:
-        features = part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
-        return np.asarray(features.T @ (self.second(part, theta)[:, None] * features))
+        plain = plain_features(part)
+        features = plain if isinstance(plain, np.ndarray) else plain.toarray()
+        return np.asarray(features.T @ (weigh(part, self.second(part, theta))[:, None] * features))
 
     def hessian_times(self, part: Part, theta: FloatArray, v: FloatArray) -> FloatArray:
-        return np.asarray(part.features.T @ (self.second(part, theta) * (part.features @ v)))
+        return np.asarray(part.features.T @ (self.second(part, theta) * (plain_features(part) @ v)))
 
     def slope_along(self, part: Part, theta: FloatArray, direction: FloatArray, step: float) -> float:
         """The derivative along a direction, a step away from theta."""
-        along = margins_of(part, direction, "along")
-        return float(self.slopes(margins_of(part, theta) + step * along, part.targets) @ along)
+        along = remember(part, "along", direction, lambda: np.asarray(plain_features(part) @ direction))
+        return float(weigh(part, self.slopes(margins_of(part, theta) + step * along, part.targets)) @ along)
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,9 @@ _IN_KERNELS: dict[type, str] = {
 
 
 def can_follow(loss: AnyLoss) -> bool:
-    """Whether the kernels know a loss: tulle's own with one output and a bounded curvature, not subclasses."""
-    return loss.n_outputs == 1 and type(loss.convex) in _IN_KERNELS
+    """Whether the kernels know a loss: tulle's own with one output and a bounded curvature, not subclasses, nor of rows
+    that have weights or offsets (`tulle.methods.weighted_loss`)."""
+    return loss.n_outputs == 1 and type(loss.convex) in _IN_KERNELS and not getattr(loss, "weighted", False)
 
 
 def _kernels() -> Any:

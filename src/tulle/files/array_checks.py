@@ -178,8 +178,8 @@ def read_finite_numbers(given: Cells, name: str) -> FloatArray:
     values, bad = read_column(given)
     if bad.any():
         raise ValueError(
-            f"could not convert string to float: {name} contains text, but a regression needs numbers; convert it, or "
-            f"fit a classifier ({name_rows(bad)})"
+            f"could not convert string to float: {name} contains text, but a regression needs numbers; convert it"
+            f"{', or fit a classifier' if name == 'y' else ''} ({name_rows(bad)})"
         )
     for problem, bad in (
         ("NaN", np.isnan(values)),

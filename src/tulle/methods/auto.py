@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tulle.accounting.zcdp import rho_of
 from tulle.methods.base import MethodBase
+from tulle.methods.column_rules import NO_RULES, ColumnRules
 from tulle.methods.coordinate_descent import CoordinateDescent
 from tulle.methods.fit_again import FitAgain
 from tulle.methods.hard_thresholding import HardThresholding
@@ -48,7 +49,16 @@ class Auto(MethodBase):
 
     _knowledge: PublicKnowledge | None = None  # of one fit: `with_public` sets it in a copy
 
+    _rules: ColumnRules = NO_RULES  # and `with_columns` this
+
+    def with_columns(self, rules: ColumnRules) -> Auto:
+        ruled = copy.copy(self)
+        ruled._rules = rules
+        return ruled
+
     def with_public(self, knowledge: PublicKnowledge) -> Auto:
+        if self._rules:
+            raise ValueError("public= takes no always= and no feature_groups=; omit one or the other")
         informed = copy.copy(self)
         informed._knowledge = knowledge
         return informed
@@ -58,6 +68,13 @@ class Auto(MethodBase):
 
     def resolve(self, public: PublicFacts) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
         """The method for these public facts."""
+        chosen = self._choose(self._rules.in_features(public), public)
+        return chosen.with_columns(self._rules) if self._rules and not isinstance(chosen, CoordinateDescent) else chosen
+
+    def _choose(
+        self, public: PublicFacts, given: PublicFacts
+    ) -> HardThresholding | ScreenRefine | FitAgain | CoordinateDescent:
+        """`given` counts weights in groups, where there are groups; `public` in features."""
         informed = self._knowledge is not None
         if _only_thresholding(public) or (informed and rho_of(public.budget) is not None):
             if informed:
@@ -71,9 +88,13 @@ class Auto(MethodBase):
             return self._fit_again()
         if public.budget is None:
             return HardThresholding() if public.n_nonzero < public.n_features else ScreenRefine()
+        fixed = self._rules.always and not self._rules.n_free(given)
+        if fixed and rho_of(public.budget) is None:
+            return ScreenRefine()  # without a screening
         if public.loss.kind == "regression" and selection_pays(public):
             rows_per_weight = public.n_rows * budget_mu(public.budget) / public.n_nonzero
-            return HardThresholding() if rows_per_weight >= _ROWS_PER_WEIGHT else CoordinateDescent(noise="selection")
+            enough = rows_per_weight >= _ROWS_PER_WEIGHT or bool(self._rules)  # coordinates have no groups
+            return HardThresholding() if enough else CoordinateDescent(noise="selection")
         if rho_of(public.budget) is not None:  # objective perturbation has no rho
             return HardThresholding()
         few = public.n_nonzero < self._fit_again().default_nonzero(public) and selection_pays(public)
@@ -82,6 +103,9 @@ class Auto(MethodBase):
     def default_nonzero(self, public: PublicFacts) -> int:
         """As many as fit, keep, fit again wants: what choosing costs is more than what fitting many does. Fewer where
         other methods are at work: for regression on dense features of equal size, where selection noise pays."""
+        return self._rules.to_units(self._default_features(public))
+
+    def _default_features(self, public: PublicFacts) -> int:
         if _only_thresholding(public):
             return HardThresholding().default_nonzero(public)
         if self._knowledge is not None:

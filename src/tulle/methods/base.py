@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sklearn.base import BaseEstimator
 
+from tulle.methods.column_rules import ColumnRules
 from tulle.transfer.public_knowledge import PublicKnowledge
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
@@ -22,6 +23,10 @@ class Method(Protocol):
         """Whether there is no noise but the paper's."""
 
     @property
+    def takes_offsets(self) -> bool:
+        """Whether it can fit to rows with offsets that are added to margins."""
+
+    @property
     def publishes_rho(self) -> bool:
         """Whether its paper prints noise for a budget in rho."""
 
@@ -30,6 +35,9 @@ class Method(Protocol):
 
     def with_public(self, knowledge: PublicKnowledge) -> Method:
         """The same method with what is publicly known about the features; raises where it makes no use of it."""
+
+    def with_columns(self, rules: ColumnRules) -> Method:
+        """The same method with features that stay in and groups of columns; raises where it has no place for them."""
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""
@@ -84,6 +92,11 @@ class MethodBase(BaseEstimator):
         return False
 
     @property
+    def takes_offsets(self) -> bool:
+        """Whether it can fit to rows with offsets that are added to margins."""
+        return True
+
+    @property
     def publishes_rho(self) -> bool:
         """Its paper, if it has one, prints noise for epsilon and delta."""
         return False
@@ -97,6 +110,13 @@ class MethodBase(BaseEstimator):
         raise ValueError(
             f"{type(self).__name__} makes no use of public rows; use method='auto', 'fit_again' or "
             "'knowledge_transfer', or omit public="
+        )
+
+    def with_columns(self, rules: ColumnRules) -> Any:
+        """It has no place for them."""
+        raise ValueError(
+            f"{type(self).__name__} takes no always= and no feature_groups=; use method='auto', 'fit_again', "
+            "'screen_refine' or 'hard_thresholding', or omit them"
         )
 
     def bounds_wanted(self) -> tuple[str, ...]:

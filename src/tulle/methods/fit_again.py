@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tulle.methods.base import MethodBase
+from tulle.methods.column_rules import NO_RULES, ColumnRules
 from tulle.methods.gradient_queries import Curvature
 from tulle.methods.loss_functions import of_one_output
 from tulle.methods.noise_scales import budget_mu, tellable_directions
@@ -140,6 +141,7 @@ class FitAgain(MethodBase):
     """
 
     _knowledge: PublicKnowledge | None = None  # of one fit: `with_public` sets it in a copy
+    _rules: ColumnRules = NO_RULES  # of one fit: `with_columns` sets it in a copy
 
     def __init__(
         self,
@@ -158,9 +160,18 @@ class FitAgain(MethodBase):
         self.curvature = curvature
 
     def with_public(self, knowledge: PublicKnowledge) -> FitAgain:
+        if self._rules:
+            raise ValueError("public= takes no always= and no feature_groups=; omit one or the other")
         informed = copy.copy(self)
         informed._knowledge = knowledge
         return informed
+
+    def with_columns(self, rules: ColumnRules) -> FitAgain:
+        if self._knowledge is not None:
+            raise ValueError("public= takes no always= and no feature_groups=; omit one or the other")
+        ruled = copy.copy(self)
+        ruled._rules = rules
+        return ruled
 
     # --- what will be released ---
 
@@ -172,7 +183,7 @@ class FitAgain(MethodBase):
         d = public.n_features
         count = max(d // 4, 1) if self._is_scarce(public) else d
         if self._knowledge is None or public.budget is None:
-            return count
+            return self._rules.to_units(count)
         candidates = len(self._knowledge.candidates)
         if not self._tell_more_than_directions(public):
             return candidates
@@ -197,8 +208,10 @@ class FitAgain(MethodBase):
         plan = [Release("check", gaussian(settings.check_share / 2), 2)] if settings.check_share else []
         plan.append(Release("fit", perturbation(settings.first, settings.first_share / outputs, public), outputs))
         if settings.again:
-            # Later fits differ in slopes and lengths; what their noise is scaled by is the same.
-            again = perturbation(settings.again[0], settings.again_share / outputs, public)
+            # Later fits differ in slopes and lengths; what their noise is scaled by is the same, but for penalties that
+            # offsets raise.
+            most = max(settings.again, key=lambda fit: fit.log_determinant)
+            again = perturbation(most, settings.again_share / outputs, public)
             plan.append(Release("fit again", again, len(settings.again) * outputs))
         return (*plan, *(settings.rescale.releases(public) if settings.rescale is not None else ()))
 
@@ -213,13 +226,18 @@ class FitAgain(MethodBase):
             w = np.column_stack([ask("fit", settings.first.minimiser(features, nowhere, k)) for k in range(outputs)])
         else:
             w = np.column_stack([self._fit_in_view(ask, public, settings, view, k) for k in range(outputs)])
+        units = _sizes(self._rules.n_units(d), public.n_nonzero, len(settings.again))
         stays = view is not None and settings.n_kept == len(view.features)  # later fits were in public coordinates too
         for number, (size, again) in enumerate(zip(settings.sizes(view, d), () if stays else settings.again)):
             for k in range(outputs):
-                features = self._keep(w, k, size, view if number == 0 else None, d)
+                if self._rules:
+                    w[:, [k]] = self._rules.threshold(units[number], d)(w[:, [k]])
+                    features = np.flatnonzero(w[:d, k])
+                else:
+                    features = self._keep(w, k, size, view if number == 0 else None, d)
                 lines = np.append(features, np.arange(d, len(w)))  # the constant's is always fitted
                 w[lines, k] = ask("fit again", again.minimiser(features, w[lines, k], k))
-        w = HardThreshold(public.n_nonzero, free_from=d)(w)
+        w = self._rules.threshold(public.n_nonzero, d)(w)
         if settings.rescale is not None:
             for k in range(outputs):
                 column = w[:, [k]]
@@ -303,7 +321,7 @@ class FitAgain(MethodBase):
         check_whole(self, {"rounds": 1}, optional=("rounds",))
         check_convex(self, public)
         private, classify = public.budget is not None, public.loss.kind == "classification"
-        s, d = public.n_nonzero, public.n_features
+        s, d = self._rules.n_kept(public), public.n_features
         start, check_share = d, 0.0
         if self._knowledge is not None and self._is_informed(public):
             start = len(self._knowledge.candidates)
@@ -392,10 +410,8 @@ class FitAgain(MethodBase):
         sizes = _sizes(start, settings.n_kept, len(settings.again))
         again = "".join(f", then of {size:,} ({words(fit)})" for size, fit in zip(sizes, settings.again))
         other = "; in public directions with constants of their own" if settings.check_share else ""
-        return (
-            f"fit, keep, fit again: {public.n_nonzero:,} of {public.n_features:,} weights kept, objective perturbation "
-            f"of {where} ({words(settings.first)}){again}{other}"
-        )
+        of_first = f"objective perturbation of {where} ({words(settings.first)})"
+        return f"fit, keep, fit again: {self._rules.words(public)}, {of_first}{again}{other}"
 
     def assumptions(self, public: PublicFacts) -> tuple[str, ...]:
         return () if self._knowledge is None else (self._knowledge.assumption(),)

@@ -222,16 +222,19 @@ class Curvature(Recipe):
         Entry of the constant column; 0 for no intercept.
     row_bound : float or None, default=None
         The bound whose square contributions are clipped to; None is the row bound, and then nothing is clipped.
+    weighted : bool, default=False
+        Whether rows that have weights count with them, as in the curvature of the loss.
     """
 
     direction: FloatArray
     intercept_value: float = 0.0
     row_bound: float | None = None
+    weighted: bool = False
 
     def resolve(self, public: PublicFacts) -> ClippedSum:
         bound = public.row_bound(self.intercept_value) if self.row_bound is None else self.row_bound
         return ClippedSum(
-            SquaredMargins(self.direction),
+            SquaredMargins(self.direction, self.weighted),
             (1, 1),
             bound**2,
             "each",
@@ -253,7 +256,7 @@ class _CurvatureAlong:
     def queries(self, answer: FloatArray, public: PublicFacts) -> list[Query]:
         entering = np.where(self.weights != 0, answer, HardThreshold(self.keep, public.n_features)(answer))
         staying = np.where(self.weights != 0, answer, 0.0)
-        return [Curvature(direction, self.intercept_value) for direction in (entering, staying)]
+        return [Curvature(direction, self.intercept_value, weighted=True) for direction in (entering, staying)]
 
     def finish(self, answers: list[FloatArray], largest_target: float, public: PublicFacts) -> FloatArray:
         along = max(float(answer[0, 0]) for answer in answers)

@@ -11,6 +11,7 @@ with H_s keeping the s largest magnitudes. Proof: docs/proofs/hard_thresholding.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -19,6 +20,7 @@ import numpy as np
 
 from tulle.accounting.zcdp import rho_of
 from tulle.methods.base import MethodBase
+from tulle.methods.column_rules import NO_RULES, ColumnRules
 from tulle.methods.gradient_queries import ClippedGradient, Curvature, Step, curvature_along_gradient
 from tulle.methods.noise_scales import (
     budget_mu,
@@ -43,7 +45,7 @@ from tulle.methods.parameter_checks import (
 )
 from tulle.methods.public_start import START_ASSUMPTION, first_weights, read_method_start
 from tulle.methods.theorem_settings import Theorem, check_ight_nonzero, ight_nonzero, ight_step, refuse_unknown
-from tulle.methods.thresholds import count_features, count_groups, kept_words, make_threshold, project_on_ball
+from tulle.methods.thresholds import project_on_ball
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
@@ -122,10 +124,9 @@ class HardThresholding(MethodBase):
         eta, > 0, and then fixed, as in the papers. "theorem": step_constant / (smoothness + strong_convexity), the eta
         = C / (β + μ) of [IGHT]. None: as large as the known noise allows, so that all noise together moves no margin by
         more than half a unit (classifiers; 0.7 for several classes) or a quarter of a clip (regressions) in standard
-        deviation, and no larger
-        than is stable on independent features, 1.5 d / (loss curvature × row_l2²). That much looks at no data;
-        `damping` then shortens steps that would overshoot. Without privacy: the step of normalised iterative hard
-        thresholding.
+        deviation, and no larger than is stable on independent features, 1.5 d / (loss curvature × row_l2²). That much
+        looks at no data; `damping` then shortens steps that would overshoot. Without privacy: the step of normalised
+        iterative hard thresholding.
     damping : float, default=0.05
         In [0, 1): the part of the privacy cost spent on asking, after each step of the default size, how curved the
         loss can be along it; the step is cut to the reciprocal. Features that occur in most rows make a loss so
@@ -189,6 +190,8 @@ class HardThresholding(MethodBase):
     5
     """
 
+    _rules: ColumnRules = NO_RULES  # of one fit: `with_columns` sets it in a copy
+
     def __init__(
         self,
         n_iter: int | None = None,
@@ -240,6 +243,19 @@ class HardThresholding(MethodBase):
         """[IGHT]'s theorem is for rho-zCDP."""
         return True
 
+    def with_columns(self, rules: ColumnRules) -> HardThresholding:
+        if self.groups is not None and rules.groups is not None:
+            raise ValueError("HardThresholding(groups=...) is given already; omit feature_groups=")
+        ruled = copy.copy(self)
+        ruled._rules = rules
+        return ruled
+
+    def _columns(self, public: PublicFacts) -> ColumnRules:
+        """The rules about columns, with the method's own groups where it has any."""
+        if (own := check_groups(self, public.n_features)) is None:
+            return self._rules
+        return ColumnRules(own, tuple(np.unique(own[list(self._rules.always)]).tolist()))
+
     def bounds_wanted(self) -> tuple[str, ...]:
         return ("row_l2",) if self.noise in ("gaussian", "laplace") else ("row_l2", "row_linf")
 
@@ -255,7 +271,7 @@ class HardThresholding(MethodBase):
             few = public.n_features
         else:
             few = tellable_weights(public, budget_mu(public.budget))
-        return count_groups(few, check_groups(self, public.n_features))
+        return self._columns(public).to_units(few)
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self.settings(public)
@@ -268,7 +284,7 @@ class HardThresholding(MethodBase):
         if not settings.selection:
             return (Release("step", additive_noise(1 - damping, settings.pure), steps), *extra)
         choosing, valuing = self.selection_share * (1 - damping), (1 - self.selection_share) * (1 - damping)
-        select = choice_noise(choosing, public.n_nonzero, public.loss.n_outputs, settings.pure)
+        select = choice_noise(choosing, self._columns(public).n_free(public), public.loss.n_outputs, settings.pure)
         return (
             Release("select", select, steps),
             Release("values", additive_noise(valuing, settings.pure), steps),
@@ -310,8 +326,8 @@ class HardThresholding(MethodBase):
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
-        a = settings.intercept_value
-        threshold = make_threshold(public.n_nonzero, public.n_features, check_groups(self, public.n_features))
+        a, rules = settings.intercept_value, self._columns(public)
+        threshold, stays = rules.threshold(public.n_nonzero, public.n_features), rules.mask(public.n_features)
         w = first_weights(self, public, a)
         for t in range(settings.n_iter):
             clip = settings.clip * settings.clip_decay**t
@@ -321,15 +337,16 @@ class HardThresholding(MethodBase):
                 step = 1.0 / max(float(ask("curvature", probe)[0, 0]) + self.penalty, 1e-12)
             if settings.selection:
                 scores = Step(ClippedGradient(w, clip, "linf", a), step, self.penalty)
-                chosen = ask("select", Magnitudes(scores))
-                support = np.vstack([chosen, np.ones((public.n_parameters - public.n_features, w.shape[1]), bool)])
+                stay = np.repeat(stays[:, None], w.shape[1], axis=1)
+                chosen = ask("select", Magnitudes(scores, passed_over=stay if rules.always else None)) | stay
+                support = np.vstack([chosen, np.ones((public.n_parameters - len(chosen), w.shape[1]), bool)])
                 # Fresh noise on the exact coordinates: the noisy scores are never used as values.
                 gradient = ClippedGradient(w, clip, "l2", a, support, settings.kept_row_bound)
                 new = np.where(support, ask("values", Step(gradient, step, self.penalty)), 0.0)
             else:
                 new = ask("step", Step(ClippedGradient(w, clip, "l2", a), step, self.penalty), then=threshold)
             if settings.damped:
-                curvature = float(ask("curvature", Curvature(new - w, a, settings.kept_row_bound))[0, 0])
+                curvature = float(ask("curvature", Curvature(new - w, a, settings.kept_row_bound, weighted=True))[0, 0])
                 overshoot = step * (curvature * public.loss.typical_curvature(public.label) + self.penalty)
                 new = threshold(w + (new - w) / max(1.0, overshoot))
             w = new
@@ -345,9 +362,12 @@ class HardThresholding(MethodBase):
         read_method_start(self, public)
         check_ight_nonzero(self, public)
         private, pure = public.budget is not None, self._pure(public)
+        rules = self._columns(public)
         selection = self.noise == "selection" or (
-            self.noise == "auto" and self.groups is None and selection_pays(public)
+            self.noise == "auto" and rules.groups is None and rules.n_free(public) > 0 and selection_pays(public)
         )
+        if selection:
+            rules.check_selection(type(self).__name__, public)
         classes = self._many_classes(public) and not selection
         mu = budget_mu(public.budget)
         clip = self.clip
@@ -415,7 +435,7 @@ class HardThresholding(MethodBase):
 
     def _kept(self, public: PublicFacts) -> int:
         """How many features are kept, at most."""
-        return count_features(public.n_nonzero, check_groups(self, public.n_features))
+        return self._columns(public).n_kept(public)
 
     def _corollary_clip(self, public: PublicFacts) -> float:
         """G / K of Corollary 5.6. Its G bounds gradients in a data model only; as a clip it does for all rows."""
@@ -455,7 +475,7 @@ class HardThresholding(MethodBase):
         step += " (damped)" if settings.damped else ""
         return (
             f"hard thresholding (DP-IGHT), {kind}: {settings.n_iter} steps of size {step}, "
-            f"{kept_words(public, check_groups(self, public.n_features))} kept, slopes clipped at {settings.clip:.4g}"
+            f"{self._columns(public).words(public)}, slopes clipped at {settings.clip:.4g}"
             + (f" × {settings.clip_decay:g}^t" if settings.clip_decay != 1 else "")
         )
 

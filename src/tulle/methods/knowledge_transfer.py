@@ -237,6 +237,11 @@ class KnowledgeTransfer(MethodBase):
     # --- what will be released ---
 
     @property
+    def takes_offsets(self) -> bool:
+        """No: a student has none."""
+        return False
+
+    @property
     def only_published(self) -> bool:
         """Whether there is no noise but the paper's."""
         return self.variant == "published"

@@ -350,13 +350,20 @@ LOSSES: dict[str, type[Loss]] = {
 }
 
 
+def without_weights(loss: AnyLoss) -> AnyLoss:
+    """The loss behind that of rows with weights (`tulle.methods.weighted_loss`); any other loss itself."""
+    return cast(Any, loss).base if getattr(loss, "weighted", False) else loss
+
+
 def of_one_output(loss: AnyLoss) -> Loss:
-    """The two-class loss behind a one-against-the-rest loss; any other loss itself."""
+    """The two-class loss behind a one-against-the-rest loss; any other loss itself. Without the weights of rows."""
+    loss = without_weights(loss)
     return loss.binary if isinstance(loss, OneVsRest) else cast(Loss, loss)
 
 
 def is_built_in(loss: AnyLoss) -> bool:
     """Whether a loss is one of those defined here, not one of a user's, subclasses of these among them."""
+    loss = without_weights(loss)
     binary = loss.binary if type(loss) is OneVsRest else loss
     return type(loss) is Softmax or type(binary) in LOSSES.values()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tulle.backends.weighted_targets import raise_penalty
 from tulle.methods.gradient_queries import ClippedGradient, Curvature
 from tulle.methods.loss_functions import of_one_output
 from tulle.methods.noise_scales import budget_mu, margin_unit
@@ -71,7 +72,12 @@ def refinement(public: PublicFacts, tau: float, bound: float, a: float, curvatur
     if public.budget is None:
         return Refinement(tau, bound, 0.1 * unit, 0.0, a)
     curvature = min(curvature, _LARGEST_CURVATURE)
-    penalty = of_one_output(public.loss).curvature_within(tau, public.label) * unit / curvature
+    steepest = of_one_output(public.loss).curvature_within(tau, public.label)
+    penalty = steepest * unit / curvature
+    if offsets := getattr(public.loss, "offset_bound", 0.0):
+        # So that the certificate holds for rows with offsets, too; of use where rows are very many.
+        penalty = raise_penalty(public, tau, bound, penalty, steepest, offsets)
+        curvature = steepest * unit / penalty
     return Refinement(tau, bound, penalty, public.rows_per_unit * math.log1p(curvature), a)
 
 

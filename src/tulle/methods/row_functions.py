@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tulle.methods.weighted_loss import row_weights
 from tulle.trusted.clipped_sum import RowFunction, SeenRows, clip_contributions, compute_lengths
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -74,21 +75,25 @@ class SlopeChanges(RowFunction):
 
 @dataclass(frozen=True, eq=False)
 class SquaredMargins(RowFunction):
-    """<x, v>² / |v|² for a public direction v; 0 where v is."""
+    """<x, v>² / |v|² for a public direction v; 0 where v is. `weighted`: times the weight of the row, if it has one."""
 
     direction: FloatArray
+    weighted: bool = False
 
     def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
         length = float((self.direction**2).sum())
         if length == 0:
             return np.zeros((len(targets), 1))
         squares = (seen.margins(self.direction) ** 2).sum(axis=1) / length
+        if self.weighted:
+            squares = squares * row_weights(targets)
         return np.asarray(squares[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class FeaturesAndTarget(RowFunction):
-    """v = (row on the chosen features, constant column, scaled target), the row scaled down to a length.
+    """v = (row on the chosen features, constant column, scaled target), the row scaled down to a length; times the root
+    of the row's weight, if it has one.
 
     Attributes
     ----------
@@ -105,7 +110,8 @@ class FeaturesAndTarget(RowFunction):
     def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
         scaled = self.unit * np.clip(targets, -public.label, public.label)
         scaled = np.where(np.isfinite(scaled), scaled, 0.0)
-        return np.hstack([seen.columns(self.features, self.row_bound), scaled[:, None]])
+        values = np.hstack([seen.columns(self.features, self.row_bound), scaled[:, None]])
+        return values * np.sqrt(np.reshape(row_weights(targets), (-1, 1)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ docs/proofs/objective_perturbation.md.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -25,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.methods.base import MethodBase
+from tulle.methods.column_rules import NO_RULES, ColumnRules
 from tulle.methods.gradient_queries import ClippedGradient, SecondMoments, Step
-from tulle.methods.loss_functions import Squared, of_one_output
+from tulle.methods.loss_functions import Squared, of_one_output, without_weights
 from tulle.methods.noise_scales import budget_mu, kept_row_norm, selection_pays, signal_to_noise
 from tulle.methods.parameter_checks import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
 from tulle.methods.penalised_fit import (
@@ -40,7 +42,6 @@ from tulle.methods.penalised_fit import (
     perturbation,
     refinement,
 )
-from tulle.methods.thresholds import HardThreshold
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
@@ -134,6 +135,8 @@ class ScreenRefine(MethodBase):
     2
     """
 
+    _rules: ColumnRules = NO_RULES  # of one fit: `with_columns` sets it in a copy
+
     def __init__(
         self,
         rounds: int | None = None,
@@ -162,6 +165,11 @@ class ScreenRefine(MethodBase):
 
     # --- what will be released ---
 
+    def with_columns(self, rules: ColumnRules) -> ScreenRefine:
+        ruled = copy.copy(self)
+        ruled._rules = rules
+        return ruled
+
     def bounds_wanted(self) -> tuple[str, ...]:
         return ("row_l2",) if self.noise == "gaussian" else ("row_l2", "row_linf")
 
@@ -171,10 +179,10 @@ class ScreenRefine(MethodBase):
         On dense features of equal size, where each choice is paid for, n mu / 60 if that is less.
         """
         many = int(min(max(public.n_rows / (2 * math.log(max(public.n_features, 2))), 1), public.n_features))
-        if public.budget is None:
-            return many
-        few = min(max(int(public.n_rows * budget_mu(public.budget) / 60), 1), many)
-        return few if selection_pays(replace(public, n_nonzero=few)) else many
+        if public.budget is not None:
+            few = min(max(int(public.n_rows * budget_mu(public.budget) / 60), 1), many)
+            many = few if selection_pays(replace(public, n_nonzero=few)) else many
+        return self._rules.to_units(many)
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self.settings(public)
@@ -184,13 +192,13 @@ class ScreenRefine(MethodBase):
         # All releases together cost a sum of mu² of about 1 in the wanted parts; see HardThresholding.releases.
         plan = [Release("start", gaussian(settings.start_share), 1)] if settings.start_share else []
         if settings.selection:
-            noise = NoisePerSensitivity(math.sqrt(public.n_nonzero * outputs / screening))
+            noise = NoisePerSensitivity(math.sqrt(self._rules.n_free(public) * outputs / screening))
             rooms = Counter(self._room(public, settings, number) for number in range(rounds))
             names = ("select", "select the rest")
             plan += [
                 Release(name, TopK(noise, room, outputs), count) for name, (room, count) in zip(names, rooms.items())
             ]
-        else:
+        elif screening:
             plan.append(Release("screen", gaussian(screening / rounds), rounds))
         each = refining / (rounds * outputs)
         if self.refinement == "statistics":
@@ -213,10 +221,10 @@ class ScreenRefine(MethodBase):
         if settings.start_share:
             start = Start(public, settings.clip, settings.start_share, a)
             w[d] = start.intercepts(ask("start", start.question()))
-        support = np.zeros((d, outputs), dtype=bool)
+        support = np.repeat(self._rules.mask(d)[:, None], outputs, axis=1)
         for number in range(settings.rounds):
             scores = self._screen(ask, public, settings, w, support, number)
-            support |= scores != 0
+            support |= self._rules.whole_groups(scores != 0)
             for k in range(outputs):
                 features = np.flatnonzero(support[:, k])
                 centre = self._centre(public, settings, w[:, k], features, scores[features, k])
@@ -241,6 +249,8 @@ class ScreenRefine(MethodBase):
         number: int,
     ) -> FloatArray:
         """Scores of the features that join the support; zero for all others."""
+        if not settings.screening_share:
+            return np.zeros(support.shape)
         a, d = settings.intercept_value, public.n_features
         taken = int(support.sum(axis=0).max())
         room = self._room(public, settings, number)
@@ -249,8 +259,8 @@ class ScreenRefine(MethodBase):
             name = "select" if room == self._room(public, settings, 0) else "select the rest"
             return np.where(ask(name, Magnitudes(step, passed_over=support.copy())), 1.0, 0.0)
         gradient = ClippedGradient(w, settings.clip, "l2", a)
-        noisy = ask("screen", gradient, then=HardThreshold(room + taken, free_from=d))[:d]
-        return HardThreshold(room, free_from=d)(np.where(support, 0.0, -noisy))
+        noisy = ask("screen", gradient, then=self._rules.threshold(room + taken, d, always=False))[:d]
+        return self._rules.threshold(room, d, always=False)(np.where(support, 0.0, -noisy))
 
     def _centre(
         self,
@@ -299,11 +309,17 @@ class ScreenRefine(MethodBase):
         self._check(public)
         private = public.budget is not None
         classify = public.loss.kind == "classification"
-        selection = selection_pays(public) if self.noise == "auto" else self.noise == "selection"
+        rules = self._rules
+        single = rules.groups is None and rules.n_free(public) > 0
+        selection = single and selection_pays(public) if self.noise == "auto" else self.noise == "selection"
+        if selection:
+            rules.check_selection(type(self).__name__, public)
         rounds = self.rounds or (5 if not private else 2 if selection and classify else 1)
-        rounds = min(rounds, public.n_nonzero)
+        rounds = max(min(rounds, rules.n_free(public)), 1)
         clip = self.clip or (self._default_clip(public) if private else math.inf)
         share = self.screening_share or (0.65 if selection else 0.5)
+        if not rules.n_free(public):
+            share = 0.0  # there is nothing to choose
         rescale_share = self.rescale_share
         if rescale_share is None:
             rescale_share = 0.03 if not selection else 0.1 if classify else 0.0
@@ -311,7 +327,7 @@ class ScreenRefine(MethodBase):
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
         start_share = self.start_share if public.fit_intercept else 0.0
         refining = (1 - share) * (1 - start_share - rescale_share) / (rounds * public.loss.n_outputs)
-        refine = self._refinement(public, selection, refining)
+        refine = self._refinement(rules.in_features(public), selection, refining)
         centre = self.centre
         if centre is None:
             centre = (8.0 if classify else 4.0) if rounds == 1 else 0.0
@@ -360,7 +376,7 @@ class ScreenRefine(MethodBase):
         return refinement(public, tau, math.hypot(bound, a), a, curvature_of(public, xi, square))
 
     def _room(self, public: PublicFacts, settings: Settings, number: int) -> int:
-        few, more = divmod(public.n_nonzero, settings.rounds)
+        few, more = divmod(self._rules.n_free(public), settings.rounds)
         return few + (number < more)
 
     def _check(self, public: PublicFacts) -> None:
@@ -374,7 +390,7 @@ class ScreenRefine(MethodBase):
             raise ValueError(f"{name}(noise=...) must be 'auto', 'gaussian' or 'selection', got {self.noise!r}")
         if self.refinement not in ("objective", "statistics"):
             raise ValueError(f"{name}(refinement=...) must be 'objective' or 'statistics', got {self.refinement!r}")
-        if self.refinement == "statistics" and not isinstance(public.loss, Squared):
+        if self.refinement == "statistics" and not isinstance(without_weights(public.loss), Squared):
             raise ValueError(f"{name}(refinement='statistics') needs loss='squared', not {public.loss!r}")
         check_convex(self, public)
 
@@ -383,6 +399,7 @@ class ScreenRefine(MethodBase):
     def describe(self, public: PublicFacts) -> str:
         settings = self.settings(public)
         kind = "one-shot selection" if settings.selection else "Gaussian noise on all scores"
+        screened = f"screening by {kind}, " if settings.screening_share else ""
         refined = (
             f"objective perturbation (slopes cut at {settings.refine.slope_clip:.4g}, rows at "
             f"{settings.refine.row_bound:.4g}, penalty {settings.refine.penalty:.4g})"
@@ -390,8 +407,8 @@ class ScreenRefine(MethodBase):
             else "noisy second moments"
         )
         return (
-            f"screen and refine, {settings.rounds} round{'s' if settings.rounds > 1 else ''}: screening by {kind}, "
-            f"{public.n_nonzero:,} of {public.n_features:,} weights kept, refined by {refined}"
+            f"screen and refine, {settings.rounds} round{'s' if settings.rounds > 1 else ''}: {screened}"
+            f"{self._rules.words(public)}, refined by {refined}"
         )
 
     def n_dense_vectors(self) -> int:
@@ -406,5 +423,5 @@ class ScreenRefine(MethodBase):
         return float(settings.rounds + bool(settings.start_share))
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
-        screening = next(release for release in releases if release.name in ("screen", "select"))
-        return signal_to_noise(public, screening.mechanism)
+        screening = [release.mechanism for release in releases if release.name in ("screen", "select")]
+        return signal_to_noise(public, screening[0]) if screening else math.inf

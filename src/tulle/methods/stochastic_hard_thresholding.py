@@ -346,7 +346,7 @@ class StochasticHardThresholding(MethodBase):
                 t += 1
                 if settings.damped and t & (t - 1) == 0:
                     direction = keep.sparsely(new).plus(w, -1.0).to_dense()
-                    curvature = float(ask("curvature", Curvature(direction, a))[0, 0])
+                    curvature = float(ask("curvature", Curvature(direction, a, weighted=True))[0, 0])
                     shorter = 1 / self._overshoot(step, curvature, 1 if anchor is None else length, clip, public)
                     new = remember.sparsely(u.scaled(1 - shorter).plus(new, shorter))
                     step *= shorter

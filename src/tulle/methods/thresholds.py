@@ -104,9 +104,12 @@ class GroupThreshold(HardThreshold):
         Where the grouped lines end; lines from there on are kept whatever they are.
     groups : int array of shape (free_from,)
         The number of each line's group, from 0. Public.
+    always : tuple of int, default=()
+        Groups that are kept in any case, at most `keep`. Public.
     """
 
     groups: npt.NDArray[np.intp]
+    always: tuple[int, ...] = ()
 
     one_border: ClassVar[bool] = False  # small weights of a group are kept with large ones: all noise must be drawn
 
@@ -116,6 +119,7 @@ class GroupThreshold(HardThreshold):
         for column in range(values.shape[1]):
             mine = values[: len(groups), column]
             squares = np.bincount(groups, mine**2, minlength=count).astype(np.float64)
+            squares[list(self.always)] = np.inf
             kept[: len(groups), column] = np.where(np.isin(groups, largest(squares, self.keep)), mine, 0.0)
         return kept
 

@@ -143,6 +143,11 @@ def check_parameters(method: Any, public: PublicFacts) -> None:
         raise TypeError(f"{name}(student=...) must have a fit method and, after it, coef_; got {method.student!r}")
     if isinstance(method.student, type):
         raise TypeError(f"{name}(student=...) is a class; pass an object, {method.student.__name__}()")
+    ruled = [
+        one for one in ("class_weight", "always", "feature_groups") if getattr(method.student, one, None) is not None
+    ]
+    if ruled and hasattr(method.student, "feature_groups"):  # tulle's own
+        raise ValueError(f"{name}(student=...) takes no {' and no '.join(ruled)}: answers have no classes or names")
     if is_own_student(method.student) and public.loss.kind == "regression" and classifies(method.student):
         raise ValueError(f"{name}(student=...) is a classifier, and this is a regression: {method.student!r}")
     if method.features is None:

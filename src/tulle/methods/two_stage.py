@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from tulle.methods.column_rules import ColumnRules
 from tulle.methods.loss_functions import of_one_output
 from tulle.methods.noise_scales import kept_row_norm
 from tulle.methods.penalised_fit import Refinement, refinement
@@ -42,6 +43,10 @@ class TwoStage(ScreenRefine):
             centre=0.0,
         )
         self.constant = constant
+
+    def with_columns(self, rules: ColumnRules) -> TwoStage:
+        """The paper's noise is for a choice among all features."""
+        raise ValueError("TwoStage takes no always= and no feature_groups=; use method='screen_refine', or omit them")
 
     def _default_clip(self, public: PublicFacts) -> float:
         return public.loss.slope_bound(0.0, public.label)  # nothing is cut: the scores are |X'y|

@@ -319,6 +319,10 @@ class Schema(TransformerMixin, BaseEstimator):
             names += kind.names(column, self.words) if isinstance(kind, (Text, Hashed)) else kind.names(column)
         return np.array(names, dtype=object)
 
+    def get_columns_of_features(self) -> list[str]:
+        """The column that each feature is made from."""
+        return [column for column, kind in self._fitted_kinds().items() for _ in range(kind.width)]
+
     @property
     def is_private(self) -> bool:
         """Whether categories or words of a column are to be found from private rows."""

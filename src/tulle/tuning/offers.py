@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 from tulle.estimators.memory_check import check_memory
 from tulle.estimators.request import FitRequest, warn_beforehand
+from tulle.estimators.row_numbers import refuse_features
 from tulle.methods.loss_functions import Loss
 from tulle.transfer.public_features import check_not_private
 from tulle.transfer.public_knowledge import PublicKnowledge
@@ -97,6 +98,7 @@ class _Offers:
         model.n_features_in_ = self._rows.shape[1]
         if hasattr(self._template, "feature_names_in_"):
             model.feature_names_in_ = self._template.feature_names_in_
+        refuse_features(model, "PrivateSearch")
         targets, loss = model._targets(self._labels)
         return targets, loss
 

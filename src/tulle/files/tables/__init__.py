@@ -8,9 +8,9 @@ target holds words or numbers.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tulle.files.tables.input_files import FORMATS, Progress, Source, TableError, open_source
@@ -46,6 +46,8 @@ class Table:
         files where `n_features` is None. A model publishes it.
     schema : tulle.Schema or None
         What encoded the rows, where one was declared.
+    numbers : mapping from str to ndarray of shape (n,)
+        Columns of numbers that are no features, read beside a schema (weights, offsets), by name.
     """
 
     X: Any
@@ -56,6 +58,7 @@ class Table:
     content: str
     width_from_rows: bool = False
     schema: Any = None
+    numbers: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def read_table(
