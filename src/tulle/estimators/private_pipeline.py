@@ -244,16 +244,16 @@ class PrivatePipeline(BaseEstimator):
                 offset=given.offset,
             )
             model.set_params(bounds=bounds)
+        rows, targets, loss = model._prepare(X.blank() if raw else X, y)
+        rows = X if raw else rows
+        if learning and elsewhere:
+            self._take_columns(model)
         names = getattr(self, "feature_names_in_", None)
         columns: Sequence[str] = ()
         if steps and isinstance(steps[-1][1], Schema):
             names, columns = steps[-1][1].get_feature_names_out(), steps[-1][1].get_columns_of_features()
         elif raw:  # values are not found yet: a column is chosen as a whole
             columns = learning[0][1].schema_.get_columns_of_features()
-        rows, targets, loss = model._prepare(X.blank() if raw else X, y)
-        rows = X if raw else rows
-        if learning and elsewhere:
-            self._take_columns(model)
         shared = tuple((step, shares[name]) for name, step in learning)
         known = ColumnNames(() if names is None else tuple(names), tuple(columns))
         given_rows = RowInputs(sample_weight, offset, known)

@@ -321,7 +321,7 @@ class Schema(TransformerMixin, BaseEstimator):
 
     def get_columns_of_features(self) -> list[str]:
         """The column that each feature is made from."""
-        return [column for column, kind in self._fitted_kinds().items() for _ in range(kind.width)]
+        return [column for column, kind in self.fitted_kinds().items() for _ in range(kind.width)]
 
     @property
     def is_private(self) -> bool:
