@@ -25,7 +25,7 @@ from tulle.estimators.bounds import Bounds, estimate_quantiles, quantile_release
 from tulle.estimators.progress import Witness, show_answers
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
-from tulle.methods.base import Method
+from tulle.methods.base import Method, RowSplit
 from tulle.methods.loss_functions import Loss
 from tulle.preprocessing.private_step import PrivateStep, run_steps
 from tulle.reports.report import PrivacyReport
@@ -49,7 +49,9 @@ from tulle.trusted.facts import PublicFacts
 from tulle.trusted.fit import Order, Proved, open_account
 from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.intake import mask_unlabelled, select_first_rows
+from tulle.trusted.mechanisms import Then
 from tulle.trusted.plan import Budget, Plan, Release, compose, is_number
+from tulle.trusted.queries import Query
 from tulle.trusted.rows import Rows
 
 
@@ -292,7 +294,7 @@ def _is_gaussian(plan: Plan) -> bool:
 @dataclass(frozen=True)
 class Fitted:
     """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` is what
-    they were learnt from, where the method has one."""
+    they were learnt from, where the method has one; `evidence` what is known of their errors, where it is."""
 
     weights: FloatArray
     teacher: FloatArray | None
@@ -300,6 +302,7 @@ class Fitted:
     n_passes: float
     n_thresholds: int
     privacy: PrivacyReport
+    evidence: Any = None
 
 
 def run_fit(
@@ -367,17 +370,27 @@ def run_fit(
         if rho is not None:
             confirm_rho(chosen.plan, rho)
         run = partial(_run, request, chosen, X, rows)
-        weights = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
+        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
         receipt = account.receipt()
-    teacher, weights = method.teach(weights, public)  # no row is in reach: this is post-processing
+    # No row is in reach: this is post-processing.
+    evidence = method.infer(released, public, receipt.plan.releases)
+    if evidence is not None:
+        released = evidence.all_weights(public.n_features, public.fit_intercept)
+    teacher, weights = method.teach(released, public)
     report = fit_report(request, method, public, found, receipt, rows.seen_by, rho)
     report = replace(report, billed=describe_entries(account.entries))
     return Fitted(
-        weights, teacher, method.n_iterations(public), method.n_passes(public), method.n_thresholds(public), report
+        weights,
+        teacher,
+        method.n_iterations(public),
+        method.n_passes(public),
+        method.n_thresholds(public),
+        report,
+        evidence,
     )
 
 
-def _run(request: FitRequest, chosen: PlannedFit, X: Any, rows: Rows, ask: Ask) -> FloatArray:
+def _run(request: FitRequest, chosen: PlannedFit, X: Any, rows: Rows, ask: Ask) -> Any:
     """Let private steps learn and transform the rows, each by itself, and the method fit to these."""
     public = chosen.public
     if request.steps:
@@ -388,7 +401,29 @@ def _run(request: FitRequest, chosen: PlannedFit, X: Any, rows: Rows, ask: Ask) 
 
         run_steps([(step, _mu_of(step, chosen)) for step, _ in request.steps], ask, public, X, use)
         request.bounds.known(X.shape[1]).clip(rows, request.loss)
+    split = chosen.method.split(public)
+    if split is not None:
+        ask = _ask_of_parts(ask, rows, split, request.seed)
     return chosen.method.run(ask, public)
+
+
+def _ask_of_parts(ask: Ask, rows: Rows, split: RowSplit, seed: int | None) -> Ask:
+    """Ask some releases of a part of the rows, and all others of the rest.
+
+    Which rows are drawn for the part depends on their number alone: the same rows on neighbouring data sets. So a
+    release about a part is one about all rows, of which some contribute nothing, and its sensitivity holds. It is
+    billed as one about all rows.
+    """
+    n_rows = sum(rows.sizes())
+    drawn = np.random.default_rng(None if seed is None else (seed, n_rows)).permutation(n_rows)
+    count = split.count(n_rows)
+    part, rest = (rows.batch(np.sort(numbers)).blocks for numbers in (drawn[:count], drawn[count:]))
+
+    def ask_part(name: str, query: Query, then: Then | None = None) -> Any:
+        rows.blocks[:] = part if name in split.names else rest
+        return ask(name, query, then)
+
+    return ask_part
 
 
 def _mu_of(step: PrivateStep, chosen: PlannedFit) -> float:
@@ -434,6 +469,8 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
     warn_of_published_noise(request.budget, promise, failed, first.method.only_published, rho)
     if is_hopeless(planned):
         warn_of_guessing(first.public, request.budget)
+    if doubt := first.method.doubt(first.public, first.plan.releases[first.of_steps :]):
+        warn_of_doubt(doubt)
     for step, _ in request.steps:
         if doubt := step.doubt(first.public, _mu_of(step, first)):
             warn_of_doubt(doubt)

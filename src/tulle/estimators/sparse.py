@@ -15,8 +15,10 @@ from sklearn.utils.metaestimators import available_if
 
 from tulle.accounting.calibration import default_delta
 from tulle.accounting.zcdp import AnyBudget
+from tulle.backends.rows_elsewhere import Spread
 from tulle.estimators.bounds import Bounds
-from tulle.estimators.linear_model import LinearClassifier, LinearModel, Seed
+from tulle.estimators.interval_reading import WithIntervals
+from tulle.estimators.linear_model import LinearClassifier, Seed
 from tulle.estimators.memory_check import check_memory
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.progress import Progress
@@ -24,7 +26,7 @@ from tulle.estimators.request import FitRequest, Fitted, run_fit
 from tulle.files import array_checks, class_labels
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
-from tulle.methods import resolve_method
+from tulle.inference.interval_fit import IntervalFit
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
 from tulle.preprocessing.private_step import PrivateStep
@@ -67,6 +69,10 @@ _PARAMETERS = """
         "published" runs the paper's own noise and reports the epsilon that it really has.
     fit_intercept : bool, default=True
         Whether to add a constant column; it counts in every sensitivity and is never thresholded.
+    inference : bool, default=False
+        Whether to fit so that weights have standard errors and intervals (`summary`, `predict_interval`): logistic
+        loss of two classes, squared or Poisson loss, one row per person, at most 200 weights. Without `n_nonzero` all
+        features are kept. It is a method of its own, with method="auto". See docs/intervals.md.
     random_state : int, RandomState, Generator or None, default=None
         None draws noise from a cryptographic stream keyed by the operating system. An integer makes the fit
         reproducible, without a guarantee against anyone who knows it, can guess it, or sees another fit with the same
@@ -92,6 +98,8 @@ _PARAMETERS = """
         How often all rows were read.
     n_thresholds_ : int
         How often a hard threshold was applied to weights; 0 for methods that have none.
+    inference_ : tulle.inference.Evidence
+        With `inference=True`: what is known of the weights' errors.
     privacy_ : PrivacyReport
         The requested budget, the proved guarantee, the bill, the assumptions. Print it.
 """
@@ -121,7 +129,7 @@ def classes_of(estimator: Any, labels: Callable[[], intake.Cells]) -> npt.NDArra
     return classes
 
 
-class _SparseLinearModel(CallbackSupportMixin, LinearModel):
+class _SparseLinearModel(CallbackSupportMixin, WithIntervals):
     """What the classifier and the regressor share: everything but labels and predictions."""
 
     def __init__(
@@ -136,6 +144,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         bounds: Bounds | None = None,
         calibration: Literal["rigorous", "published"] = "rigorous",
         fit_intercept: bool = True,
+        inference: bool = False,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -148,6 +157,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.bounds = bounds
         self.calibration = calibration
         self.fit_intercept = fit_intercept
+        self.inference = inference
         self.random_state = random_state
         self.verbose = verbose
 
@@ -169,6 +179,8 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
             request = replace(self._request(loss, X.shape[0]), preparation=preparation, steps=steps)
+            if self.inference and isinstance(X, Spread):  # rows elsewhere are not divided
+                request = replace(request, method=IntervalFit(split_rows=False))
             if public is not None:
                 knowledge = read_public(public, X.shape[1], getattr(self, "feature_names_in_", None))
                 request = replace(request, method=request.method.with_public(knowledge))
@@ -187,6 +199,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         """Become the model that a fit gave."""
         self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
         self.privacy_ = fitted.privacy
+        self._keep_evidence(fitted.evidence)
         self.coef_, self.intercept_ = self._shape_weights(fitted.weights)
         for left_over in ("teacher_coef_", "teacher_intercept_"):
             self.__dict__.pop(left_over, None)
@@ -202,7 +215,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
             what=f"{type(self).__name__}.fit",
             budget=self._budget(n_rows),
             n_nonzero=self.n_nonzero,
-            method=resolve_method(self.method),
+            method=self._method(),
             loss=loss,
             bounds=Bounds() if self.bounds is None else self.bounds,
             calibration=self.calibration,
@@ -273,6 +286,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         classes: Any = None,
         calibration: Literal["rigorous", "published"] = "rigorous",
         fit_intercept: bool = True,
+        inference: bool = False,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -287,6 +301,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             bounds=bounds,
             calibration=calibration,
             fit_intercept=fit_intercept,
+            inference=inference,
             random_state=random_state,
             verbose=verbose,
         )

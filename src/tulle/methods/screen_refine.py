@@ -215,7 +215,7 @@ class ScreenRefine(MethodBase):
             w[d] = start.intercepts(ask("start", start.question()))
         support = np.zeros((d, outputs), dtype=bool)
         for number in range(settings.rounds):
-            scores = self._screen(ask, public, settings, w, support, number)
+            scores = self.screen(ask, public, settings, w, support, number)
             support |= scores != 0
             for k in range(outputs):
                 features = np.flatnonzero(support[:, k])
@@ -231,7 +231,7 @@ class ScreenRefine(MethodBase):
                 w[:, [k]] = settings.rescale.rescaled(column, a, unit, theta)
         return np.vstack([w[:d], a * w[d:] if a else np.zeros((1, outputs))])
 
-    def _screen(
+    def screen(
         self,
         ask: Ask,
         public: PublicFacts,

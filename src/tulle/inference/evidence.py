@@ -1,0 +1,163 @@
+"""From what a fit released to the law of its weights' errors: the sandwich, with the known noise in it.
+
+Let S be the sum of the rows' gradients at the true weights, H the curvature, n rows. What was released obeys
+
+    H (true - start) = pull + S + noise,
+
+for squared loss exactly, else up to the change of H between start and the true weights. Only a noisy H + E is known:
+(H + E)(true - start) = pull + S + noise + E (true - start). Proof: docs/proofs/inference.md, theorem 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import t as student
+
+from tulle.inference.noisy_matrices import Denoised, GradientSpread
+from tulle.trusted.events import FloatArray
+
+# The noise in the curvature may at most double a variance; beyond, too little is known of the curvature.
+_MOST_FROM_CURVATURE = 1.0
+_LEAST_FREEDOM = 4.0
+
+Choice = Literal["fixed", "split", "same rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What of the equation above was released.
+
+    Attributes
+    ----------
+    start, pull : array of shape (p,)
+    noise_variance : float
+        Of the noise, in each coordinate.
+    hidden : float
+        The standard deviation of a further noise on each weight itself.
+    """
+
+    start: FloatArray
+    pull: FloatArray
+    noise_variance: float
+    hidden: float
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """Weights, their covariance, the part that they would have without privacy, and degrees of freedom."""
+
+    weights: FloatArray
+    covariance: FloatArray
+    sampling: FloatArray
+    freedom: FloatArray
+    determined: bool
+
+
+def estimate(scores: Scores, curvature: Denoised, spread: GradientSpread) -> Estimated:
+    """The weights without the penalty's bias, and the law of their errors.
+
+    The variance of E (true - start) depends on how far the true weights are from the start, which has the variance
+    that is looked for: a fixed point. There is none where the noise in the curvature is as large as the curvature.
+    """
+    inverse = curvature.inverse
+    moved = inverse @ scores.pull
+    size = len(moved)
+    known = spread.matrix + scores.noise_variance * np.eye(size)
+    base = inverse @ known @ inverse
+    covariance, settled = base, False
+    for _ in range(200):
+        error = curvature.spread_along(moved**2 + np.diag(covariance))
+        new = base + (inverse * error) @ inverse
+        settled = bool(np.allclose(new, covariance, rtol=1e-6, atol=0.0))
+        covariance = new
+        if settled or not np.trace(covariance) <= 1e6 * np.trace(base):
+            break
+    added = np.max(np.diag(covariance) / np.maximum(np.diag(base), 1e-300)) - 1
+    determined = settled and curvature.n_floored == 0 and bool(added <= _MOST_FROM_CURVATURE)
+    covariance = covariance + scores.hidden**2 * np.eye(size)
+    variances = np.diag(covariance)
+    # Satterthwaite: twice the squared mean of a variance over the variance that noise gives its estimate.
+    by_factor = np.diag(inverse @ curvature.matrix @ inverse) * spread.factor_error
+    by_entry = (inverse**2).sum(axis=0) * spread.entry_error
+    uncertain = (by_factor**2 + by_entry**2) / np.maximum(variances, 1e-300) ** 2
+    freedom = np.maximum(2 / np.maximum(uncertain, 1e-12), _LEAST_FREEDOM)
+    sampling = np.diag(inverse @ spread.matrix @ inverse)
+    return Estimated(scores.start + moved, covariance, sampling.copy(), freedom, determined)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known of the errors of fitted weights; a function of what was released.
+
+    Attributes
+    ----------
+    features : int array of shape (s,)
+        The features in the model.
+    estimates : array of shape (p,)
+        Their weights, then the intercept, if there is one.
+    covariance : array of shape (p, p)
+        Of the estimates' errors, sampling and noise together.
+    sampling : array of shape (p,)
+        The variances that they would have without privacy.
+    freedom : array of shape (p,)
+        Degrees of freedom: how well each variance is known.
+    determined : bool
+        Whether the curvature stands out of its noise. Where not, there are no intervals.
+    choice : {"fixed", "split", "same rows"}
+        Whether features were fixed beforehand, chosen by other rows than those that weights were fitted to, or by the
+        same. In the last case nothing is known about the law of chosen features.
+    n_rows : int
+        Rows that the weights were fitted to.
+    """
+
+    features: npt.NDArray[np.intp]
+    estimates: FloatArray
+    covariance: FloatArray
+    sampling: FloatArray
+    freedom: FloatArray
+    determined: bool
+    choice: Choice
+    n_rows: int
+
+    def __post_init__(self) -> None:
+        p = len(self.estimates)
+        fits = len(self.features) in (p, p - 1) and p >= 1
+        arrays = (self.estimates, self.covariance, self.sampling, self.freedom)
+        shapes = [array.shape for array in arrays] == [(p,), (p, p), (p,), (p,)]
+        if not (fits and shapes and all(np.isfinite(array).all() for array in arrays)):
+            raise ValueError("estimates and their covariance do not go together")
+        symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-6)
+        if not (symmetric and (np.diag(self.covariance) >= 0).all() and (self.sampling >= 0).all()):
+            raise ValueError("a covariance is symmetric, and variances are not negative")
+        if not (self.freedom > 0).all() or self.choice not in ("fixed", "split", "same rows"):
+            raise ValueError("an impossible number of degrees of freedom, or way to choose features")
+
+    def all_weights(self, n_features: int, fit_intercept: bool) -> FloatArray:
+        """The weights of a model, of shape (features + 1, 1); the last line is the intercept (0 without one)."""
+        weights = np.zeros((n_features + 1, 1))
+        weights[self.features, 0] = self.estimates[: len(self.features)]
+        if fit_intercept:
+            weights[-1, 0] = self.estimates[-1]
+        return weights
+
+    def quantiles(self, level: float) -> FloatArray:
+        """By how many standard errors an interval extends to each side."""
+        return np.asarray(student.ppf((1 + level) / 2, self.freedom))
+
+    def margin_errors(self, rows: FloatArray, level: float) -> FloatArray:
+        """How far an interval of <x, w> + intercept extends to each side; rows on `features`, of shape (n, s)."""
+        with_constant = len(self.estimates) > len(self.features)
+        x = np.hstack([rows, np.ones((len(rows), 1))]) if with_constant else rows
+        squares = np.einsum("ij,jk,ik->i", x, self.covariance, x)
+        return float(self.quantiles(level).max()) * np.sqrt(np.maximum(squares, 0.0))
+
+
+def check_level(level: float) -> None:
+    """Raise unless a level of intervals lies in (0, 1)."""
+    if not (isinstance(level, (int, float)) and 0 < level < 1 and math.isfinite(level)):
+        raise ValueError(f"level must lie in (0, 1), got {level!r}")
