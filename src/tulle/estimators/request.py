@@ -469,10 +469,9 @@ def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
     warn_of_published_noise(request.budget, promise, failed, first.method.only_published, rho)
     if is_hopeless(planned):
         warn_of_guessing(first.public, request.budget)
-    if doubt := first.method.doubt(first.public, first.plan.releases[first.of_steps :]):
-        warn_of_doubt(doubt)
-    for step, _ in request.steps:
-        if doubt := step.doubt(first.public, _mu_of(step, first)):
+    doubts = [step.doubt(first.public, _mu_of(step, first)) for step, _ in request.steps]
+    for doubt in (*doubts, first.method.doubt(first.public, first.plan.releases[first.of_steps :])):
+        if doubt:
             warn_of_doubt(doubt)
     wanted, bounds = request.wanted, request.bounds
     each = request.spent_on_bounds / max(len(wanted), 1)

@@ -11,6 +11,7 @@ for squared loss exactly, else up to the change of H between start and the true 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,7 @@ from scipy.stats import t as student
 from tulle.inference.noisy_matrices import Denoised, GradientSpread
 from tulle.trusted.events import FloatArray
 
-# The noise in the curvature may at most double a variance; beyond, too little is known of the curvature.
+# Of a variance, as what it is for known distances from the start: beyond, too little is known of the curvature.
 _MOST_FROM_CURVATURE = 1.0
 _LEAST_FREEDOM = 4.0
 
@@ -58,36 +59,64 @@ class Estimated:
     determined: bool
 
 
-def estimate(scores: Scores, curvature: Denoised, spread: GradientSpread) -> Estimated:
+def estimate(
+    scores: Scores,
+    curvature: Denoised,
+    spread: GradientSpread,
+    change: Callable[[FloatArray, FloatArray], float] | None = None,
+) -> Estimated:
     """The weights without the penalty's bias, and the law of their errors.
 
     The variance of E (true - start) depends on how far the true weights are from the start, which has the variance
     that is looked for: a fixed point. There is none where the noise in the curvature is as large as the curvature.
+
+    `change(moved, covariance)` is the mean curvature on the way, as a multiple of that at the start.
     """
     inverse = curvature.inverse
     moved = inverse @ scores.pull
-    size = len(moved)
-    known = spread.matrix + scores.noise_variance * np.eye(size)
-    base = inverse @ known @ inverse
-    covariance, settled = base, False
-    for _ in range(200):
-        error = curvature.spread_along(moved**2 + np.diag(covariance))
-        new = base + (inverse * error) @ inverse
-        settled = bool(np.allclose(new, covariance, rtol=1e-6, atol=0.0))
-        covariance = new
-        if settled or not np.trace(covariance) <= 1e6 * np.trace(base):
+    covariance, added = _covariance(scores, curvature, spread, inverse, moved)
+    multiple = 1.0
+    for _ in range(8):
+        before, multiple = multiple, 1.0 if change is None or added == math.inf else change(moved, covariance)
+        if abs(multiple - before) <= 1e-3:
             break
-    added = np.max(np.diag(covariance) / np.maximum(np.diag(base), 1e-300)) - 1
-    determined = settled and curvature.n_floored == 0 and bool(added <= _MOST_FROM_CURVATURE)
-    covariance = covariance + scores.hidden**2 * np.eye(size)
+        inverse = curvature.inverse / multiple
+        moved = inverse @ scores.pull
+        covariance, added = _covariance(scores, curvature, spread, inverse, moved)
+    determined = curvature.n_floored == 0 and added <= _MOST_FROM_CURVATURE
+    covariance = covariance + scores.hidden**2 * np.eye(len(moved))
     variances = np.diag(covariance)
     # Satterthwaite: twice the squared mean of a variance over the variance that noise gives its estimate.
     by_factor = np.diag(inverse @ curvature.matrix @ inverse) * spread.factor_error
     by_entry = (inverse**2).sum(axis=0) * spread.entry_error
-    uncertain = (by_factor**2 + by_entry**2) / np.maximum(variances, 1e-300) ** 2
+    uncertain = (by_factor**2 + by_entry**2) / np.maximum(variances, 1e-150) ** 2
     freedom = np.maximum(2 / np.maximum(uncertain, 1e-12), _LEAST_FREEDOM)
     sampling = np.diag(inverse @ spread.matrix @ inverse)
-    return Estimated(scores.start + moved, covariance, sampling.copy(), freedom, determined)
+    symmetric = (covariance + covariance.T) / 2
+    np.fill_diagonal(symmetric, np.maximum(variances, 0.0))
+    found = (scores.start + moved, symmetric, np.maximum(sampling, 0.0), freedom)
+    # Whatever was released, there is an answer: by now the budget is spent.
+    determined = determined and all(bool(np.isfinite(part).all()) for part in found)
+    weights, covariance, sampling, freedom = (np.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0) for part in found)
+    return Estimated(weights, covariance, sampling, np.maximum(freedom, _LEAST_FREEDOM), determined)
+
+
+def _covariance(
+    scores: Scores, curvature: Denoised, spread: GradientSpread, inverse: FloatArray, moved: FloatArray
+) -> tuple[FloatArray, float]:
+    """The covariance of the errors, and by which part the errors in true - start add to what they are without these:
+    inf where there is no fixed point."""
+    base = inverse @ (spread.matrix + scores.noise_variance * np.eye(len(moved))) @ inverse
+    covariance = first = base + inverse @ curvature.error_covariance(moved, np.zeros_like(base)) @ inverse
+    for _ in range(100):
+        new = base + inverse @ curvature.error_covariance(moved, covariance) @ inverse
+        added = float(np.max(np.diag(new) / np.maximum(np.diag(first), 1e-300))) - 1
+        if np.allclose(np.diag(new), np.diag(covariance), rtol=1e-4, atol=0.0):
+            return new, added
+        if not added <= 2 * _MOST_FROM_CURVATURE:
+            break
+        covariance = new
+    return first, math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +153,9 @@ class Evidence:
     choice: Choice
     n_rows: int
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise where the parts do not go together: a file may contain anything. What a fit computes is not checked,
+        since nothing may depend on it after the bill."""
         p = len(self.estimates)
         fits = len(self.features) in (p, p - 1) and p >= 1
         arrays = (self.estimates, self.covariance, self.sampling, self.freedom)

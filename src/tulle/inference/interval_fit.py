@@ -1,7 +1,8 @@
 """The fit behind `inference=True`: weights, and what their intervals need, on one bill.
 
+    start      the constant model c
     screen     (fewer features than columns alone) choose features, by a part of the rows that is used for nothing else
-    weights    argmin sum_i f(<z_i, theta>, y_i) + (Lambda/2) |theta|² + <b, theta>, b ~ N(0, sigma² I), uncut loss
+    weights    argmin sum_i f(<z_i, theta>, y_i) + (Lambda/2) |theta - c|² + <b, theta>, b ~ N(0, sigma² I), uncut loss
     curvature  sum_i f''(<z_i, theta>) z_i z_i' + noise, at the released weights
     spread     sum_i f'(<z_i, theta>, y_i)² z_i z_i' + noise
 
@@ -17,11 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincinv
 
 from tulle.accounting.zcdp import rho_of
+from tulle.inference.curvature_change import mean_change
 from tulle.inference.evidence import Evidence, Scores, estimate
 from tulle.inference.noisy_matrices import denoise, estimate_spread
-from tulle.inference.weighted_moments import WeightedMoments
+from tulle.inference.weighted_moments import Factor, WeightedMoments
 from tulle.methods.base import MethodBase, RowSplit
 from tulle.methods.gradient_queries import SecondMoments, to_symmetric
 from tulle.methods.loss_functions import LOSSES, Logistic, Poisson, Squared
@@ -41,6 +44,8 @@ MOST_WEIGHTS, MOST_COLUMNS = 200, 100_000
 
 # How the cost is divided, by simulation (benchmarks/inference.py): of the part that is not for choosing features.
 _CURVATURE_SHARE, _SPREAD_SHARE = 0.3, 0.05
+# Of the constant model, where the penalty's centre is: with classes of unequal size it is far from 0.
+_START_SHARE = 0.02
 # What choosing takes, of the cost and of the rows.
 _SCREENING_SHARE, _SCREENING_ROWS = 0.3, 0.35
 # xi of the penalty (docs/proofs/objective_perturbation.md): what a smaller penalty costs in noise.
@@ -79,9 +84,16 @@ class _Released:
     """The answers; `weights` is None for squared loss, whose moments have them."""
 
     features: npt.NDArray[np.intp]
+    centre: FloatArray
     weights: FloatArray | None
     curvature: FloatArray
     spread: FloatArray
+
+
+def _largest_mean(label: float) -> float:
+    """The largest mean of a count that is above the label bound with a probability of 1 % only: if the bound is any
+    good, rows of a larger mean, whose part of the curvature is cut, are few."""
+    return max(float(gammaincinv(label + 1, 0.01)), label / 3)
 
 
 class IntervalFit(MethodBase):
@@ -105,11 +117,13 @@ class IntervalFit(MethodBase):
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self._settings(public)
         rest = 1 - settings.screening_share
-        plan = [release for release in self._screening_releases(public, settings.screening_share)]
+        plan = self._screening_releases(public, settings.screening_share)
         if isinstance(public.loss, Squared):
             plan.append(Release("moments", gaussian((1 - _SPREAD_SHARE) * rest), 1))
         else:
-            weights = self._weights_share() * rest
+            if self._starts(public) and not settings.screening_share:
+                plan.append(Release("start", gaussian(_START_SHARE), 1))
+            weights = self._weights_share(public) * rest
             plan.append(Release("weights", perturbation(settings.constants, weights, public), 1))
             plan.append(Release("curvature", gaussian(_CURVATURE_SHARE * rest), 1))
         plan.append(Release("spread", gaussian(_SPREAD_SHARE * rest), 1))
@@ -121,8 +135,14 @@ class IntervalFit(MethodBase):
         return RowSplit(_SCREENING, _SCREENING_ROWS) if chooses and self.split_rows else None
 
     @staticmethod
-    def _weights_share() -> float:
-        return 1 - _CURVATURE_SHARE - _SPREAD_SHARE
+    def _starts(public: PublicFacts) -> bool:
+        """Whether the constant model is asked for; the fit to second moments has no use for it."""
+        return public.fit_intercept and not isinstance(public.loss, Squared) and public.budget is not None
+
+    def _weights_share(self, public: PublicFacts) -> float:
+        """Of the cost of all but choosing features."""
+        own = _START_SHARE if self._starts(public) and public.n_nonzero == public.n_features else 0.0
+        return 1 - _CURVATURE_SHARE - _SPREAD_SHARE - own
 
     @staticmethod
     def _screening_releases(public: PublicFacts, share: float) -> list[Release]:
@@ -139,22 +159,32 @@ class IntervalFit(MethodBase):
 
     def run(self, ask: Ask, public: PublicFacts) -> _Released:  # type: ignore[override]
         settings = self._settings(public)
-        features = self._choose(ask, public) if settings.screening_share else np.arange(public.n_features)
+        features, start = np.arange(public.n_features), 0.0
+        if settings.screening_share:
+            features, start = self._choose(ask, public)
+        elif self._starts(public):
+            # Any clip serves, and the one that costs no accuracy where classes are of unequal size.
+            clip = public.loss.default_clip(public.label)
+            constant = Start(public, clip, _START_SHARE, settings.intercept_value)
+            start = settings.intercept_value * float(constant.intercepts(ask("start", constant.question()))[0])
+        centre = np.zeros(len(features) + bool(settings.intercept_value))
+        if settings.intercept_value:
+            centre[-1] = start / settings.intercept_value
         if isinstance(public.loss, Squared):
             moments = to_symmetric(ask("moments", self._moments(settings, features)))
             p = len(moments) - 1
             # Slopes are taken at the weights that these moments have; noise is taken off them later, with its scale.
-            weights = np.linalg.lstsq(moments[:p, :p], moments[:p, p] / settings.unit, rcond=1e-8)[0]
-            spread = ask("spread", self._question(public, settings, features, weights, "slope"))
-            return _Released(features, None, moments, to_symmetric(spread))
-        centre = np.zeros(len(features) + bool(settings.intercept_value))
-        weights = np.asarray(ask("weights", settings.constants.minimiser(features, centre, 0)))
+            at = np.linalg.lstsq(moments[:p, :p], moments[:p, p] / settings.unit, rcond=1e-8)[0].astype(np.float64)
+            spread = ask("spread", self._question(public, settings, features, at, "slope"))
+            return _Released(features, centre, None, moments, to_symmetric(spread))
+        weights: FloatArray = np.asarray(ask("weights", settings.constants.minimiser(features, centre, 0)))
         curvature = ask("curvature", self._question(public, settings, features, weights, "curvature"))
         spread = ask("spread", self._question(public, settings, features, weights, "slope"))
-        return _Released(features, weights, to_symmetric(curvature), to_symmetric(spread))
+        return _Released(features, centre, weights, to_symmetric(curvature), to_symmetric(spread))
 
     @staticmethod
-    def _choose(ask: Ask, public: PublicFacts) -> npt.NDArray[np.intp]:
+    def _choose(ask: Ask, public: PublicFacts) -> tuple[npt.NDArray[np.intp], float]:
+        """The chosen features, and the constant model's margin."""
         screening = ScreenRefine(rounds=1)
         settings = screening.settings(public)
         w = np.zeros((public.n_parameters, 1))
@@ -162,7 +192,8 @@ class IntervalFit(MethodBase):
             start = Start(public, settings.clip, settings.start_share, settings.intercept_value)
             w[public.n_features] = start.intercepts(ask("start", start.question()))
         support = np.zeros((public.n_features, 1), dtype=bool)
-        return np.flatnonzero(screening.screen(ask, public, settings, w, support, 0)[:, 0])
+        margin = settings.intercept_value * float(w[-1, 0]) if settings.start_share else 0.0
+        return np.flatnonzero(screening.screen(ask, public, settings, w, support, 0)[:, 0]), margin
 
     @staticmethod
     def _moments(settings: _Settings, features: npt.NDArray[np.intp]) -> SecondMoments:
@@ -170,12 +201,9 @@ class IntervalFit(MethodBase):
 
     @staticmethod
     def _question(
-        public: PublicFacts, settings: _Settings, features: npt.NDArray[np.intp], weights: FloatArray, factor: str
+        public: PublicFacts, settings: _Settings, features: npt.NDArray[np.intp], weights: FloatArray, factor: Factor
     ) -> WeightedMoments:
-        if factor == "curvature":
-            most = settings.curvature_cut
-        else:
-            most = settings.constants.slope_clip
+        most = settings.curvature_cut if factor == "curvature" else settings.constants.slope_clip
         return WeightedMoments(features, weights, factor, most, settings.row_bound, settings.intercept_value)
 
     # --- what follows from the answers: no row is in reach ---
@@ -195,17 +223,24 @@ class IntervalFit(MethodBase):
         if released.weights is None:
             moments, p = n * released.curvature, len(released.curvature) - 1
             of_moments = scale("moments", self._moments(settings, features))
-            curvature = denoise(moments[:p, :p], of_moments)
+            curvature = denoise(moments[:p, :p], of_moments, bool(a))
             pull = moments[:p, p] / settings.unit
             scores = Scores(np.zeros(p), pull, (of_moments / settings.unit) ** 2 / 2, 0.0)
             usual = None
         else:
             query = self._question(public, settings, features, at, "curvature")
-            curvature = denoise(n * released.curvature, scale("curvature", query))
-            scores = self._scores(released.weights, public, settings, noise["weights"])
+            curvature = denoise(n * released.curvature, scale("curvature", query), bool(a))
+            scores = self._scores(released.weights, released.centre, public, settings, noise["weights"])
             usual = _USUAL_SPREAD if isinstance(public.loss, Logistic) else None
         spread = estimate_spread(n * released.spread, spread_scale, curvature.matrix, usual)
-        found = estimate(scores, curvature, spread)
+
+        def change(moved: FloatArray, covariance: FloatArray) -> float:
+            # In units in which the constant column's entry is 1.
+            units = np.append(np.ones(len(features)), a)
+            bend = curvature.matrix / np.outer(units, units)
+            return mean_change(public.loss, bend, at * units, moved * units, covariance * np.outer(units, units))
+
+        found = estimate(scores, curvature, spread, change if a and released.weights is not None else None)
         # The constant column's weight belongs to an entry of `a`.
         units = np.append(np.ones(len(features)), [a] * bool(a))
         weights = found.weights
@@ -225,16 +260,18 @@ class IntervalFit(MethodBase):
         )
 
     @staticmethod
-    def _scores(weights: FloatArray, public: PublicFacts, settings: _Settings, noise: float) -> Scores:
-        """The equation of a penalised fit: its minimiser solves gradient + Lambda theta + b = 0."""
-        penalty = settings.constants.penalty
+    def _scores(
+        weights: FloatArray, centre: FloatArray, public: PublicFacts, settings: _Settings, noise: float
+    ) -> Scores:
+        """The equation of a penalised fit: its minimiser solves gradient + Lambda (theta - centre) + b = 0."""
+        pull = settings.constants.penalty * (weights - centre)
         if not noise:
-            return Scores(weights, penalty * weights, 0.0, 0.0)
+            return Scores(weights, pull, 0.0, 0.0)
         query = settings.constants.minimiser(np.arange(len(weights) - public.fit_intercept), np.zeros(len(weights)), 0)
         moves = query.sensitivity(public).objective
         assert moves is not None
         hidden = ObjectivePerturbation.CERTIFICATE * noise * moves.minimiser
-        return Scores(weights, penalty * weights, (noise * moves.gradient) ** 2, hidden)
+        return Scores(weights, pull, (noise * moves.gradient) ** 2, hidden)
 
     # --- defaults: functions of public quantities alone ---
 
@@ -251,11 +288,13 @@ class IntervalFit(MethodBase):
         tau = 1.0 if isinstance(public.loss, Logistic) else public.label
         if not private:
             tau = math.inf
-        square = self._weights_share() * (1 - share)
+        square = self._weights_share(public) * (1 - share)
         constants = refinement(public, tau, longest, a, curvature_of(public, _XI, square))
         if not private:  # as good as none: its bias is taken off in one step
             constants = replace(constants, penalty=1e-9 * constants.penalty)
-        cut = 0.25 if isinstance(public.loss, Logistic) else public.label if private else math.inf
+        cut = 0.25 if isinstance(public.loss, Logistic) else math.inf
+        if private and isinstance(public.loss, Poisson):
+            cut = _largest_mean(public.label)
         unit = longest / public.label if max(longest, public.label) < math.inf else 1.0
         return _Settings(constants, cut, unit, share)
 
@@ -333,7 +372,7 @@ class IntervalFit(MethodBase):
         else:
             query = self._question(public, settings, features, at, "curvature")
             of_curvature = noise["curvature"] * query.sensitivity(public).l2 * n
-            variance = self._scores(at, public, settings, noise["weights"]).noise_variance
+            variance = self._scores(at, at, public, settings, noise["weights"]).noise_variance
         half = 1.96 * math.sqrt(variance + residual * curvature) / curvature
         at_entry = half * entry / (label if squared else 1.0)
         hidden = of_curvature * math.sqrt(2 * p) > curvature

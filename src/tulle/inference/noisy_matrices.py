@@ -20,63 +20,89 @@ class Denoised:
 
     Attributes
     ----------
-    matrix, inverse : array
+    matrix, inverse : array of shape (p, p)
         Positive definite, and its inverse.
-    floor : float
-        No eigenvalue is below it.
     n_floored : int
-        How many eigenvalues were raised to it: as many directions the noise hides.
-    on_diagonal, off_diagonal : float
-        The mean square error that is left of one entry.
+        How many eigenvalues were raised to a floor, the scale of the noise: as many directions the noise hides.
+    scale : float
+        Of the noise that was in it.
+    left : float
+        The mean square error that is left of an entry between two features.
+    means : array or None
+        The features' means, that is their line of the constant column over its own entry; None without a constant.
     """
 
     matrix: FloatArray
     inverse: FloatArray
-    floor: float
     n_floored: int
-    on_diagonal: float
-    off_diagonal: float
+    scale: float
+    left: float
+    means: FloatArray | None
 
-    def spread_along(self, squares: FloatArray) -> FloatArray:
-        """The variance of (error) v in each coordinate, errors of entries taken as independent, where v has these mean
-        squares."""
-        return np.asarray(self.on_diagonal * squares + self.off_diagonal * (squares.sum() - squares))
+    def error_covariance(self, moved: FloatArray, covariance: FloatArray) -> FloatArray:
+        """The covariance of (error of the matrix) v, for a v of this mean and covariance; errors of entries between
+        features are taken as independent. An error e of the means is one of means e' + e means' between features."""
+        squares, noise = moved**2 + np.diag(covariance), self.scale**2
+        f = len(moved) - (self.means is not None)
+        among = noise * squares[:f] + self.left * (squares[:f].sum() - squares[:f])
+        found = np.zeros_like(covariance)
+        if self.means is not None:
+            line = np.append(self.means, 1.0)
+            among = among + noise / 2 * ((line @ moved) ** 2 + line @ covariance @ line)
+            found = noise / 2 * squares[:f].sum() * np.outer(line, line)
+            found[f, f] += noise * squares[f]
+        found[np.arange(f), np.arange(f)] += among
+        return found
 
 
-def denoise(noisy: FloatArray, scale: float) -> Denoised:
+def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
     """Take off noise of this scale (>= 0).
 
-    Diagonal entries stay as they are. The eigenvalues of the rest, whose noise is a Wigner matrix with a spectrum
-    inside ±2 t sqrt(p), t = scale / sqrt(2), are shrunk as is best in mean square for large p: those inside to 0, one
-    of y t sqrt(p) outside to sqrt(y² - 4) t sqrt(p). What they are short of the exact ones by is estimated, too:
-    2 - 1/x² for each that is left, y = x + 1/x, in units of t² p, and what the squares of all entries exceed the
-    noise and what is left by.
+    Where the last line and column are of a constant column (`constant`), they stay as they are: they have the features'
+    means, which make up most of the entries between features where features are not centred. What these add to the
+    others is set aside, and noise is taken off what is left.
     """
-    size = len(noisy)
-    kept = np.diag(np.diag(noisy))
-    rest, off = noisy - kept, 0.0
-    if scale > 0 and size > 1:
-        unit = scale * math.sqrt(size / 2)
-        values, vectors = np.linalg.eigh(rest)
-        outside = np.sqrt(np.maximum((values / unit) ** 2 - 4, 0.0))
-        x = (np.abs(values) / unit + outside) / 2
-        shrunk = np.sign(values) * outside * unit
-        lost = unit**2 * np.where(outside > 0, 2 - 1 / np.maximum(x, 1.0) ** 2, 0.0).sum()
-        hidden = (rest**2).sum() - size * (size - 1) * scale**2 / 2 - (shrunk**2).sum()
-        off = min((lost + max(hidden, 0.0)) / (size * (size - 1)), scale**2 / 2)
-        rest = (vectors * shrunk) @ vectors.T
-    values, vectors = np.linalg.eigh(kept + rest)
+    f, left = len(noisy) - constant, 0.0
+    means = np.zeros(f)
+    if scale > 0:
+        matrix, set_aside = noisy.copy(), np.zeros((f, f))
+        # A constant's own entry is a count of rows, more or less. Where noise hides even that, nothing is set aside.
+        if constant and noisy[f, f] > 4 * scale:
+            means = noisy[:f, f] / noisy[f, f]
+            set_aside = np.outer(means, means) * noisy[f, f]
+        matrix[:f, :f], left = _shrink(noisy[:f, :f] - set_aside, scale)
+        matrix[:f, :f] += set_aside
+        noisy = matrix
+    values, vectors = np.linalg.eigh(noisy)
     # Without noise what is not positive is rounding.
     floor = scale if scale > 0 else max(float(values[-1]), 1e-300) * 1e-12
     raised = np.maximum(values, floor)
-    return Denoised(
-        (vectors * raised) @ vectors.T,
-        (vectors / raised) @ vectors.T,
-        floor,
-        int((values < floor).sum()),
-        scale**2,
-        off,
-    )
+    inverse = (vectors / raised) @ vectors.T
+    n_floored = int((values < floor).sum())
+    return Denoised((vectors * raised) @ vectors.T, inverse, n_floored, scale, left, means if constant else None)
+
+
+def _shrink(noisy: FloatArray, scale: float) -> tuple[FloatArray, float]:
+    """A matrix with less noise in its off-diagonal entries, and the mean square error that is left of one.
+
+    Their noise is a Wigner matrix with a spectrum inside ±2 t sqrt(p), t = scale / sqrt(2). Eigenvalues are shrunk as
+    is best in mean square for large p: those inside to 0, one of y t sqrt(p) outside to sqrt(y² - 4) t sqrt(p). What
+    is then lost is 2 - 1/x² for each that is left, y = x + 1/x, in units of t² p; and what the squares of all entries
+    exceed the noise and what is left by.
+    """
+    size = len(noisy)
+    kept = np.diag(np.diag(noisy))
+    if size < 2:
+        return noisy, 0.0
+    rest, unit = noisy - kept, scale * math.sqrt(size / 2)
+    values, vectors = np.linalg.eigh(rest)
+    outside = np.sqrt(np.maximum((values / unit) ** 2 - 4, 0.0))
+    x = (np.abs(values) / unit + outside) / 2
+    shrunk = np.sign(values) * outside * unit
+    lost = unit**2 * np.where(outside > 0, 2 - 1 / np.maximum(x, 1.0) ** 2, 0.0).sum()
+    hidden = (rest**2).sum() - size * (size - 1) * scale**2 / 2 - (shrunk**2).sum()
+    left = min((lost + max(hidden, 0.0)) / (size * (size - 1)), scale**2 / 2)
+    return kept + (vectors * shrunk) @ vectors.T, float(left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +124,9 @@ class GradientSpread:
     entry_error: float
 
 
-def estimate_spread(noisy: FloatArray, scale: float, curvature: FloatArray, usual: tuple[float, float] | None) -> GradientSpread:
+def estimate_spread(
+    noisy: FloatArray, scale: float, curvature: FloatArray, usual: tuple[float, float] | None
+) -> GradientSpread:
     """The spread of gradients behind a noisy one.
 
     If the model is right the spread is a multiple of the curvature: 1 for classes, the dispersion for counts, the

@@ -14,6 +14,8 @@ from tulle.trusted.clipped_sum import ClippedSum
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 
+Factor = Literal["curvature", "slope"]
+
 
 @dataclass(frozen=True, eq=False)
 class WeightedMoments(Recipe):
@@ -41,7 +43,7 @@ class WeightedMoments(Recipe):
 
     features: npt.NDArray[np.intp]
     weights: FloatArray
-    factor: Literal["curvature", "slope"]
+    factor: Factor
     most: float
     row_bound: float
     intercept_value: float = 0.0
