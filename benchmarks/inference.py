@@ -90,21 +90,23 @@ def simulate(
     fit: Callable[[int], tuple[Any, np.ndarray]], simulations: int, plain: Callable[[int], Any] | None = None
 ) -> dict[str, Any]:
     """Coverage and widths over simulations; `fit(seed)` gives a model and the truth of its weights."""
-    covered, null, widths, shares, printed, ratios = [], [], [], [], 0, []
+    covered, null, widths, shares, printed, ratios = [], [], [], [], 0.0, []
     for seed in range(simulations):
         fitted, truth = fit(seed)
-        lines = fitted.summary(LEVEL).lines
-        if np.isnan(lines[0].low):
+        pairs = list(zip(fitted.summary(LEVEL).lines, truth))
+        shown = [(line, true) for line, true in pairs if not np.isnan(line.low)]
+        printed += len(shown) / len(pairs)
+        if not shown:
             continue
-        printed += 1
-        inside = [line.low <= true <= line.high for line, true in zip(lines, truth)]
+        lines = [line for line, _ in shown]
+        inside = [line.low <= true <= line.high for line, true in shown]
         covered.append(float(np.mean(inside)))
-        null += [line.p_value < 0.05 for line, true in zip(lines, truth) if true == 0]
-        widths.append(float(np.median([line.high - line.low for line in lines[:-1]])))
-        shares.append(float(np.median([line.privacy_share for line in lines[:-1]])))
+        null += [line.p_value < 0.05 for line, true in shown if true == 0]
+        widths.append(float(np.median([line.high - line.low for line in lines])))
+        shares.append(float(np.median([line.privacy_share for line in lines])))
         if plain is not None and seed < 20:
             reference = plain(seed).summary(LEVEL).lines
-            ratios.append(widths[-1] / float(np.median([line.high - line.low for line in reference[:-1]])))
+            ratios.append(widths[-1] / float(np.median([line.high - line.low for line in reference])))
     if not printed:
         return {"simulations": simulations, "printed": 0.0}
     return {
@@ -112,7 +114,7 @@ def simulate(
         "printed": printed / simulations,
         "coverage": float(np.mean(covered)),
         # Intervals of one fit depend on each other: the error is that of a mean over fits.
-        "coverage_error": float(np.std(covered) / np.sqrt(max(printed, 1))),
+        "coverage_error": float(np.std(covered) / np.sqrt(len(covered))),
         "null": float(np.mean(null)) if null else None,
         "null_count": len(null),
         "width": float(np.median(widths)),

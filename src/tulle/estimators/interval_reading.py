@@ -106,13 +106,13 @@ class WithIntervals(LinearModel):
         Returns
         -------
         array of shape (m, 2)
-            The lower and the upper end; NaN where the fit has no intervals.
+            The lower and the upper end; NaN where a weight of the row has no interval.
         """
         check_is_fitted(self)
         check_level(level)
         evidence, margins = self.inference_, self._margins(X)[:, 0]
         rows = self._columns_of(self._checked(X), evidence.features)
-        reach = evidence.margin_errors(rows, level) if evidence.determined else np.full(len(margins), np.nan)
+        reach = evidence.margin_errors(rows, level)
         loss = resolve_loss(self.loss, "classification" if is_classifier(self) else "regression")
         ends = np.column_stack([margins - reach, margins + reach])
         if isinstance(loss, Logistic):

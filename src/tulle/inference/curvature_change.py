@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import expit
 
 from tulle.methods.loss_functions import Logistic, Poisson
@@ -56,6 +57,53 @@ def mean_change(
     at_start = _mean_logistic(float(means @ start), float(start @ spreads @ start)) if isinstance(loss, Logistic) else 1
     mean = sum(share * multiple(place) for place, share in zip(_PLACES, _SHARES))
     return min(max(mean, _LEAST), _MOST)
+
+
+def find_steady(
+    loss: AnyLoss, curvature: FloatArray, start: FloatArray, moved: FloatArray, reach: FloatArray, largest: float
+) -> npt.NDArray[np.bool_]:
+    """For which weights a straight line from the start is good enough, at both ends of their intervals.
+
+    A feature that nearly decides the outcome has rows of hardly any curvature at the true weights, and of far more at
+    weights that a penalty keeps shorter. There a straight line says little about the true weight. The line is compared
+    with the loss's own slopes in the average row, with the feature at its usual size: that where it is not 0 if all
+    entries are of one sign, else its root mean square, with both signs. They may differ by half of an interval's reach.
+
+    Parameters
+    ----------
+    loss, curvature, start, moved
+        As for `mean_change`.
+    reach : array of shape (p,)
+        How far the intervals extend to each side.
+    largest : float
+        No entry is larger.
+    """
+    if not isinstance(loss, (Logistic, Poisson)) or not curvature[-1, -1] > 0:
+        return np.ones(len(start), dtype=bool)
+    means = curvature[-1] / curvature[-1, -1]
+    of_one_sign = np.diag(curvature) / np.where(curvature[-1] == 0, 1e-300, curvature[-1])
+    one_sign = np.abs(of_one_sign) <= largest
+    one_sign[-1] = True
+    size = np.where(one_sign, of_one_sign, np.sqrt(np.maximum(np.diag(curvature), 0.0) / curvature[-1, -1]))
+    rest = means @ start - means * start
+    signs = (1.0, -1.0)
+
+    def slope(margins: FloatArray) -> FloatArray:
+        return loss.slope(margins[:, None], np.ones(len(margins)))[:, 0]
+
+    def height(weights: FloatArray) -> FloatArray:
+        """How much the sum of slopes changes from the start, over the curvature there."""
+        rise, bend = np.zeros(len(start)), np.zeros(len(start))
+        for sign in signs:
+            used = np.where(one_sign & (sign < 0), 0.0, sign * size)
+            rise += used * (slope(rest + used * weights) - slope(rest + used * start))
+            bend += used**2 * loss.curvature_at(rest + used * start)
+        return np.asarray(rise / np.maximum(bend, 1e-300))
+
+    found = np.ones(len(start), dtype=bool)
+    for end in (moved - reach, moved + reach):
+        found &= (height(start + end - reach / 2) <= end) & (height(start + end + reach / 2) >= end)
+    return found
 
 
 def _mean_logistic(mean: float, variance: float) -> float:

@@ -24,6 +24,8 @@ from tulle.trusted.events import FloatArray
 
 # Of a variance, as what it is for known distances from the start: beyond, too little is known of the curvature.
 _MOST_FROM_CURVATURE = 1.0
+# What the curvature must tell about a weight, in units of its noise: less may be noise by itself.
+_LEAST_TOLD = 3.0
 _LEAST_FREEDOM = 4.0
 
 Choice = Literal["fixed", "split", "same rows"]
@@ -56,7 +58,7 @@ class Estimated:
     covariance: FloatArray
     sampling: FloatArray
     freedom: FloatArray
-    determined: bool
+    determined: npt.NDArray[np.bool_]
 
 
 def estimate(
@@ -83,7 +85,8 @@ def estimate(
         inverse = curvature.inverse / multiple
         moved = inverse @ scores.pull
         covariance, added = _covariance(scores, curvature, spread, inverse, moved)
-    determined = curvature.n_floored == 0 and added <= _MOST_FROM_CURVATURE
+    told = 1 / np.maximum(np.diag(curvature.inverse), 1e-300) >= _LEAST_TOLD * curvature.scale
+    determined = told & (curvature.n_floored == 0 and added <= _MOST_FROM_CURVATURE)
     covariance = covariance + scores.hidden**2 * np.eye(len(moved))
     variances = np.diag(covariance)
     # Satterthwaite: twice the squared mean of a variance over the variance that noise gives its estimate.
@@ -96,7 +99,7 @@ def estimate(
     np.fill_diagonal(symmetric, np.maximum(variances, 0.0))
     found = (scores.start + moved, symmetric, np.maximum(sampling, 0.0), freedom)
     # Whatever was released, there is an answer: by now the budget is spent.
-    determined = determined and all(bool(np.isfinite(part).all()) for part in found)
+    determined &= all(bool(np.isfinite(part).all()) for part in found)
     weights, covariance, sampling, freedom = (np.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0) for part in found)
     return Estimated(weights, covariance, sampling, np.maximum(freedom, _LEAST_FREEDOM), determined)
 
@@ -135,8 +138,9 @@ class Evidence:
         The variances that they would have without privacy.
     freedom : array of shape (p,)
         Degrees of freedom: how well each variance is known.
-    determined : bool
-        Whether the curvature stands out of its noise. Where not, there are no intervals.
+    determined : bool array of shape (p,)
+        For which weights there are intervals: none where the curvature does not stand out of its noise, and none for a
+        weight over whose interval it changes much.
     choice : {"fixed", "split", "same rows"}
         Whether features were fixed beforehand, chosen by other rows than those that weights were fitted to, or by the
         same. In the last case nothing is known about the law of chosen features.
@@ -149,7 +153,7 @@ class Evidence:
     covariance: FloatArray
     sampling: FloatArray
     freedom: FloatArray
-    determined: bool
+    determined: npt.NDArray[np.bool_]
     choice: Choice
     n_rows: int
 
@@ -160,6 +164,8 @@ class Evidence:
         fits = len(self.features) in (p, p - 1) and p >= 1
         arrays = (self.estimates, self.covariance, self.sampling, self.freedom)
         shapes = [array.shape for array in arrays] == [(p,), (p, p), (p,), (p,)]
+        if self.determined.shape != (p,) or self.determined.dtype != bool:
+            fits = False
         if not (fits and shapes and all(np.isfinite(array).all() for array in arrays)):
             raise ValueError("estimates and their covariance do not go together")
         symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-6)
@@ -185,7 +191,8 @@ class Evidence:
         with_constant = len(self.estimates) > len(self.features)
         x = np.hstack([rows, np.ones((len(rows), 1))]) if with_constant else rows
         squares = np.einsum("ij,jk,ik->i", x, self.covariance, x)
-        return float(self.quantiles(level).max()) * np.sqrt(np.maximum(squares, 0.0))
+        squares[np.any((x != 0) & ~self.determined, axis=1)] = math.nan
+        return np.asarray(self.quantiles(level).max() * np.sqrt(np.maximum(squares, 0.0)))
 
 
 def check_level(level: float) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy.special import gammaincinv
 
 from tulle.accounting.zcdp import rho_of
-from tulle.inference.curvature_change import mean_change
+from tulle.inference.curvature_change import find_steady, mean_change
 from tulle.inference.evidence import Evidence, Scores, estimate
 from tulle.inference.noisy_matrices import denoise, estimate_spread
 from tulle.inference.weighted_moments import Factor, WeightedMoments
@@ -244,7 +244,12 @@ class IntervalFit(MethodBase):
         # The constant column's weight belongs to an entry of `a`.
         units = np.append(np.ones(len(features)), [a] * bool(a))
         weights = found.weights
-        if not found.determined and released.weights is not None:
+        steady = np.ones(len(units), dtype=bool)
+        if a and released.weights is not None and public.budget is not None:
+            reach = 1.96 * np.sqrt(np.diag(found.covariance)) * units
+            bend, moved = curvature.matrix / np.outer(units, units), (weights - at) * units
+            steady = find_steady(public.loss, bend, at * units, moved, reach, min(public.row_linf, settings.row_bound))
+        if not found.determined.any() and released.weights is not None:
             weights = released.weights  # as the penalty leaves them: taking its bias off would add noise alone
         split = self.split(public)
         chosen = public.n_nonzero < public.n_features
@@ -254,7 +259,7 @@ class IntervalFit(MethodBase):
             covariance=found.covariance * np.outer(units, units),
             sampling=found.sampling * units**2,
             freedom=found.freedom,
-            determined=found.determined,
+            determined=found.determined & steady,
             choice="fixed" if not chosen else "split" if split is not None else "same rows",
             n_rows=n if split is None else n - split.count(n),
         )

@@ -27,6 +27,10 @@ _NOT_DETERMINED = (
     "No intervals: at this budget the curvature of the loss does not stand out of its noise. Use more rows, fewer "
     "features or a larger epsilon. Estimates are shrunk towards 0."
 )
+_NEARLY_DECIDES = (
+    "No interval (–) for a weight that the curvature tells too little about, or over whose range it changes much, as "
+    "for a rare feature, or one that nearly decides the outcome."
+)
 _APPROXIMATE = "Intervals hold approximately, the better the more rows there are; they count sampling and all noise."
 
 
@@ -156,7 +160,8 @@ def summarise(
     if units is not None and len(estimates) > s:
         freedom[s] = evidence.freedom.min()
         sampling[s] = math.nan  # which would need their covariances without privacy
-    errors = np.sqrt(np.maximum(variances, 0.0)) if evidence.determined else np.full(len(estimates), math.nan)
+    determined = ~np.any((change != 0) & ~evidence.determined, axis=1)
+    errors = np.where(determined, np.sqrt(np.maximum(variances, 0.0)), math.nan)
     with np.errstate(all="ignore"):
         reach = student.ppf((1 + level) / 2, freedom) * errors
         tests = 2 * student.sf(np.abs(estimates) / errors, freedom)
@@ -171,8 +176,10 @@ def summarise(
             table[:, [0, 2, 3]] = np.exp(table[:, [0, 2, 3]])
         table[:, 1] *= table[:, 0]
     lines = tuple(Line(name, *(float(value) for value in row)) for name, row in zip(shown, table))
+    some, every = bool(evidence.determined.any()), bool(evidence.determined.all())
     notes = (
-        _APPROXIMATE if evidence.determined else _NOT_DETERMINED,
+        _APPROXIMATE if some else _NOT_DETERMINED,
+        *([_NEARLY_DECIDES] if some and not every else []),
         *([_SPLIT] if evidence.choice == "split" else []),
         *([FIXED_BEFOREHAND] if evidence.choice == "same rows" else []),
     )
