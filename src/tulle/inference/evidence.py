@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ _MOST_FROM_CURVATURE = 1.0
 # What the curvature must tell about a weight, in units of its noise: less may be noise by itself.
 _LEAST_TOLD = 3.0
 _LEAST_FREEDOM = 4.0
+
+# The parts that are no arrays.
+_PLAIN = ("choice", "n_rows")
 
 Choice = Literal["fixed", "split", "same rows"]
 
@@ -160,19 +163,28 @@ class Evidence:
     def check(self) -> None:
         """Raise where the parts do not go together: a file may contain anything. What a fit computes is not checked,
         since nothing may depend on it after the bill."""
-        p = len(self.estimates)
-        fits = len(self.features) in (p, p - 1) and p >= 1
         arrays = (self.estimates, self.covariance, self.sampling, self.freedom)
-        shapes = [array.shape for array in arrays] == [(p,), (p, p), (p,), (p,)]
-        if self.determined.shape != (p,) or self.determined.dtype != bool:
-            fits = False
-        if not (fits and shapes and all(np.isfinite(array).all() for array in arrays)):
+        p = self.estimates.size
+        shapes = [array.shape for array in (*arrays, self.determined)] == [(p,), (p, p), (p,), (p,), (p,)]
+        features = self.features.ndim == 1 and len(self.features) in (p, p - 1) and bool((self.features >= 0).all())
+        kinds = [array.dtype.kind for array in (*arrays, self.determined, self.features)] == list("ffffbi")
+        if not (p and shapes and features and kinds and all(np.isfinite(array).all() for array in arrays)):
             raise ValueError("estimates and their covariance do not go together")
+        if not (type(self.n_rows) is int and self.n_rows >= 1):
+            raise ValueError(f"a fit to {self.n_rows!r} rows")
         symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-6)
         if not (symmetric and (np.diag(self.covariance) >= 0).all() and (self.sampling >= 0).all()):
             raise ValueError("a covariance is symmetric, and variances are not negative")
         if not (self.freedom > 0).all() or self.choice not in ("fixed", "split", "same rows"):
             raise ValueError("an impossible number of degrees of freedom, or way to choose features")
+
+    def to_arrays(self) -> dict[str, Any]:
+        """The parts that are arrays, by their names."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _PLAIN}
+
+    def to_values(self) -> dict[str, Any]:
+        """The parts that are not."""
+        return {name: getattr(self, name) for name in _PLAIN}
 
     def all_weights(self, n_features: int, fit_intercept: bool) -> FloatArray:
         """The weights of a model, of shape (features + 1, 1); the last line is the intercept (0 without one)."""
