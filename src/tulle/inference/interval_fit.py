@@ -240,12 +240,13 @@ class IntervalFit(MethodBase):
             bend = curvature.matrix / np.outer(units, units)
             return mean_change(public.loss, bend, at * units, moved * units, covariance * np.outer(units, units))
 
-        found = estimate(scores, curvature, spread, change if a and released.weights is not None else None)
+        moves = bool(a) and released.weights is not None and public.budget is not None
+        found = estimate(scores, curvature, spread, change if moves else None)
         # The constant column's weight belongs to an entry of `a`.
         units = np.append(np.ones(len(features)), [a] * bool(a))
         weights = found.weights
         steady = np.ones(len(units), dtype=bool)
-        if a and released.weights is not None and public.budget is not None:
+        if moves:
             reach = 1.96 * np.sqrt(np.diag(found.covariance)) * units
             bend, moved = curvature.matrix / np.outer(units, units), (weights - at) * units
             steady = find_steady(public.loss, bend, at * units, moved, reach, min(public.row_linf, settings.row_bound))

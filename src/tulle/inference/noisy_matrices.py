@@ -70,7 +70,9 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
         if constant and noisy[f, f] > 4 * scale:
             means = noisy[:f, f] / noisy[f, f]
             set_aside = np.outer(means, means) * noisy[f, f]
-        matrix[:f, :f], left = _shrink(noisy[:f, :f] - set_aside, scale)
+        # The noise of the means, in what they add: it is no sign of entries that are not 0.
+        of_means = scale**2 * (means**2).sum() * max(f - 1, 0)
+        matrix[:f, :f], left = _shrink(noisy[:f, :f] - set_aside, scale, of_means)
         matrix[:f, :f] += set_aside
         noisy = matrix
     values, vectors = np.linalg.eigh(noisy)
@@ -82,8 +84,9 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
     return Denoised((vectors * raised) @ vectors.T, inverse, n_floored, scale, left, means if constant else None)
 
 
-def _shrink(noisy: FloatArray, scale: float) -> tuple[FloatArray, float]:
-    """A matrix with less noise in its off-diagonal entries, and the mean square error that is left of one.
+def _shrink(noisy: FloatArray, scale: float, more: float) -> tuple[FloatArray, float]:
+    """A matrix with less noise in its off-diagonal entries, and the mean square error that is left of one. `more` is
+    the sum of squares that other noise adds to them.
 
     Their noise is a Wigner matrix with a spectrum inside ±2 t sqrt(p), t = scale / sqrt(2). Eigenvalues are shrunk as
     is best in mean square for large p: those inside to 0, one of y t sqrt(p) outside to sqrt(y² - 4) t sqrt(p). What
@@ -100,7 +103,7 @@ def _shrink(noisy: FloatArray, scale: float) -> tuple[FloatArray, float]:
     x = (np.abs(values) / unit + outside) / 2
     shrunk = np.sign(values) * outside * unit
     lost = unit**2 * np.where(outside > 0, 2 - 1 / np.maximum(x, 1.0) ** 2, 0.0).sum()
-    hidden = (rest**2).sum() - size * (size - 1) * scale**2 / 2 - (shrunk**2).sum()
+    hidden = (rest**2).sum() - size * (size - 1) * scale**2 / 2 - more - (shrunk**2).sum()
     left = min((lost + max(hidden, 0.0)) / (size * (size - 1)), scale**2 / 2)
     return kept + (vectors * shrunk) @ vectors.T, float(left)
 

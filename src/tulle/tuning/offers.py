@@ -102,6 +102,8 @@ class _Offers:
 
     def request(self, model: Any, loss: Loss) -> FitRequest:
         """What is asked of a fit of this model to the training rows."""
+        if getattr(model, "inference", False):
+            raise ValueError("intervals do not hold for the best of several fits; search without inference=True")
         # Many fits share one bill, which has no room for what finite precision might take of each of them.
         request = replace(model._request(loss, self._shape[0]), exact_only=True)
         if self._knowledge is None:
