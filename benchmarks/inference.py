@@ -3,6 +3,7 @@
     python benchmarks/inference.py coverage [--simulations 500] [--cells fixed] [--into results.json]
     python benchmarks/inference.py real [--simulations 200]
     python benchmarks/inference.py time
+    python benchmarks/inference.py tables    # those of docs/intervals.md, from docs/pictures/inference_*.json
 
 `coverage`: n = 2,000, 10,000 and 50,000 rows, epsilon 0.5, 1 and 4, three losses, with 10 features that are fixed and
 10 that are chosen among 200. Features are even on [-1, 1]; half of ten weights are zero (of 200, all but five). The
@@ -221,9 +222,51 @@ def describe(cell: dict[str, Any]) -> str:
     )
 
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "intervals.md"
+MEASURED = {name: PAGE.parent / "pictures" / f"inference_{name}.json" for name in ("coverage", "real")}
+
+
+def _shown(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    if not cell["printed"]:
+        return "no intervals"
+    printed = "" if cell["printed"] > 0.995 else f", printed {100 * cell['printed']:.0f} %"
+    null = "" if cell["null"] is None else f", P {100 * cell['null']:.1f} %"
+    ratio = f", width × {cell['width_ratio']:.2f}" if "width_ratio" in cell else ""
+    return f"**{100 * cell['coverage']:.1f} %**{null}{ratio}{printed}"
+
+
+def tables() -> dict[str, list[str]]:
+    """The tables of the page, from what was measured."""
+    cells = {name: json.loads(path.read_text()) for name, path in MEASURED.items()}
+    epsilons = " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS)
+    rule = " | ".join(["---"] * len(EPSILONS))
+    coverage = [f"| features | loss | n | {epsilons} |", f"| --- | --- | --- | {rule} |"]
+    for kind, loss, n in itertools.product(("fixed", "chosen"), LOSSES, ROWS):
+        row = [_shown(cells["coverage"].get(f"{kind} {loss} n={n} eps={epsilon:g}")) for epsilon in EPSILONS]
+        words = "10 fixed" if kind == "fixed" else "10 chosen among 200"
+        coverage.append(f"| {words} | {loss} | {n:,} | {' | '.join(row)} |")
+    real = [f"| rows | n | {epsilons} |", f"| --- | --- | {rule} |"]
+    for name, n in itertools.product(("covertype", "a9a"), (10_000, 30_000)):
+        row = [_shown(cells["real"].get(f"{name} n={n} eps={epsilon:g}")) for epsilon in EPSILONS]
+        real.append(f"| {name} | {n:,} | {' | '.join(row)} |")
+    return {"coverage": coverage, "real": real}
+
+
+def write_tables() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, lines in tables().items():
+        start, end = f"<!-- table: {name} -->\n", f"<!-- end: {name} -->"
+        before, _, rest = text.partition(start)
+        _, _, after = rest.partition(end)
+        text = before + start + "\n" + "\n".join(lines) + "\n\n" + end + after
+    PAGE.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("coverage", "real", "time"))
+    parser.add_argument("what", choices=("coverage", "real", "time", "tables"))
     parser.add_argument("--simulations", type=int, default=500)
     parser.add_argument("--cells", default="", help="only cells whose name has this text")
     parser.add_argument("--into", type=Path, help="JSON file to write results to, and to resume from")
@@ -231,6 +274,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if arguments.what == "time":
         return time_cells()
+    if arguments.what == "tables":
+        return write_tables()
     count = arguments.simulations
     cells: dict[str, Callable[[], dict[str, Any]]] = {}
     if arguments.what == "coverage":

@@ -25,10 +25,7 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
         "intervals around a ridge's weights, which are not where the interval's centre should be",
         "pull = settings.constants.penalty * (weights - centre)",
         "pull = 0 * settings.constants.penalty * (weights - centre)",
-        (
-            _COVERAGE + "test_intervals_cover[logistic]",
-            _COVERAGE + "test_large_budgets_come_close_to_no_noise[poisson]",
-        ),
+        (_COVERAGE + "test_estimates_are_not_shrunk[poisson]",),
     ),
     Mutant(
         "the model taken as right",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from interval_fits import LOSSES, draw, model
+from pages import ROOT
 from scipy.special import expit
 
 from tulle import Bounds, Schema, SparseClassifier, load, save
@@ -281,3 +283,16 @@ def test_the_command_writes_intervals(tmp_path: Path, capsys: pytest.CaptureFixt
     # The folder of a model without intervals has none of another one.
     assert main(["fit", *arguments, "--replace", "-o", str(folder)]) == 0
     assert not (folder / "intervals.csv").exists()
+
+
+def test_the_tables_of_the_page_are_those_that_were_measured() -> None:
+    """`python benchmarks/inference.py tables` was run after the last measurement."""
+    spec = importlib.util.spec_from_file_location("inference_benchmark", ROOT / "benchmarks" / "inference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    page = (ROOT / "docs" / "intervals.md").read_text(encoding="utf-8")
+    for lines in benchmark.tables().values():
+        assert "\n".join(lines) in page
+        assert len(lines) > 4
