@@ -46,9 +46,9 @@ generators, no_noise = test_bad_input.generators, test_bad_input.no_noise
         (
             {"method": 3},
             TypeError,
-            "method=3 is not a method: it lacks assumptions, bounds_wanted, default_nonzero, describe, "
-            "failed_conditions, n_iterations, n_passes, n_thresholds, only_published, published, publishes_rho, "
-            "releases, resolve, run, signal_to_noise, teach, with_public; derive it from "
+            "method=3 is not a method: it lacks assumptions, bounds_wanted, default_nonzero, describe, doubt, "
+            "failed_conditions, infer, n_iterations, n_passes, n_thresholds, only_published, published, publishes_rho, "
+            "releases, resolve, run, signal_to_noise, split, teach, with_public; derive it from "
             "tulle.methods.base.MethodBase",
         ),
         ({"loss": "magic"}, ValueError, "loss='magic' is unknown for "),

@@ -75,6 +75,7 @@ def test_the_signature_stays_as_it_is(cls: type, loss: str) -> None:
         **({"classes": None} if cls is SparseClassifier else {}),
         "calibration": "rigorous",
         "fit_intercept": True,
+        "inference": False,
         "random_state": None,
         "verbose": 0,
     }
