@@ -25,7 +25,7 @@ from tulle.trusted.events import FloatArray
 # Of a variance, as what it is for known distances from the start: beyond, too little is known of the curvature.
 _MOST_FROM_CURVATURE = 1.0
 # What the curvature must tell about a weight, in units of its noise: less may be noise by itself.
-_LEAST_TOLD = 3.0
+_LEAST_TOLD = 2.0
 _LEAST_FREEDOM = 4.0
 
 # The parts that are no arrays.
