@@ -28,6 +28,7 @@ from mutants_features import FEATURE_MUTANTS
 from mutants_fed import FED_MUTANTS
 from mutants_federated import FEDERATED_MUTANTS
 from mutants_front import FRONT_MUTANTS
+from mutants_inference import INFERENCE_MUTANTS
 from mutants_intake import INTAKE_MUTANTS
 from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
@@ -1875,6 +1876,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOCAL_MUTANTS,
     *FED_MUTANTS,
     *FRONT_MUTANTS,
+    *INFERENCE_MUTANTS,
     *INTAKE_MUTANTS,
     *SPREAD_MUTANTS,
     *ZCDP_MUTANTS,

@@ -53,8 +53,8 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the command line prints a training score",
         "every tutorial ends with model.score(X, y): exact accuracy on the private rows",
-        "    return fit_outcome(folder, model, about, table.X.shape)\n",
-        "    outcome = fit_outcome(folder, model, about, table.X.shape)\n"
+        "    return fit_outcome(folder, model, about, table.X.shape, schema)\n",
+        "    outcome = fit_outcome(folder, model, about, table.X.shape, schema)\n"
         '    return replace(outcome, text=f"{outcome.text}\\nTraining score: {model.score(table.X, table.y):.4f}")\n',
         (_COMMAND + "[longer-csv]",),
     ),

@@ -35,6 +35,7 @@ MUST_BE_NAMED = sorted(
         "RowsAtClients",
         "ThresholdByLayer",
         "HardThreshold",
+        "IntervalFit",
         "PrivatePipeline",
         "PrivateWeights",
         "PrivateScaler",

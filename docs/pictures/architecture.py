@@ -20,7 +20,7 @@ LAYERS = (
     ("audit", "datasets"),
     ("local", "federated"),
     ("estimators", "tuning"),
-    ("methods", "transfer", "reports", "preprocessing"),
+    ("methods", "transfer", "reports", "preprocessing", "inference"),
     ("backends", "schema"),
     ("accounting", "ledgers", "files", "fast"),
     ("trusted",),

@@ -46,10 +46,10 @@ generators, no_noise = test_bad_input.generators, test_bad_input.no_noise
         (
             {"method": 3},
             TypeError,
-            "method=3 is not a method: it lacks assumptions, bounds_wanted, default_nonzero, describe, "
-            "failed_conditions, n_iterations, n_passes, n_thresholds, only_published, published, publishes_rho, "
-            "releases, resolve, run, signal_to_noise, takes_offsets, teach, with_columns, with_public; derive it from "
-            "tulle.methods.base.MethodBase",
+            "method=3 is not a method: it lacks assumptions, bounds_wanted, default_nonzero, describe, doubt, "
+            "failed_conditions, infer, n_iterations, n_passes, n_thresholds, only_published, published, publishes_rho, "
+            "releases, resolve, run, signal_to_noise, split, takes_offsets, teach, with_columns, with_public; derive "
+            "it from tulle.methods.base.MethodBase",
         ),
         ({"loss": "magic"}, ValueError, "loss='magic' is unknown for "),
         ({"loss": 3}, TypeError, "the loss 3 lacks kind, curvature"),

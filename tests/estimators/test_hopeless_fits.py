@@ -13,7 +13,7 @@ from test_sparse import both
 
 import tulle.trusted.fit
 from tulle import Bounds, Budget, Ledger, SparseClassifier
-from tulle.estimators.request import is_hopeless
+from tulle.estimators.beforehand import is_hopeless
 from tulle.methods.loss_functions import resolve_loss
 
 GUESSING = r"rows of .* features at epsilon = .*: the model is expected to be no better than guessing"

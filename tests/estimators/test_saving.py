@@ -508,7 +508,7 @@ def test_damaged_files_and_files_of_others_are_refused(tmp_path: Path, fitted: A
     with pytest.raises(ArchiveError, match="is not a tulle model file: its format is 'tulle synthetic data 1'"):
         load(path)
     write_archive(path, KIND, VERSION + 1, {}, {})
-    with pytest.raises(ArchiveError, match="of version 5, and this tulle reads up to version 4; upgrade tulle"):
+    with pytest.raises(ArchiveError, match="of version 6, and this tulle reads up to version 5; upgrade tulle"):
         load(path)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nowhere.npz")

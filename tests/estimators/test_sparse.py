@@ -77,6 +77,7 @@ def test_the_signature_stays_as_it_is(cls: type, loss: str) -> None:
         "fit_intercept": True,
         "always": None,
         "feature_groups": None,
+        "inference": False,
         "random_state": None,
         "verbose": 0,
     }

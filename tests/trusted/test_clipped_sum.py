@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from tulle.fast.coordinate_path import CoordinatePath
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.loss_functions import Logistic
-from tulle.methods.row_functions import Features, FeaturesAndTarget, LossSlopes, SlopeChanges, SquaredMargins
+from tulle.methods.row_functions import (
+    Features,
+    FeaturesAndTarget,
+    LossSlopes,
+    RootsOfMoments,
+    SlopeChanges,
+    SquaredMargins,
+)
 from tulle.preprocessing.class_balance import ClassIndicators
 from tulle.preprocessing.private_scaler import Below
 from tulle.preprocessing.private_step import Ones
@@ -237,6 +244,8 @@ def all_row_functions() -> dict[str, tuple[RowFunction, float]]:
         "squared margins": (SquaredMargins(weights), 0.5),
         "no direction": (SquaredMargins(np.zeros((D + 1, 1))), 0.5),
         "features and target": (FeaturesAndTarget(np.array([0, 2]), 0.8, 2.0), 0.5),
+        "rows by curvature": (RootsOfMoments(np.array([0, 2]), 0.8, np.array([0.3, -1.0, 0.4]), "curvature", 0.2), 0.5),
+        "rows by slope": (RootsOfMoments(np.array([0, 2]), 0.8, np.array([0.3, -1.0, 0.4]), "slope", 0.7), 0.5),
         "features": (Features(D), 0.0),
         "ones": (Ones(), 0.0),
         "classes": (ClassIndicators(2), 0.0),

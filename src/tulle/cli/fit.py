@@ -4,11 +4,12 @@
   tulle fit notes.svm --epsilon 2 --delta 1e-6 --normalise --n-nonzero 500 -o models/notes \\
       --ledger budget --dataset "notes 2026" --by "A. Smith" --purpose "triage"
   tulle fit raw_visits.csv --schema columns.toml --epsilon 1 -o models/raw
+  tulle fit raw_visits.csv --schema columns.toml --epsilon 2 --intervals -o models/odds
 
 The folder gets model.npz (no pickle; read it with tulle.load), report.html (the privacy guarantee, for release with
-the model), privacy.json and weights.csv. With --ledger the fit is written into that ledger before its noise is drawn,
-and refused (exit code 3) if it would exceed the cap. Exit code 4 means that the budget is spent and that not all of the
-result could be written.
+the model), privacy.json and weights.csv, and with --intervals intervals.csv. With --ledger the fit is written into that
+ledger before its noise is drawn, and refused (exit code 3) if it would exceed the cap. Exit code 4 means that the
+budget is spent and that not all of the result could be written.
 """
 
 from __future__ import annotations
@@ -87,6 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="centre and scale dense columns by private quartiles: for numbers without a declared range, and "
         "with cells that have no value",
     )
+    parser.add_argument(
+        "--intervals",
+        action="store_true",
+        help="fit so that weights have standard errors, intervals and p-values: at most 200 weights, logistic, squared "
+        "or Poisson loss, one row per person; writes intervals.csv and a chart in the report",
+    )
     parser.add_argument("--method", default="auto", metavar="NAME", help="default auto; see tulle compare")
     parser.add_argument(
         "--calibration",
@@ -164,6 +171,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         rho=arguments.rho,
         method=arguments.method,
         calibration=arguments.calibration,
+        inference=arguments.intervals,
         random_state=arguments.seed,
         verbose=0 if arguments.quiet or arguments.json else 1,
         **settings,
@@ -216,8 +224,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
             save_model(whole, folder, about, reserved)  # the model is for release; a ledger's words are not
         about = about if ledger is None else replace(about, ledger=ledger.summary())
         # A weight for one unit says nothing after private steps, which change the units.
-        write_beside(folder, model, about, None if private else table.schema)
-    return fit_outcome(folder, model, about, table.X.shape)
+        schema = None if private else table.schema
+        write_beside(folder, model, about, schema)
+    return fit_outcome(folder, model, about, table.X.shape, schema)
 
 
 def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[str, Any]]:

@@ -8,6 +8,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from tulle.cli.outcome import Outcome, UserError, output_file
 
 if TYPE_CHECKING:
     from tulle.files.reserved_room import ReservedRoom
+    from tulle.inference.weight_summary import WeightSummary
     from tulle.reports.report import About, PrivacyReport
     from tulle.schema.declared_schema import Schema
 
 MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
+INTERVALS = "intervals.csv"
 
 # What is reserved for the report, and for how many weights: see `room_for_model`.
 _PAGE_BYTES, _MOST_WEIGHTS = 4_000_000, 1_000_000
@@ -42,7 +45,8 @@ def internal_report(folder: Path) -> Path:
 
 def find_written(folder: Path) -> list[Path]:
     """Everything that is written of a model, the model first."""
-    return [folder / MODEL, folder / REPORT, folder / PRIVACY, folder / WEIGHTS, internal_report(folder)]
+    files = (MODEL, REPORT, PRIVACY, WEIGHTS, INTERVALS)
+    return [*(folder / file for file in files), internal_report(folder)]
 
 
 def output_folder(name: str, replace: bool, *read: str | Path | None, also: Iterable[str] = ()) -> Path:
@@ -177,7 +181,7 @@ def _write_beside(folder: Path, model: Any, about: About, schema: Schema | None)
     from tulle.files.durable_writes import write_durably
     from tulle.reports.pages import fit_page
 
-    write_durably(folder / REPORT, fit_page(model, about).encode())
+    write_durably(folder / REPORT, fit_page(model, about, schema=schema).encode())
     write_durably(folder / PRIVACY, model.privacy_.to_json().encode())
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
@@ -186,6 +190,20 @@ def _write_beside(folder: Path, model: Any, about: About, schema: Schema | None)
     for name, feature, weight in weights_of(model):
         writer.writerow((name, feature, repr(weight), *([repr(float(weight / units[feature]))] if units else [])))
     write_durably(folder / WEIGHTS, lines.getvalue().encode())
+    if hasattr(model, "inference_"):
+        write_durably(folder / INTERVALS, _write_intervals(model.summary(schema=schema)).encode())
+
+
+def _write_intervals(summary: WeightSummary) -> str:
+    """The table of intervals as CSV; cells are empty where there is none."""
+    columns = ("estimate", "standard_error", "low", "high", "p_value", "privacy_share")
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(("feature", *columns))
+    for line in summary.lines:
+        values = [getattr(line, column) for column in columns]
+        writer.writerow((line.name, *("" if value != value else repr(value) for value in values)))
+    return lines.getvalue()
 
 
 def weights_of(model: Any) -> list[tuple[str, str, float]]:
@@ -221,15 +239,18 @@ def proved(report: PrivacyReport) -> str:
     return f"Proved: {rho}ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {asked}, {report.asked[1]:g})."
 
 
-def fit_outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) -> Outcome:
+def fit_outcome(
+    folder: Path, model: Any, about: About, shape: tuple[int, int], schema: Schema | None = None
+) -> Outcome:
     """The summary of a fit that was written."""
     report, weights = model.privacy_, weights_of(model)
+    summary = model.summary(schema=schema) if hasattr(model, "inference_") else None
     lines = [
         f"Fitted {shape[0]:,} rows of {shape[1]:,} features: {len(model.support_):,} features have a weight.",
         proved(report),
         *([f"Ledger: {about.ledger}"] if about.ledger else []),
-        *largest_weights(model),
-        f"Written: {folder / MODEL}, {REPORT}, {PRIVACY}, {WEIGHTS}",
+        *(largest_weights(model) if summary is None else str(summary).splitlines()),
+        f"Written: {folder / MODEL}, {REPORT}, {PRIVACY}, {WEIGHTS}{'' if summary is None else f', {INTERVALS}'}",
     ]
     values = {
         "model": str(folder / MODEL),
@@ -241,4 +262,9 @@ def fit_outcome(folder: Path, model: Any, about: About, shape: tuple[int, int]) 
         "ledger": about.ledger,
         "weights": [{"class": name, "feature": feature, "weight": weight} for name, feature, weight in weights],
     }
+    if summary is not None:
+        lines_of = [
+            {name: None if value != value else value for name, value in asdict(line).items()} for line in summary.lines
+        ]
+        values["intervals"] = {"level": summary.level, "notes": list(summary.notes), "weights": lines_of}
     return Outcome("\n".join(lines), values)

@@ -83,12 +83,20 @@ def run(arguments: argparse.Namespace) -> Outcome:
                 from tulle.audit import AuditResult
 
                 read["audit"] = AuditResult.from_dict(read["audit"]).to_dict()
-            page = fit_page(model, about, **read, internal=internal)
+            page = fit_page(model, about, **read, internal=internal, schema=_schema_of(saved.model))
     write_durably(target, page.encode())
     words = "not for release" if internal else "only what was released"
     lines = [f"Written: {target} ({words})", *([told] if told else [])]
     values = {"report": str(target), "internal": internal, **({"written_before": told} if told else {})}
     return Outcome("\n".join(lines), values)
+
+
+def _schema_of(saved: Any) -> Any:
+    """The schema that comes right before a saved model; None where none does."""
+    from tulle.schema.declared_schema import Schema
+
+    steps = [step for _, step in getattr(saved, "steps", ())]
+    return steps[0] if len(steps) == 2 and isinstance(steps[0], Schema) else None
 
 
 def _with_ledger(about: About, path: str) -> About:

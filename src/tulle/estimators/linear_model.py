@@ -31,14 +31,19 @@ def _margins_of(coef: Any, intercept: Any, bounds: Bounds | None, X: Any) -> Flo
     """The margin of each row and output. Holds no model, so that it can travel to where rows are."""
     weights = np.atleast_2d(coef.toarray() if sp.issparse(coef) else coef)
     if bounds is not None and bounds.normalise:
-        # Rows to predict for are normalised as the rows of the fit were; a model of other rows would be meant else.
-        known = bounds.known(X.shape[1])
-        rows = Rows(X, np.zeros(X.shape[0]))
-        rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
+        rows = _normalise(bounds, X)
         with_intercept = np.vstack([weights.T, np.atleast_1d(intercept)])
         return np.vstack([block.margins(with_intercept, 1.0) for block in rows.blocks])
     support = np.flatnonzero(np.any(weights != 0, axis=0))
     return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(intercept)
+
+
+def _normalise(bounds: Bounds, X: Any) -> Rows:
+    """Rows to predict for, normalised as the rows of the fit were; a model of other rows would be meant else."""
+    known = bounds.known(X.shape[1])
+    rows = Rows(X, np.zeros(X.shape[0]))
+    rows.clip_rows(known.row_l2, known.row_linf, normalise=True)
+    return rows
 
 
 class LinearModel(BaseEstimator):
@@ -102,6 +107,14 @@ class LinearModel(BaseEstimator):
         spread.check_names(getattr(self, "feature_names_in_", None))
         return spread.map(margins)
 
+    def _columns_of(self, X: Any, features: npt.NDArray[np.intp]) -> FloatArray:
+        """Rows to predict for, as margins take them, on some features; dense."""
+        if self.bounds is not None and self.bounds.normalise:
+            parts = [block.columns(features) for block in _normalise(self.bounds, X).blocks]
+        else:
+            parts = [X[:, features]]
+        return np.vstack([part.toarray() if sp.issparse(part) else part for part in parts]).astype(np.float64)
+
     def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
         """What is predicted for rows of these margins."""
         raise NotImplementedError
@@ -163,17 +176,23 @@ class LinearModel(BaseEstimator):
         """
         check_is_fitted(self)
         weights = self._weights_of(self.coef_.toarray() if sp.issparse(self.coef_) else np.asarray(self.coef_), of)
-        if names is None:
-            names = getattr(self, "feature_names_in_", getattr(self, "weight_names_", None))
-        if names is None:
-            names = [f"x{feature}" for feature in range(len(weights))]
-        if isinstance(names, str) or len(names) != len(weights):
-            given = repr(names) if isinstance(names, str) else f"{len(names):,} names"
-            raise ValueError(f"names must have one name for each of the model's {len(weights):,} features, got {given}")
+        names = self._names_of_features(names)
         support = np.flatnonzero(weights)
         # Stable: features of equal weight keep their order.
         ordered = support[np.argsort(-np.abs(weights[support]), kind="stable")]
         return [(str(names[feature]), float(weights[feature])) for feature in ordered]
+
+    def _names_of_features(self, names: Any) -> Any:
+        """One name for each feature: those given, those of the table, or "x0", "x1", ..."""
+        count = self.n_features_in_
+        if names is None:
+            names = getattr(self, "feature_names_in_", getattr(self, "weight_names_", None))
+        if names is None:
+            names = [f"x{feature}" for feature in range(count)]
+        if isinstance(names, str) or len(names) != count:
+            given = repr(names) if isinstance(names, str) else f"{len(names):,} names"
+            raise ValueError(f"names must have one name for each of the model's {count:,} features, got {given}")
+        return names
 
     def _weights_of(self, coef: FloatArray, of: Any) -> FloatArray:
         """The weights of all features, for a class where there are classes; shape (features,)."""

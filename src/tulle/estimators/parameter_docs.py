@@ -39,6 +39,10 @@ _PARAMETERS = """
         "published" runs the paper's own noise and reports the epsilon that it really has.
     fit_intercept : bool, default=True
         Whether to add a constant column; it counts in every sensitivity and is never thresholded.
+    inference : bool, default=False
+        Whether to fit so that weights have standard errors and intervals (`summary`, `predict_interval`): logistic
+        loss of two classes, squared or Poisson loss, one row per person, at most 200 weights. Without `n_nonzero` all
+        features are kept. It is a method of its own, with method="auto". See docs/intervals.md.
     random_state : int, RandomState, Generator or None, default=None
         None draws noise from a cryptographic stream keyed by the operating system. An integer makes the fit
         reproducible, without a guarantee against anyone who knows it, can guess it, or sees another fit with the same
@@ -64,6 +68,8 @@ _PARAMETERS = """
         How often all rows were read.
     n_thresholds_ : int
         How often a hard threshold was applied to weights; 0 for methods that have none.
+    inference_ : tulle.inference.Evidence
+        With `inference=True`: what is known of the weights' errors.
     privacy_ : PrivacyReport
         The requested budget, the proved guarantee, the bill, the assumptions. Print it.
 """

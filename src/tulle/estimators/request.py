@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,9 @@ from tulle.accounting.zcdp import budget_after, confirm_rho, epsilon_left, rho_o
 from tulle.backends.known_bounds import KnownBounds
 from tulle.backends.rows_elsewhere import Spread
 from tulle.backends.weighted_rows import CarriedNumbers, WeightedRows
-from tulle.estimators.bounds import Bounds, estimate_quantiles, quantile_releases, reliable
+from tulle.estimators.beforehand import warn_beforehand
+from tulle.estimators.bounds import Bounds, estimate_quantiles, quantile_releases
+from tulle.estimators.method_run import run_method
 from tulle.estimators.progress import Witness, show_answers
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
@@ -30,26 +32,16 @@ from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss
 from tulle.preprocessing.class_balance import ClassBalance
 from tulle.preprocessing.keyed_rows import KeyedRows
-from tulle.preprocessing.private_step import PrivateStep, run_steps
+from tulle.preprocessing.private_step import PrivateStep
 from tulle.reports.report import PrivacyReport
 from tulle.reports.words import (
-    USER,
     fit_report,
-    warn_of_bounds,
-    warn_of_doubt,
-    warn_of_guessing,
-    warn_of_large_epsilon,
-    warn_of_one_row_each,
-    warn_of_published_noise,
-    warn_of_units,
-    warn_of_unreasonable_bounds,
 )
 from tulle.trusted.accountants import MOST_ARITHMETIC
 from tulle.trusted.billing import BillingLedger
-from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, GaussianEvent, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.fit import Order, Proved, open_account
+from tulle.trusted.fit import Order, open_account
 from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.intake import mask_unlabelled, select_first_rows
 from tulle.trusted.plan import Budget, Plan, Release, compose, is_number
@@ -322,7 +314,7 @@ def _is_gaussian(plan: Plan) -> bool:
 @dataclass(frozen=True)
 class Fitted:
     """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` is what
-    they were learnt from, where the method has one."""
+    they were learnt from, where the method has one; `evidence` what is known of their errors, where it is."""
 
     weights: FloatArray
     teacher: FloatArray | None
@@ -330,6 +322,7 @@ class Fitted:
     n_passes: float
     n_thresholds: int
     privacy: PrivacyReport
+    evidence: Any = None
 
 
 def run_fit(
@@ -402,65 +395,25 @@ def run_fit(
         public, method = chosen.public, chosen.method
         if rho is not None:
             confirm_rho(chosen.plan, rho)
-        run = partial(_run, request, chosen, X, rows, active)
-        weights = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
+        run = partial(run_method, request, chosen, X, rows, active)
+        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
         receipt = account.receipt()
-    teacher, weights = method.teach(weights, public)  # no row is in reach: this is post-processing
+    # No row is in reach: this is post-processing.
+    evidence = method.infer(released, public, receipt.plan.releases)
+    if evidence is not None:
+        released = evidence.all_weights(public.n_features, public.fit_intercept)
+    teacher, weights = method.teach(released, public)
     report = fit_report(request, method, public, found, receipt, rows.seen_by, rho)
     report = replace(report, billed=describe_entries(account.entries))
     return Fitted(
-        weights, teacher, method.n_iterations(public), method.n_passes(public), method.n_thresholds(public), report
+        weights,
+        teacher,
+        method.n_iterations(public),
+        method.n_passes(public),
+        method.n_thresholds(public),
+        report,
+        evidence,
     )
-
-
-def _run(
-    request: FitRequest,
-    chosen: PlannedFit,
-    X: Any,
-    rows: Rows,
-    first_rows: npt.NDArray[np.bool_] | None,
-    ask: Ask,
-) -> FloatArray:
-    """Let private steps learn and transform the rows, each by itself, and the method fit to these. `first_rows` are
-    those of each person that count."""
-    public = chosen.public
-    factors = None
-    if request.balance is not None:
-        factors = request.balance.learn(ask, public, _mu_of(request.balance.releases(1.0), chosen))
-    if request.steps:
-        use = _use_elsewhere(rows, first_rows) if isinstance(X, Spread) else _use_in_memory(rows)
-        each = [(step, _mu_of(step.releases(1.0, public), chosen)) for step, _ in request.steps]
-        run_steps(each, ask, public, X, use)
-        request.bounds.known(X.shape[1]).clip(rows, request.loss)
-    if isinstance(rows, WeightedRows):
-        rows.carry(factors)
-    return chosen.method.run(ask, public)
-
-
-def _use_in_memory(rows: Rows) -> Callable[[Any], None]:
-    """What makes transformed arrays the rows that queries are about, with the targets of these and as many of them."""
-    targets, active = (np.concatenate([getattr(one, of) for one in rows.blocks]) for of in ("targets", "active"))
-
-    def use(transformed: Any) -> None:
-        rows.blocks[:] = Rows(transformed, targets, active).blocks
-
-    return use
-
-
-def _use_elsewhere(rows: Rows, first_rows: npt.NDArray[np.bool_] | None) -> Callable[[Spread], None]:
-    """The same where rows are elsewhere: they are transformed there, block by block."""
-
-    def use(transformed: Spread) -> None:
-        vars(rows).update(vars(transformed.rows(first_rows)))
-
-    return use
-
-
-def _mu_of(releases: Sequence[Release], chosen: PlannedFit) -> float:
-    """What the answers of these names cost together, by the plan: inf without noise."""
-    names = {release.name for release in releases}
-    own = [release for release in chosen.plan.releases if release.name in names]
-    return math.sqrt(sum(release.count * release.mechanism.noise.inverse**2 for release in own))
 
 
 def clip_and_plan(
@@ -482,49 +435,3 @@ def _active_rows(groups: Any, bounds: Bounds, n_rows: int) -> npt.NDArray[np.boo
     if groups is None:
         return None
     return select_first_rows(groups, bounds.rows_per_person, n_rows)
-
-
-def warn_beforehand(request: FitRequest, planned: Sequence[PlannedFit]) -> None:
-    """Warn, from public quantities and before anything is spent, of weak guarantees and of poor accuracy."""
-    if request.grouped and request.bounds.rows_per_person == 1:
-        warn_of_one_row_each()
-    if request.budget is None:
-        return
-    warn_of_large_epsilon(request.budget.epsilon, USER)
-    warn_of_unreasonable_bounds(request.bounds)
-    first = planned[0]
-    failed = first.method.failed_conditions(first.public, request.budget) if request.published else ()
-    promise = Proved.of([one.plan for one in planned], request.delta).epsilon
-    rho = request.promised_rho(planned)
-    warn_of_published_noise(request.budget, promise, failed, first.method.only_published, rho)
-    if is_hopeless(planned):
-        warn_of_guessing(first.public, request.budget)
-    for step, _ in request.steps:
-        if doubt := step.doubt(_with_whole_budget(request, first), _mu_of(step.releases(1.0, first.public), first)):
-            warn_of_doubt(doubt)
-    wanted, bounds = request.wanted, request.bounds
-    each = request.spent_on_bounds / max(len(wanted), 1)
-    if request.dense and set(wanted) & {"row_l2", "row_linf"}:
-        warn_of_units()
-    if wanted and not reliable(first.public.n_rows, bounds.quantile, each, bounds.rows_per_person):
-        warn_of_bounds(first.public.n_rows, wanted, each)
-
-
-def expectations(request: FitRequest, planned: Sequence[PlannedFit]) -> list[str]:
-    """What private steps are expected to find, from public quantities."""
-    first = planned[0]
-    found = []
-    for step, _ in request.steps:
-        mu = _mu_of(step.releases(1.0, first.public), first)
-        found.append(step.expect(_with_whole_budget(request, first), mu))
-    return [line for line in found if line is not None]
-
-
-def _with_whole_budget(request: FitRequest, one: PlannedFit) -> PublicFacts:
-    """The public facts of a plan with the budget of steps and model together."""
-    return replace(one.public, budget=request.budget)
-
-
-def is_hopeless(planned: Sequence[PlannedFit]) -> bool:
-    """Whether no common feature can be distinguished from noise, for any bounds."""
-    return max(one.method.signal_to_noise(one.public, one.plan.releases[one.of_steps :]) for one in planned) < 1

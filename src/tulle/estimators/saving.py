@@ -29,6 +29,7 @@ from tulle.files.class_labels import check_classes
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.number_text import rounded_up
 from tulle.files.saved_models import model_class
+from tulle.inference.evidence import Evidence
 from tulle.methods import METHODS
 from tulle.methods.loss_functions import LOSSES, resolve_loss
 from tulle.reports.report import About, PrivacyReport
@@ -36,9 +37,9 @@ from tulle.trusted.plan import Budget
 
 __all__ = ["Saved", "load", "load_saved", "save"]
 
-KIND, VERSION = "tulle model", 4
-# The layout of a model without steps before it, which an older tulle can read.
-_WITHOUT_STEPS = 3
+KIND, VERSION = "tulle model", 5
+# The layouts of a model without intervals, and without steps before it, which an older tulle can read.
+_WITHOUT_INTERVALS, _WITHOUT_STEPS = 4, 3
 # Reports in files of earlier versions do not hold in their delta what finite precision adds to it.
 _COUNTS_FINITE_PRECISION = 2
 # How the line begins that such a report gets when it is read.
@@ -52,6 +53,8 @@ _PLAIN = (bool, int, float, str, type(None))
 _MOST_WEIGHTS = 2**31
 # Settings of models that older versions of tulle do not know.
 _ADDED = ("classes", "class_weight", "always", "feature_groups")
+# What intervals are computed from, where there are any.
+_OF_INTERVALS = "inference_"
 _NUMBERS = ("n_features_in_", "n_iter_", "n_passes_", "n_thresholds_")
 
 
@@ -108,9 +111,12 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
         if hasattr(model, name):
             arrays[name] = _plain(np.asarray(getattr(model, name)), name)
     settings = model.get_params(deep=False)
+    # Left out where they are as they were before there was a choice: an older tulle can read it then.
     for name in _ADDED:
         if settings.get(name, ()) is None:
-            del settings[name]  # an older tulle can read it then
+            del settings[name]
+    if settings.get("inference") is False:
+        del settings["inference"]
     header = {
         "tulle": __version__,
         "model": kind,
@@ -120,9 +126,14 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
         "privacy": model.privacy_.to_dict(),
         "about": dataclasses.asdict(about or About()),
     }
+    version = _WITHOUT_INTERVALS if steps else _WITHOUT_STEPS
     if steps:
         header["steps"] = steps
-    write_archive(path, KIND, VERSION if steps else _WITHOUT_STEPS, header, arrays)
+    if hasattr(model, _OF_INTERVALS):
+        version = VERSION
+        header["inference"] = model.inference_.to_values()
+        arrays |= {f"{_OF_INTERVALS}{name}": part for name, part in model.inference_.to_arrays().items()}
+    write_archive(path, KIND, version, header, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -200,16 +211,37 @@ def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
         if f"{name}values" in arrays:
             setattr(model, name, _weights(arrays, name, (*outputs, model.n_features_in_)))
     model.privacy_ = PrivacyReport.from_dict(header["privacy"])
+    if "inference" in header:
+        model.inference_ = _evidence(header["inference"], arrays, model)
     _check(model, outputs)
     model.support_ = np.flatnonzero(np.any(np.atleast_2d(model.coef_) != 0, axis=0))
     return model.sparsify() if header["sparse"] else model
 
 
+def _evidence(values: Mapping[str, Any], arrays: Arrays, model: Any) -> Evidence:
+    parts: dict[str, Any] = {
+        name.removeprefix(_OF_INTERVALS): part for name, part in arrays.items() if name.startswith(_OF_INTERVALS)
+    }
+    evidence = Evidence(**parts, **values)
+    evidence.check()
+    if np.any(evidence.features >= model.n_features_in_) or len(np.unique(evidence.features)) < len(evidence.features):
+        raise ValueError("it has intervals of features that it does not have")
+    weights = evidence.all_weights(model.n_features_in_, len(evidence.estimates) > len(evidence.features))
+    if not np.array_equal(weights[:-1, 0], np.ravel(model.coef_)) or weights[-1, 0] != np.ravel(model.intercept_)[0]:
+        raise ValueError("its intervals are those of other weights")
+    return evidence
+
+
 def _check_parts(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise where something is there that `save` does not write: a file that is given away holds nothing else."""
-    parts = {"format", "tulle", "model", "settings", "fitted", "sparse", "privacy", "about", "steps"}
+    parts = {"format", "tulle", "model", "settings", "fitted", "sparse", "privacy", "about", "steps", "inference"}
     weights = {f"{name}{part}" for name in _WEIGHTS for part in _PARTS}
-    for given, known in ((header, parts), (header["fitted"], set(_NUMBERS)), (arrays, weights.union(_ARRAYS))):
+    intervals = [f"{_OF_INTERVALS}{field.name}" for field in dataclasses.fields(Evidence)] * ("inference" in header)
+    for given, known in (
+        (header, parts),
+        (header["fitted"], set(_NUMBERS)),
+        (arrays, weights.union(_ARRAYS, intervals)),
+    ):
         if unknown := sorted(set(given) - known):
             raise ValueError(f"it contains {', '.join(unknown)}, which no model has")
 
@@ -227,8 +259,9 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         raise ValueError(f"n_nonzero is {kept!r}")
     if settings.get("classes") is not None:
         check_classes(settings["classes"])
-    if not isinstance(settings.get("fit_intercept", True), bool):
-        raise ValueError(f"fit_intercept is {settings['fit_intercept']!r}")
+    for name in ("fit_intercept", "inference"):
+        if not isinstance(settings.get(name, True), bool):
+            raise ValueError(f"{name} is {settings[name]!r}")
 
 
 def _outputs(model: Any) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,21 +14,22 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 
-from tulle.accounting.calibration import default_delta
-from tulle.accounting.zcdp import AnyBudget
+from tulle.backends.rows_elsewhere import Spread
+from tulle.estimators.beforehand import expectations
 from tulle.estimators.bounds import Bounds
+from tulle.estimators.budget_reading import read_budget
 from tulle.estimators.column_settings import RULES_DECLARED, ColumnNames, read_rules
-from tulle.estimators.linear_model import LinearClassifier, LinearModel, Seed
+from tulle.estimators.interval_reading import WithIntervals
+from tulle.estimators.linear_model import LinearClassifier, Seed
 from tulle.estimators.memory_check import check_memory
 from tulle.estimators.parameter_docs import CLASSES, document
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.progress import Progress
-from tulle.estimators.request import FitRequest, Fitted, expectations, run_fit
+from tulle.estimators.request import FitRequest, Fitted, run_fit
 from tulle.estimators.row_numbers import NO_INPUTS, RowInputs, read_inputs, read_offset
 from tulle.files import array_checks, class_labels
-from tulle.files.error_messages import PrivacyWarning
 from tulle.files.own_types import register
-from tulle.methods import resolve_method
+from tulle.inference.interval_fit import IntervalFit
 from tulle.methods.column_rules import ColumnRules
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
@@ -40,7 +40,6 @@ from tulle.transfer.public_knowledge import read_public
 from tulle.transfer.students import ThresholdedStudent, register_student_fit
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray
-from tulle.trusted.plan import Budget
 from tulle.trusted.randomness import seed_of
 
 
@@ -57,7 +56,7 @@ def classes_of(estimator: Any, labels: Callable[[], intake.Cells]) -> npt.NDArra
     return classes
 
 
-class _SparseLinearModel(CallbackSupportMixin, LinearModel):
+class _SparseLinearModel(CallbackSupportMixin, WithIntervals):
     """What the classifier and the regressor share: everything but labels and predictions."""
 
     def __init__(
@@ -74,6 +73,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         fit_intercept: bool = True,
         always: Any = None,
         feature_groups: Any = None,
+        inference: bool = False,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -88,6 +88,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         self.fit_intercept = fit_intercept
         self.always = always
         self.feature_groups = feature_groups
+        self.inference = inference
         self.random_state = random_state
         self.verbose = verbose
 
@@ -110,12 +111,16 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
             inputs = read_inputs(self, X, targets, loss, given)
+            if self.inference and (inputs.numbers is not None or inputs.balance is not None):
+                raise ValueError("inference=True does not take sample_weight, class_weight and offset; omit one")
             request = replace(
                 self._request(inputs.loss, X.shape[0]),
                 preparation=(*preparation, *inputs.said),
                 steps=steps,
                 balance=inputs.balance,
             )
+            if self.inference and isinstance(X, Spread):  # rows elsewhere are not divided
+                request = replace(request, method=IntervalFit(split_rows=False))
             rules = self._rules(X.shape[1], given.names)
             if rules:
                 method = request.method.with_columns(rules)
@@ -162,6 +167,7 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
         """Become the model that a fit gave."""
         self.n_iter_, self.n_passes_, self.n_thresholds_ = fitted.n_iter, fitted.n_passes, fitted.n_thresholds
         self.privacy_ = fitted.privacy
+        self._keep_evidence(fitted.evidence)
         self.coef_, self.intercept_ = self._shape_weights(fitted.weights)
         for left_over in ("teacher_coef_", "teacher_intercept_"):
             self.__dict__.pop(left_over, None)
@@ -175,9 +181,9 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
     def _request(self, loss: Loss, n_rows: int) -> FitRequest:
         return FitRequest(
             what=f"{type(self).__name__}.fit",
-            budget=self._budget(n_rows),
+            budget=read_budget(self.epsilon, self.delta, self.rho, n_rows),
             n_nonzero=self.n_nonzero,
-            method=resolve_method(self.method),
+            method=self._method(),
             loss=loss,
             bounds=Bounds() if self.bounds is None else self.bounds,
             calibration=self.calibration,
@@ -185,28 +191,6 @@ class _SparseLinearModel(CallbackSupportMixin, LinearModel):
             seed=seed_of(self.random_state),
             classes_declared=getattr(self, "classes", None) is not None,
         )
-
-    def _budget(self, n_rows: int) -> Budget | None:
-        delta = default_delta(n_rows) if self.delta is None else self.delta
-        budget: Budget
-        if self.rho is not None:
-            if self.epsilon is None or self.epsilon != 1.0:  # 1.0: left at its default
-                raise ValueError(
-                    f"the budget is in epsilon or in rho, got epsilon={self.epsilon!r} and rho={self.rho!r}; omit one"
-                )
-            budget = AnyBudget(rho=self.rho, delta=delta)
-        elif self.epsilon is None:
-            return None
-        else:
-            budget = Budget(self.epsilon, delta)
-        if delta >= 1 / n_rows:
-            warnings.warn(
-                f"delta = {delta:g} is not below 1 / (number of rows) = {1 / n_rows:.3g}: such a guarantee would "
-                "allow publishing a row chosen at random; use delta=None or a much smaller value",
-                PrivacyWarning,
-                stacklevel=6,
-            )
-        return budget
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -251,6 +235,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         fit_intercept: bool = True,
         always: Any = None,
         feature_groups: Any = None,
+        inference: bool = False,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -268,6 +253,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             fit_intercept=fit_intercept,
             always=always,
             feature_groups=feature_groups,
+            inference=inference,
             random_state=random_state,
             verbose=verbose,
         )

@@ -68,6 +68,7 @@ ROW_FUNCTIONS: tuple[type, ...] = (
     row_functions.SlopeChanges,
     row_functions.SquaredMargins,
     row_functions.FeaturesAndTarget,
+    row_functions.RootsOfMoments,
 )
 
 # What is made of blocks and kept there, for many sums.

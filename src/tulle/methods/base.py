@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sklearn.base import BaseEstimator
@@ -13,6 +14,26 @@ from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.plan import Budget, Release
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """Rows that some releases use alone, and no other release does; drawn at random, whatever is in them.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Those releases.
+    share : float
+        In (0, 1): the part of the rows.
+    """
+
+    names: tuple[str, ...]
+    share: float
+
+    def count(self, n_rows: int) -> int:
+        """How many of so many rows: at least one, and not all."""
+        return min(max(round(self.share * n_rows), 1), n_rows - 1)
 
 
 class Method(Protocol):
@@ -59,6 +80,15 @@ class Method(Protocol):
 
     def teach(self, weights: FloatArray, public: PublicFacts) -> tuple[FloatArray | None, FloatArray]:
         """Of the weights that `run` returned: those of a teacher, if there is one to release, and the model's."""
+
+    def split(self, public: PublicFacts) -> RowSplit | None:
+        """Rows for some releases alone; None where every release is about all rows."""
+
+    def infer(self, released: Any, public: PublicFacts, releases: tuple[Release, ...]) -> Any:
+        """What `run` returned as `tulle.inference.Evidence`, given the noise that was drawn; None for other methods."""
+
+    def doubt(self, public: PublicFacts, releases: tuple[Release, ...]) -> str:
+        """Why, by public quantities, the result is worth little; "" where there is no reason."""
 
     def describe(self, public: PublicFacts) -> str:
         """One line for the report: the algorithm and its public settings."""
@@ -138,6 +168,18 @@ class MethodBase(BaseEstimator):
     def teach(self, weights: FloatArray, public: PublicFacts) -> tuple[FloatArray | None, FloatArray]:
         """The model is what was released, without a teacher."""
         return None, weights
+
+    def split(self, public: PublicFacts) -> RowSplit | None:
+        """Every release is about all rows."""
+        return None
+
+    def infer(self, released: Any, public: PublicFacts, releases: tuple[Release, ...]) -> Any:
+        """Nothing is known about the weights' errors."""
+        return None
+
+    def doubt(self, public: PublicFacts, releases: tuple[Release, ...]) -> str:
+        """None."""
+        return ""
 
     def describe(self, public: PublicFacts) -> str:
         """The name of the class."""

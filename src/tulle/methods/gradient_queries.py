@@ -314,10 +314,16 @@ class SecondMoments(Recipe):
 
     def as_matrix(self, answer: FloatArray) -> FloatArray:
         """The symmetric matrix behind an answer."""
-        line, column = self._triangle()
-        matrix = np.zeros((line[-1] + 1, line[-1] + 1))
-        matrix[line, column] = answer[:, 0] / np.where(line == column, 1.0, math.sqrt(2))
-        return np.asarray(np.triu(matrix) + np.triu(matrix, 1).T)
+        return to_symmetric(answer)
+
+
+def to_symmetric(answer: FloatArray) -> FloatArray:
+    """The symmetric matrix behind an answer of its upper triangle, off-diagonal entries times sqrt(2)."""
+    size = (math.isqrt(8 * len(answer) + 1) - 1) // 2
+    line, column = np.triu_indices(size)
+    matrix = np.zeros((size, size))
+    matrix[line, column] = answer[:, 0] / np.where(line == column, 1.0, math.sqrt(2))
+    return np.asarray(np.triu(matrix) + np.triu(matrix, 1).T)
 
 
 @dataclass(frozen=True, eq=False)

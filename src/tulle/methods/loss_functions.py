@@ -84,6 +84,10 @@ class Loss(ABC):
         """Upper bound of the second derivative where the slope's magnitude is below `slope`."""
         return self.curvature
 
+    def curvature_at(self, margins: FloatArray) -> FloatArray:
+        """The second derivative at each of these margins, whatever the target is; for intervals of weights."""
+        raise ValueError(f"the second derivative of {self!r} is not known, and intervals need it")
+
     @property
     def convex(self) -> ConvexLoss | None:
         """The trusted loss of one margin that this one is, if it is one of tulle's own and no subclass of these."""
@@ -136,6 +140,9 @@ class Squared(_OneOutput):
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return margin_bound + label_bound
+
+    def curvature_at(self, margins: FloatArray) -> FloatArray:
+        return np.ones_like(margins)
 
     def margin_scale(self, label_bound: float) -> float:
         return label_bound
@@ -208,6 +215,9 @@ class Poisson(_OneOutput):
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return max(math.exp(min(margin_bound, self.cap)), label_bound - math.exp(-min(margin_bound, 700.0)))
 
+    def curvature_at(self, margins: FloatArray) -> FloatArray:
+        return np.where(margins < self.cap, self.mean(margins), 0.0)
+
     def typical_curvature(self, label_bound: float) -> float:
         return min(self.curvature, max(1.0, label_bound))  # the second derivative is the predicted mean
 
@@ -234,6 +244,9 @@ class Logistic(_OneOutput):
 
     def slope_bound(self, margin_bound: float, label_bound: float, norm: Norm = "l2") -> float:
         return float(expit(margin_bound))
+
+    def curvature_at(self, margins: FloatArray) -> FloatArray:
+        return np.asarray(expit(margins) * expit(-margins))
 
     def constant_margin(self, mean_slope: float) -> float:
         return float(logit(min(max(0.5 - mean_slope, 0.01), 0.99)))  # the slopes at 0 are 1/2 minus the class

@@ -7,11 +7,12 @@ ask every function of this module about rows in another order, in parts and one 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tulle.methods.loss_functions import of_one_output
 from tulle.methods.weighted_loss import row_weights
 from tulle.trusted.clipped_sum import RowFunction, SeenRows, clip_contributions, compute_lengths
 from tulle.trusted.events import FloatArray
@@ -112,6 +113,39 @@ class FeaturesAndTarget(RowFunction):
         scaled = np.where(np.isfinite(scaled), scaled, 0.0)
         values = np.hstack([seen.columns(self.features, self.row_bound), scaled[:, None]])
         return values * np.sqrt(np.reshape(row_weights(targets), (-1, 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class RootsOfMoments(RowFunction):
+    """The row on the chosen features and the constant column, scaled down to a length, times the root of the loss's
+    second derivative at public weights ("curvature"), or times its slope there ("slope"): v v' is then what the row
+    adds to the Hessian, or to the spread of gradients.
+
+    Attributes
+    ----------
+    features : int array
+    row_bound : float
+    weights : array
+        One for each feature, then that of the constant column.
+    factor : {"curvature", "slope"}
+    most : float
+        The second derivative, or the slope's magnitude, is cut off there.
+    """
+
+    features: npt.NDArray[np.intp]
+    row_bound: float
+    weights: FloatArray
+    factor: Literal["curvature", "slope"]
+    most: float
+
+    def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
+        rows, loss = seen.columns(self.features, self.row_bound), of_one_output(public.loss)
+        margins = rows @ self.weights
+        if self.factor == "slope":
+            factors = np.clip(loss.slope(margins[:, None], targets)[:, 0], -self.most, self.most)
+        else:
+            factors = np.sqrt(np.clip(loss.curvature_at(margins), 0.0, self.most))
+        return np.asarray(rows * factors[:, None])
 
 
 @dataclass(frozen=True, eq=False)

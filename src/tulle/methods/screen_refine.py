@@ -223,7 +223,7 @@ class ScreenRefine(MethodBase):
             w[d] = start.intercepts(ask("start", start.question()))
         support = np.repeat(self._rules.mask(d)[:, None], outputs, axis=1)
         for number in range(settings.rounds):
-            scores = self._screen(ask, public, settings, w, support, number)
+            scores = self.screen(ask, public, settings, w, support, number)
             support |= self._rules.whole_groups(scores != 0)
             for k in range(outputs):
                 features = np.flatnonzero(support[:, k])
@@ -239,7 +239,7 @@ class ScreenRefine(MethodBase):
                 w[:, [k]] = settings.rescale.rescaled(column, a, unit, theta)
         return np.vstack([w[:d], a * w[d:] if a else np.zeros((1, outputs))])
 
-    def _screen(
+    def screen(
         self,
         ask: Ask,
         public: PublicFacts,

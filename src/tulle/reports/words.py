@@ -98,7 +98,7 @@ def warn_of_published_noise(
 
 
 def warn_of_doubt(doubt: str) -> None:
-    """Warn that what a private step learns is expected to be of no use."""
+    """Warn that what a private step, or a method, learns is expected to be of no use."""
     warnings.warn(doubt, UserWarning, stacklevel=USER)
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from tulle.estimators.beforehand import warn_beforehand
 from tulle.estimators.memory_check import check_memory
-from tulle.estimators.request import FitRequest, warn_beforehand
+from tulle.estimators.request import FitRequest
 from tulle.estimators.row_numbers import refuse_features
 from tulle.methods.loss_functions import Loss
 from tulle.transfer.public_features import check_not_private
@@ -104,6 +105,8 @@ class _Offers:
 
     def request(self, model: Any, loss: Loss) -> FitRequest:
         """What is asked of a fit of this model to the training rows."""
+        if getattr(model, "inference", False):
+            raise ValueError("intervals do not hold for the best of several fits; search without inference=True")
         # Many fits share one bill, which has no room for what finite precision might take of each of them.
         request = replace(model._request(loss, self._shape[0]), exact_only=True)
         if self._knowledge is None:

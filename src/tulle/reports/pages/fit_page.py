@@ -28,6 +28,7 @@ from tulle.reports.number_format import (
 )
 from tulle.reports.pages.charts import Attack, attack_chart, epsilon_scale, renyi_chart
 from tulle.reports.pages.comparison_page import INTERNAL, comparison_parts
+from tulle.reports.pages.forest import interval_parts
 from tulle.reports.pages.markup import Markup, breakable, element, join_markup
 from tulle.reports.pages.page import bar, listing, notice, page, section, signature, table, without_hashes
 from tulle.reports.pages.weight_tables import blocks, fingerprint, weight_blocks
@@ -43,6 +44,7 @@ def fit_page(
     audit: Mapping[str, Any] | None = None,
     comparison: Mapping[str, Any] | None = None,
     internal: bool = False,
+    schema: Any = None,
 ) -> str:
     """The page of a fitted model.
 
@@ -59,6 +61,8 @@ def fit_page(
         What ``tulle compare`` writes into comparison.json; for internal pages alone.
     internal : bool, default=False
         Whether to show what is not for release: errors on private rows, and the state of the ledger.
+    schema : tulle.Schema or None, default=None
+        What encoded the rows: the table of intervals, where the model has any, is then in the user's units.
 
     Returns
     -------
@@ -88,6 +92,14 @@ def fit_page(
         section("seen", "Who saw what", listing(report.who_saw_what)),
         section("features", "The chosen features", _by_chance(report), weight_blocks(model, weights)),
     ]
+    if hasattr(model, "inference_"):
+        told = "" if schema is None else "The chart is for features as the model takes them, the table for one unit of "
+        told += "" if schema is None else "each column."
+        drawn = model.summary(names=None if schema is None else schema.get_feature_names_out())
+        parts = interval_parts(drawn, model.summary(schema=schema))
+        sections.append(
+            section("intervals", "The weights with intervals", *([element("p", told)] if told else []), *parts)
+        )
     if comparison is not None:
         told = element("p", "Errors on private rows, measured without noise; the guarantee does not cover them.")
         sections.append(section("accuracy", "Accuracy against ε (internal)", told, *comparison_parts(comparison)))

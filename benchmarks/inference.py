@@ -1,0 +1,299 @@
+"""Coverage of the intervals of private fits: the values of docs/intervals.md.
+
+    python benchmarks/inference.py coverage [--simulations 500] [--cells fixed] [--into results.json]
+    python benchmarks/inference.py real [--simulations 200]
+    python benchmarks/inference.py time
+    python benchmarks/inference.py tables    # those of docs/intervals.md, from docs/pictures/inference_*.json
+
+`coverage`: n = 2,000, 10,000 and 50,000 rows, epsilon 0.5, 1 and 4, three losses, with 10 features that are fixed and
+10 that are chosen among 200. Features are even on [-1, 1]; half of ten weights are zero (of 200, all but five). The
+truth for chosen features is their fit to a million other rows. `real`: subsamples of Covertype and a9a (needs
+TULLE_DATA), with the fit to all rows as truth. Results are written after each cell, and cells that are there already
+with as many simulations are not run again. Data sets are made here, so that every figure may be printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from tulle import Bounds, SparseClassifier, SparseRegressor
+from tulle.datasets import load_a9a, load_covertype
+
+ROWS, EPSILONS, LOSSES = (2_000, 10_000, 50_000), (0.5, 1.0, 4.0), ("logistic", "squared", "poisson")
+WEIGHTS = np.array([-0.3, 0.475, -0.65, 0.825, -1.0])
+INTERCEPT = 0.3
+# Counts have a mean of 1.4 and are below 10 but for one in a thousand; other targets are within 5 of 0.
+POISSON_SCALE, LABELS = 0.4, {"logistic": None, "squared": 5.0, "poisson": 10.0}
+LEVEL = 0.95
+
+Drawn = tuple[np.ndarray, np.ndarray]
+
+
+def draw(loss: str, n: int, d: int, rng: np.random.Generator) -> Drawn:
+    """Rows and targets; only the first five columns matter."""
+    X = rng.uniform(-1, 1, (n, d))
+    margins = X[:, : len(WEIGHTS)] @ WEIGHTS + INTERCEPT
+    if loss == "logistic":
+        return X, rng.random(n) < expit(margins)
+    if loss == "squared":
+        return X, margins + rng.standard_normal(n)
+    return X, rng.poisson(np.exp(POISSON_SCALE * margins)).astype(float)
+
+
+def model(loss: str, epsilon: float | None, bounds: Bounds, **settings: Any) -> Any:
+    if loss == "logistic":
+        return SparseClassifier(epsilon, bounds=bounds, inference=True, **settings)
+    return SparseRegressor(epsilon, loss=loss, bounds=bounds, inference=True, **settings)
+
+
+def weights_of(fitted: Any) -> np.ndarray:
+    return np.asarray(fitted.inference_.estimates)
+
+
+class Truth:
+    """The weights that a subset of the features has in the population."""
+
+    def __init__(self, loss: str) -> None:
+        self._loss = loss
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Columns beyond the fifth are independent of all else: their weights are 0."""
+        real = tuple(int(feature) for feature in features if feature < len(WEIGHTS))
+        if real not in self._known:
+            scale = POISSON_SCALE if self._loss == "poisson" else 1.0
+            if len(real) == len(WEIGHTS) or self._loss == "squared":
+                found = np.append(scale * WEIGHTS[list(real)], scale * INTERCEPT)
+            else:
+                X, y = draw(self._loss, 1_000_000, len(WEIGHTS), np.random.default_rng(77))
+                fitted = model(self._loss, None, Bounds()).fit(X[:, list(real)] if real else X[:, :1] * 0, y)
+                found = weights_of(fitted)[-len(real) - 1 :]
+            self._known[real] = found
+        known = self._known[real]
+        weights = np.zeros(len(features) + 1)
+        weights[-1] = known[-1]
+        weights[np.flatnonzero(features < len(WEIGHTS))] = known[:-1]
+        return weights
+
+
+def simulate(
+    fit: Callable[[int], tuple[Any, np.ndarray]], simulations: int, plain: Callable[[int], Any] | None = None
+) -> dict[str, Any]:
+    """Coverage and widths over simulations; `fit(seed)` gives a model and the truth of its weights."""
+    covered, null, widths, shares, printed, ratios = [], [], [], [], 0.0, []
+    for seed in range(simulations):
+        fitted, truth = fit(seed)
+        pairs = list(zip(fitted.summary(LEVEL).lines, truth))
+        shown = [(line, true) for line, true in pairs if not np.isnan(line.low)]
+        printed += len(shown) / len(pairs)
+        if not shown:
+            continue
+        lines = [line for line, _ in shown]
+        inside = [line.low <= true <= line.high for line, true in shown]
+        covered.append(float(np.mean(inside)))
+        null += [line.p_value < 0.05 for line, true in shown if true == 0]
+        widths.append(float(np.median([line.high - line.low for line in lines])))
+        shares.append(float(np.median([line.privacy_share for line in lines])))
+        if plain is not None and seed < 20:
+            reference = plain(seed).summary(LEVEL).lines
+            ratios.append(widths[-1] / float(np.median([line.high - line.low for line in reference])))
+    if not printed:
+        return {"simulations": simulations, "printed": 0.0}
+    return {
+        "simulations": simulations,
+        "printed": printed / simulations,
+        "coverage": float(np.mean(covered)),
+        # Intervals of one fit depend on each other: the error is that of a mean over fits.
+        "coverage_error": float(np.std(covered) / np.sqrt(len(covered))),
+        "null": float(np.mean(null)) if null else None,
+        "null_count": len(null),
+        "width": float(np.median(widths)),
+        "privacy_share": float(np.median(shares)),
+        **({"width_ratio": float(np.median(ratios))} if ratios else {}),
+    }
+
+
+def coverage_cell(loss: str, n: int, epsilon: float, kind: str, simulations: int) -> dict[str, Any]:
+    d = 10 if kind == "fixed" else 200
+    truth = Truth(loss)
+    bounds = Bounds(row_linf=1.0, label=LABELS[loss])
+
+    def data(seed: int) -> Drawn:
+        return draw(loss, n, d, np.random.default_rng((seed, n, d)))
+
+    def fit(seed: int) -> tuple[Any, np.ndarray]:
+        settings = {} if kind == "fixed" else {"n_nonzero": 10}
+        fitted = model(loss, epsilon, bounds, random_state=seed, **settings).fit(*data(seed))
+        return fitted, truth(fitted.inference_.features)
+
+    def plain(seed: int) -> Any:
+        X, y = data(seed)
+        return model(loss, None, Bounds()).fit(X[:, :10], y)
+
+    return simulate(fit, simulations, plain)
+
+
+def real_data(name: str) -> tuple[np.ndarray, np.ndarray, Bounds]:
+    """All rows, seven or ten columns that lie in [-1, 1], and two classes."""
+    if name == "a9a":
+        X, y, *_ = load_a9a()
+        X = np.asarray(X.toarray())
+        # Ten columns that are in 5 to 60 % of the rows, of which none follows from the others.
+        kept: list[int] = []
+        for j in range(X.shape[1]):
+            if 0.05 < X[:, j].mean() < 0.6:
+                values = np.linalg.eigvalsh(np.corrcoef(X[:, [*kept, j]].T)) if kept else np.ones(1)
+                kept += [j] * bool(values[0] > 0.3)
+        return X[:, kept[:10]], y > 0, Bounds(row_linf=1.0)
+    X, y, *_ = load_covertype()
+    # Without the three of the hill's shade, which nearly determine each other. `load_covertype` has them in [0, 1], and
+    # elevations, of 2,000 to 4,000 metres, in [0.5, 1].
+    X = 2 * np.asarray(X[:, [0, 1, 2, 3, 4, 5, 9]], dtype=float) - 1
+    X[:, 0] = 2 * X[:, 0] - 1
+    return X, y == 1, Bounds(row_linf=1.0)
+
+
+@functools.cache
+def real_data_and_truth(name: str) -> tuple[np.ndarray, np.ndarray, Bounds, np.ndarray]:
+    X, y, bounds = real_data(name)
+    return X, y, bounds, weights_of(model("logistic", None, Bounds()).fit(X, y))
+
+
+def real_cell(name: str, n: int, epsilon: float, simulations: int) -> dict[str, Any]:
+    X, y, bounds, full = real_data_and_truth(name)
+
+    def draw_rows(seed: int) -> Drawn:
+        rows = np.random.default_rng((seed, n)).integers(len(y), size=n)  # with replacement: the rows are the truth
+        return X[rows], y[rows]
+
+    def fit(seed: int) -> tuple[Any, np.ndarray]:
+        return model("logistic", epsilon, bounds, random_state=seed).fit(*draw_rows(seed)), full
+
+    return simulate(fit, simulations, lambda seed: model("logistic", None, Bounds()).fit(*draw_rows(seed)))
+
+
+def time_cells() -> None:
+    """Seconds of a fit with intervals over those of one without, the best of five each."""
+    for loss, d in itertools.product(LOSSES, (10, 50, 200)):
+        X, y = draw(loss, 50_000, d, np.random.default_rng(0))
+        bounds, found = Bounds(row_linf=1.0, label=LABELS[loss]), []
+        for inference in (False, True):
+            best = np.inf
+            for seed in range(5):
+                started = time.perf_counter()
+                model(loss, 1.0, bounds, random_state=seed).set_params(inference=inference).fit(X, y)
+                best = min(best, time.perf_counter() - started)
+            found.append(best)
+        print(f"{loss:<9} d = {d:<4} {found[1]:.3f} s, {found[1] / found[0]:.2f} times a fit without", flush=True)
+
+
+def run(cells: dict[str, Callable[[], dict[str, Any]]], simulations: int, into: Path | None) -> None:
+    known: dict[str, Any] = json.loads(into.read_text()) if into is not None and into.exists() else {}
+    for name, cell in cells.items():
+        if known.get(name, {}).get("simulations", 0) < simulations:
+            started = time.perf_counter()
+            known[name] = cell()
+            known[name]["seconds"] = round(time.perf_counter() - started, 1)
+            if into is not None:
+                into.parent.mkdir(parents=True, exist_ok=True)
+                into.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        print(f"{name:<34}", describe(known[name]), flush=True)
+
+
+def describe(cell: dict[str, Any]) -> str:
+    if not cell["printed"]:
+        return "no intervals"
+    null = "" if cell["null"] is None else f"P(p < 0.05) {cell['null']:.3f}, "
+    ratio = f", {cell['width_ratio']:.2f} times as wide as without privacy" if "width_ratio" in cell else ""
+    return (
+        f"coverage {cell['coverage']:.3f} ± {cell['coverage_error']:.3f}, {null}printed {cell['printed']:.2f}, "
+        f"width {cell['width']:.3g}{ratio}"
+    )
+
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "intervals.md"
+MEASURED = {name: PAGE.parent / "pictures" / f"inference_{name}.json" for name in ("coverage", "real")}
+
+
+def _shown(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    if not cell["printed"]:
+        return "no intervals"
+    printed = "" if cell["printed"] > 0.995 else f", printed {100 * cell['printed']:.0f} %"
+    null = "" if cell["null"] is None else f", P {100 * cell['null']:.1f} %"
+    ratio = f", width × {cell['width_ratio']:.2f}" if "width_ratio" in cell else ""
+    return f"**{100 * cell['coverage']:.1f} %**{null}{ratio}{printed}"
+
+
+def tables() -> dict[str, list[str]]:
+    """The tables of the page, from what was measured."""
+    cells = {name: json.loads(path.read_text()) for name, path in MEASURED.items()}
+    epsilons = " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS)
+    rule = " | ".join(["---"] * len(EPSILONS))
+    coverage = [f"| features | loss | n | {epsilons} |", f"| --- | --- | --- | {rule} |"]
+    for kind, loss, n in itertools.product(("fixed", "chosen"), LOSSES, ROWS):
+        row = [_shown(cells["coverage"].get(f"{kind} {loss} n={n} eps={epsilon:g}")) for epsilon in EPSILONS]
+        words = "10 fixed" if kind == "fixed" else "10 chosen among 200"
+        coverage.append(f"| {words} | {loss} | {n:,} | {' | '.join(row)} |")
+    real = [f"| rows | n | {epsilons} |", f"| --- | --- | {rule} |"]
+    for name, n in itertools.product(("covertype", "a9a"), (10_000, 30_000)):
+        row = [_shown(cells["real"].get(f"{name} n={n} eps={epsilon:g}")) for epsilon in EPSILONS]
+        real.append(f"| {name} | {n:,} | {' | '.join(row)} |")
+    return {"coverage": coverage, "real": real}
+
+
+def write_tables() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, lines in tables().items():
+        start, end = f"<!-- table: {name} -->\n", f"<!-- end: {name} -->"
+        before, _, rest = text.partition(start)
+        _, _, after = rest.partition(end)
+        text = before + start + "\n" + "\n".join(lines) + "\n\n" + end + after
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("coverage", "real", "time", "tables"))
+    parser.add_argument("--simulations", type=int, default=500)
+    parser.add_argument("--cells", default="", help="only cells whose name has this text")
+    parser.add_argument("--into", type=Path, help="JSON file to write results to, and to resume from")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if arguments.what == "time":
+        return time_cells()
+    if arguments.what == "tables":
+        return write_tables()
+    count = arguments.simulations
+    cells: dict[str, Callable[[], dict[str, Any]]] = {}
+    if arguments.what == "coverage":
+        for kind, loss, n, epsilon in itertools.product(("fixed", "chosen"), LOSSES, ROWS, EPSILONS):
+
+            def cell(loss: str = loss, n: int = n, epsilon: float = epsilon, kind: str = kind) -> dict[str, Any]:
+                return coverage_cell(loss, n, epsilon, kind, count)
+
+            cells[f"{kind} {loss} n={n} eps={epsilon:g}"] = cell
+    else:
+        for name, n, epsilon in itertools.product(("covertype", "a9a"), (10_000, 30_000), EPSILONS):
+
+            def of_rows(name: str = name, n: int = n, epsilon: float = epsilon) -> dict[str, Any]:
+                return real_cell(name, n, epsilon, count)
+
+            cells[f"{name} n={n} eps={epsilon:g}"] = of_rows
+    run({name: cell for name, cell in cells.items() if arguments.cells in name}, count, arguments.into)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Draws docs/pictures/forest.svg: odds ratios of the made-up patients of docs/intervals.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tulle.reports.pages.forest import forest_chart
+
+HERE = Path(__file__).resolve().parent
+
+# The page's own styles, in the colours of a light screen.
+_STYLE = """
+text{font:13px system-ui,sans-serif;fill:#1c2530}.soft{fill:#5a6673}.grid{stroke:#e3e7ec}.frame{stroke:#8a96a3}
+.reference{stroke:#5a6673}.dashed{stroke-dasharray:5 4}.whisker{stroke:#0b5cad;stroke-width:1.6}.marker{fill:#0b5cad}
+"""
+
+
+def chart(summary: Any) -> str:
+    """The wide form of the report's chart, as a file of its own."""
+    drawn = re.search(r'<svg class="wide".*?</svg>', forest_chart(summary), re.DOTALL)
+    assert drawn is not None
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" width="700" class="wide"'
+    body = drawn.group().replace('<svg class="wide"', opening, 1)
+    return re.sub(
+        "(<svg[^>]*>)", rf"\1<style>{_STYLE}</style><rect width='700' height='400' fill='#fff'/>", body, count=1
+    )
+
+
+def fitted_summary() -> Any:
+    """The summary that the page prints, by the page's own code."""
+    page = (HERE.parent / "intervals.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+    return names["model"].summary(names=names["schema"].get_feature_names_out(), ratios=True)
+
+
+if __name__ == "__main__":
+    (HERE / "forest.svg").write_text(chart(fitted_summary()) + "\n", encoding="utf-8")

@@ -1,0 +1,87 @@
+"""What is taken off noisy matrices, and what is said to be left, against exact ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tulle.inference.noisy_matrices import denoise, estimate_spread
+
+
+def noise(p: int, scale: float, rng: Any) -> Any:
+    upper = np.triu(rng.standard_normal((p, p)), 1) * scale / np.sqrt(2)
+    return upper + upper.T + np.diag(rng.standard_normal(p) * scale)
+
+
+def exact(kind: str, p: int) -> Any:
+    if kind == "diagonal":
+        return np.diag(np.linspace(60, 100, p))
+    means = np.append(np.full(p - 1, 0.5), 1.0)  # features that are not centred, and a constant
+    return np.diag(np.append(np.full(p - 1, 50.0), 0.0)) + 300 * np.outer(means, means)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "means"])
+def test_less_is_left_than_there_was(kind: str) -> None:
+    """A mean over 100 draws of 66 entries: the ratio is known to a few per cent, and asked to be below 0.6."""
+    rng, p, scale = np.random.default_rng(0), 12, 15.0
+    true = exact(kind, p)
+    before, after = [], []
+    for _ in range(100):
+        noisy = true + noise(p, scale, rng)
+        off = ~np.eye(p, dtype=bool)
+        off[-1] = off[:, -1] = False
+        before.append(((noisy - true) ** 2)[off].mean())
+        after.append(((denoise(noisy, scale, True).matrix - true) ** 2)[off].mean())
+    assert np.mean(after) < 0.6 * np.mean(before)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "means"])
+def test_errors_along_a_vector_are_as_large_as_is_said(kind: str) -> None:
+    """The mean square of (matrix - exact) v over 300 draws, as a share of what is said: within a third."""
+    rng, p, scale = np.random.default_rng(1), 12, 3.0
+    true, v = exact(kind, p), np.append(np.linspace(-1, 1, p - 1), 0.7)
+    met, said = [], []
+    for _ in range(300):
+        found = denoise(true + noise(p, scale, rng), scale, True)
+        if found.n_floored == 0:
+            met.append(((found.matrix - true) @ v)[:-1] ** 2)
+            said.append(np.diag(found.error_covariance(v, np.zeros((p, p))))[:-1])
+    assert len(met) > 250
+    assert 0.67 < np.mean(met) / np.mean(said) < 1.33
+
+
+def test_without_noise_nothing_is_changed() -> None:
+    matrix = exact("means", 5)
+    found = denoise(matrix, 0.0, True)
+    np.testing.assert_allclose(found.matrix, matrix, rtol=1e-12)
+    np.testing.assert_allclose(found.inverse @ matrix, np.eye(5), atol=1e-9)
+    assert found.n_floored == 0
+    assert not found.error_covariance(np.ones(5), np.eye(5)).any()
+
+
+def test_hidden_directions_are_counted_and_the_answer_stays_positive() -> None:
+    found = denoise(np.diag([100.0, 1.0, -5.0]), 10.0, False)
+    assert found.n_floored == 2
+    assert np.linalg.eigvalsh(found.matrix)[0] >= 10.0 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.0, 5.0, 500.0])
+def test_the_spread_of_gradients_is_found(scale: float) -> None:
+    """Exact without noise; a multiple of the curvature where noise hides the rest; never negative."""
+    rng, curvature = np.random.default_rng(2), exact("diagonal", 6)
+    wrong = 2 * curvature + np.diag([90.0, 0, 0, 0, 0, -40.0])
+    found = estimate_spread(wrong + noise(6, scale, rng), scale, curvature, None)
+    assert np.linalg.eigvalsh(found.matrix)[0] >= -1e-9
+    if scale == 0:
+        np.testing.assert_allclose(found.matrix, wrong, rtol=1e-12)
+        assert found.factor_error == found.entry_error == 0
+    ratio = np.sum(found.matrix * curvature) / np.sum(curvature**2)
+    assert abs(ratio - np.sum(wrong * curvature) / np.sum(curvature**2)) <= 5 * found.factor_error + 1e-9
+
+
+def test_a_multiple_that_is_known_beforehand_is_used_where_noise_hides_it() -> None:
+    curvature = exact("diagonal", 4)
+    found = estimate_spread(50 * curvature, 1e5, curvature, (1.0, 0.1))
+    assert 0.9 < np.sum(found.matrix * curvature) / np.sum(curvature**2) < 1.5
