@@ -14,9 +14,13 @@ from fits import RecordingCurator, assert_storage_does_not_matter, recorder
 from interval_fits import LABELS, LOSSES, WEIGHTS, draw, model, truth
 from replayed import differences, replayed
 from sklearn.base import clone
+from test_aggregator import Houses
+from test_aggregator import X as CLIENT_ROWS
+from test_aggregator import Y as CLIENT_LABELS
 from test_front_replay import OTHER_ROWS, in_form, targets, told_of_model, usual
 
 from tulle import Bounds, Budget, Ledger, PrivateSearch, SparseClassifier, SparseRegressor
+from tulle.audit import audit_model
 from tulle.backends.block_folder import open_blocks
 from tulle.backends.block_writer import write_blocks
 from tulle.inference import IntervalFit
@@ -304,3 +308,21 @@ def test_estimates_are_the_models_weights() -> None:
     fitted = model("logistic", 4.0).fit(*draw("logistic", 2000, 0))
     np.testing.assert_array_equal(np.append(fitted.coef_[0], fitted.intercept_), fitted.inference_.estimates)
     assert np.abs(fitted.inference_.estimates - truth("logistic")).max() < 0.6
+
+
+# --- audits, and rows at clients ---
+
+
+def test_an_audit_finds_no_violation() -> None:
+    """All answers of a fit on worst-case neighbours; so many runs could prove more than is claimed."""
+    found = audit_model(model("squared", 2.0, delta=1e-3), runs=400, pilot_runs=100, seed=0)
+    assert found.epsilon <= 2.0
+    assert found.best_possible > 2.0
+
+
+def test_rows_at_clients_have_the_same_intervals(tmp_path: Path) -> None:
+    houses = Houses(tmp_path, CLIENT_ROWS, CLIENT_LABELS)
+    unfitted = SparseClassifier(20.0, 1e-5, bounds=Bounds(row_l2=3.0), inference=True, random_state=0)
+    here, there = clone(unfitted).fit(CLIENT_ROWS, CLIENT_LABELS), clone(unfitted).fit(houses.rows(), None)
+    np.testing.assert_allclose(there.inference_.estimates, here.inference_.estimates, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(there.inference_.covariance, here.inference_.covariance, rtol=1e-6, atol=1e-8)

@@ -51,6 +51,7 @@ def check_memory(X: Any, planned: Sequence[PlannedFit], steps: int = 0) -> None:
         # Dense rows are copied once where entries are clipped, or where they are not of 64 bits.
         copied = isinstance(X, np.ndarray) and (clips or X.dtype != np.float64)
         copies = copied + (_COPIES_OF_STEPS if steps and isinstance(X, np.ndarray) else 0)
+        copies += isinstance(X, np.ndarray) and one.method.split(one.public) is not None  # the parts of the rows
         one_block = _COPIES_OF_STEPS * spread.block_bytes if steps and spread is not None else 0
         _check(n_features, vectors, 8 * n_rows * n_features * copies + one_block)
         if spread is not None and spread.least_memory is not None:

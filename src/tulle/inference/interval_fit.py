@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,11 @@ class _Released:
     weights: FloatArray | None
     curvature: FloatArray
     spread: FloatArray
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All of them in one vector, for audits."""
+        parts = (self.features, self.centre, self.weights, self.curvature, self.spread)
+        return np.concatenate([np.ravel(part) for part in parts if part is not None]).astype(dtype or np.float64)
 
 
 def _largest_mean(label: float) -> float:
