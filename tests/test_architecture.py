@@ -27,7 +27,7 @@ LAYERS = (
     ("accounting", "ledgers", "files", "fast"),
     ("backends", "schema"),
     ("methods", "transfer", "reports", "preprocessing"),
-    ("estimators", "tuning"),
+    ("estimators", "tuning", "survival"),
     ("local", "federated"),
     ("audit", "datasets"),
     ("experiments",),
