@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from test_step_replay import told_of_pipeline
 
 from tulle import Bounds, Budget, Ledger, PrivatePipeline, Schema, SparseClassifier, SparseRegressor, load, save
+from tulle.backends.block_writer import write_blocks
 from tulle.cli import main
 from tulle.preprocessing import PrivateCategories, PrivateColumns, PrivateVocabulary, PrivateWeights
 from tulle.preprocessing.thresholded_sets import ThresholdedGaussian
@@ -217,6 +218,15 @@ def test_what_cannot_be_is_refused(make: Any, words: str) -> None:
     with Ledger(Budget(100.0, 0.1)) as ledger, pytest.raises((ValueError, TypeError), match=words):
         make()
     assert len(ledger.fits) == 0
+
+
+def test_rows_in_blocks_are_refused(tmp_path: Path) -> None:
+    folder = write_blocks(tmp_path / "rows", [(np.ones((9, 2)), Y[:9])])
+    with Ledger(Budget(100.0, 0.1)) as ledger, pytest.raises(ValueError, match="in rows in memory"):
+        pipeline(SCHEMA).fit(folder.X, folder.y)
+    assert len(ledger.fits) == 0
+    with pytest.raises(ValueError, match="in rows in memory"):
+        pipeline(SCHEMA).fit(TABLE, Y).predict(folder.X)
 
 
 def test_few_rows_are_warned_of_beforehand() -> None:

@@ -99,6 +99,7 @@ def reading_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "n_features": getattr(arguments, "n_features", None),
         "zero_based": arguments.zero_based,
         "labels": getattr(arguments, "classes", None) is not None,
+        "missing": getattr(arguments, "missing", False),
         "progress": not getattr(arguments, "quiet", False),
     }
 
@@ -177,7 +178,7 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
 
     usual = {"ignore": [], "header": True, "encoding": "utf-8", "zero_based": False}
     for name, given in settings.items():
-        if name not in ("n_features", "progress", "labels") and given != usual.get(name):
+        if name not in ("n_features", "progress", "labels", "missing") and given != usual.get(name):
             option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
             raise UserError(f"{path} is a folder of blocks: omit {option} here, and pass it to tulle convert")
     folder = open_blocks(path)

@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps.add_argument(
         "--private-scaler",
         action="store_true",
-        help="centre and scale dense columns by private quartiles: for numbers without a declared range",
+        help="centre and scale dense columns by private quartiles: for numbers without a declared range, and "
+        "with cells that have no value",
     )
     parser.add_argument("--method", default="auto", metavar="NAME", help="default auto; see tulle compare")
     parser.add_argument(
@@ -141,6 +142,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     check_words(
         {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
     )
+    arguments.missing = arguments.private_scaler  # which fills them
     table = read_data(arguments, blocks=True, private=True)
     public = read_public_rows(arguments, table)
     task = task_of(arguments, table)
@@ -224,6 +226,8 @@ def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[st
 
     if weights and arguments.private_scaler:
         raise UserError("--private-weights is for sparse rows and --private-scaler for dense ones; pass one of them")
+    if arguments.private_scaler and table.schema is not None:
+        raise UserError("a schema scales columns by what it declares, and fills blanks; omit --private-scaler")
     if arguments.public is not None:
         raise UserError("--public does not go together with private preprocessing; omit one")
     if (arguments.row_l2, arguments.row_linf, arguments.normalise) != (None, None, False):

@@ -35,6 +35,7 @@ class Wanted:
     encoding: str = "utf-8"
     zero_based: bool = False
     labels: bool = False
+    missing: bool = False
 
 
 class Parts(NamedTuple):
@@ -158,7 +159,7 @@ DECIMAL_COMMA = Fault("a cell has a decimal comma", "write a point (2.5, not 2,5
 MISSING_VALUE = Fault(
     "a cell has no value",
     "filling it with a statistic of other rows (a mean, a median) would be a release, so fill it with a constant "
-    "chosen without looking at the data",
+    "chosen without looking at the data (tulle fit does so with a schema, and privately with --private-scaler)",
     True,
 )
 INFINITE_VALUE = Fault(
@@ -185,10 +186,10 @@ def is_number(text: str) -> bool:
     return True
 
 
-def fault_of_feature(text: str) -> Fault | None:
-    """Why a cell cannot be a feature's value; None where it can."""
+def fault_of_feature(text: str, missing: bool = False) -> Fault | None:
+    """Why a cell cannot be a feature's value; None where it can. `missing`: as in `read_table`."""
     if is_missing(text):
-        return MISSING_VALUE
+        return None if missing else MISSING_VALUE
     if not is_number(text):
         if is_number(text.replace(",", ".", 1)):
             return DECIMAL_COMMA
@@ -196,7 +197,7 @@ def fault_of_feature(text: str) -> Fault | None:
         if apart:
             return Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")
         return NO_NUMBER
-    return None if math.isfinite(float(text)) else INFINITE_VALUE
+    return None if missing or math.isfinite(float(text)) else INFINITE_VALUE
 
 
 # More columns than anybody mends by hand: a text read as a table, or a table of words.

@@ -237,6 +237,7 @@ class _Rows:
         # The first row says whether targets are words or numbers; a column that mixes them is refused.
         self._target_words: _Words | None = _Words(numbers=True) if wanted.labels else None
         self._labels = wanted.labels
+        self._missing = wanted.missing
         self._people = _Words(numbers=True)
         self.faults = Faults(source, named=not doubtful)
         self.begun = False
@@ -249,12 +250,14 @@ class _Rows:
         if not self._used:  # no column is left to look at
             return None
         values = self._parsed(text)
-        if values is None or not np.isfinite(values).all():
+        if values is None and self._missing:
+            self._forget_words()
+            values = self._parsed(self._with_nan(text))
+        checked = len(self._roles.features) if self._missing else 0
+        if values is None or not np.isfinite(values[:, checked:]).all():
             self._note_faults(line, text)
         if self.faults or values is None:
-            for words in (self._target_words, self._people):
-                if words is not None:
-                    words.forget()
+            self._forget_words()
             return None
         others = [column.copy() for column in values[:, len(self._roles.features) :].T]
         groups = None if self._roles.groups is None else self._people.decode(others.pop())
@@ -263,6 +266,25 @@ class _Rows:
             y = self._target_words.decode(y)
         names = tuple(self._names[place] for place in self._roles.features) if self._named else None
         return Parts(np.ascontiguousarray(values[:, : len(self._roles.features)]), y, names, groups)
+
+    def _forget_words(self) -> None:
+        for words in (self._target_words, self._people):
+            if words is not None:
+                words.forget()
+
+    def _with_nan(self, text: str) -> str:
+        """The text with features that have no value written as numpy reads them; as it is where it is no table."""
+        features, written = set(self._roles.features), io.StringIO(newline="")
+        writer = csv.writer(written, delimiter=self._delimiter, lineterminator="\n")
+        try:
+            for row in csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True):
+                if row:
+                    writer.writerow(
+                        "nan" if place in features and is_missing(cell) else cell for place, cell in enumerate(row)
+                    )
+        except csv.Error:
+            return text
+        return written.getvalue()
 
     def _decide_target(self, text: str) -> None:
         if self._roles.target is None or self._labels:
@@ -346,7 +368,7 @@ class _Rows:
             return self._fault_of_target(cell)
         if place == self._roles.groups:
             return MISSING_PERSON if is_missing(cell) else None
-        return fault_of_feature(cell)
+        return fault_of_feature(cell, self._missing)
 
     def _fault_of_target(self, cell: str) -> Fault | None:
         if is_missing(cell):

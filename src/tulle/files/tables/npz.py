@@ -56,7 +56,8 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         if chosen != tuple(range(len(names))):
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
     faults = Faults(source, named=names is not None)
-    _check_rows(faults, X, names)
+    if sp.issparse(X) or not wanted.missing:
+        _check_rows(faults, X, names)
     y = None if target is None else archive.one_per_row(target, X.shape[0])
     if y is not None and target is not None:
         y = y.astype(np.float64) if y.dtype.kind in "biuf" else y

@@ -59,10 +59,11 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
             break
         X = np.zeros((batch.num_rows, len(names)))
         for place, name in enumerate(names):
-            column = _numbers(source, batch, name, row, MISSING_VALUE, faults)
+            column = _numbers(source, batch, name, row, None if wanted.missing else MISSING_VALUE, faults)
             if column is not None:
                 X[:, place] = column
-        check_finite(faults, X, row + 1, names)
+        if not wanted.missing:
+            check_finite(faults, X, row + 1, names)
         y = people = None
         if target is not None:
             read = _words if _is_text(schema.field(target).type) else _numbers
@@ -137,15 +138,15 @@ def _is_text(kind: Any) -> bool:
 
 
 def _cast(
-    source: Source, batch: Any, name: str, first_row: int, missing: Fault, faults: Faults, kind: Any
+    source: Source, batch: Any, name: str, first_row: int, missing: Fault | None, faults: Faults, kind: Any
 ) -> npt.NDArray[Any] | None:
-    """A column as `kind` or, for None, as stored; None, and a fault, where it has nulls."""
+    """A column as `kind` or, for None, as stored; None, and a fault, where it has nulls and these are one."""
     import pyarrow.compute as pc
 
     column = batch.column(name)
     with report_damage(source, f"the column {name}"):
         nulls = column.is_null().to_numpy(zero_copy_only=False)
-        if nulls.any():
+        if missing is not None and nulls.any():
             faults.add(name, missing, row=first_row + int(nulls.argmax()) + 1)
             return None
         column = pc.cast(column, plain_type(column.type) if kind is None else kind, safe=False)
@@ -154,7 +155,7 @@ def _cast(
 
 
 def _numbers(
-    source: Source, batch: Any, name: str, first_row: int, missing: Fault, faults: Faults
+    source: Source, batch: Any, name: str, first_row: int, missing: Fault | None, faults: Faults
 ) -> npt.NDArray[Any] | None:
     import pyarrow as pa
 
