@@ -9,10 +9,13 @@ import numpy.typing as npt
 
 from tulle.trusted.events import FloatArray
 from tulle.trusted.queries import Query
-from tulle.tuning.metrics import DECISION_EDGES, CellCounts, Interval, Metric, quietly
+from tulle.tuning.metrics import CellCounts, Interval, Metric, quietly
 
 _DRAWS = 1000
-_CELLS = len(DECISION_EDGES) + 1
+# Parts of the largest risk that cells end at: in ratios of sqrt 2 on either side of 0.
+_PARTS = 2.0 ** (-np.arange(1.0, 12.0) / 2)
+_EDGES = np.concatenate([-_PARTS, [0.0], _PARTS[::-1]])
+_CELLS = len(_EDGES) + 1
 
 
 def tabulate(risk: FloatArray, exits: npt.NDArray[np.intp], n_periods: int) -> FloatArray:
@@ -52,19 +55,21 @@ def _concordance(tables: FloatArray, n_periods: int) -> FloatArray:
 class Concordance(Metric):
     """The chance that of two people the one with the earlier event has the larger risk, for `SparseHazard`.
 
-    Risks are counted in cells in ratios of sqrt 2, from 1/64 to 32, on either side of 0; two people of one cell count
-    one half.
+    Risks are counted in cells in ratios of sqrt 2, on either side of 0; two people of one cell count one half.
 
     Parameters
     ----------
     n_periods : int
+    largest : float
+        The largest magnitude of a risk, by the model's weights and the bound on rows.
     """
 
     name = "concordance"
     kind = "survival"
 
-    def __init__(self, n_periods: int) -> None:
+    def __init__(self, n_periods: int, largest: float) -> None:
         self.n_periods = n_periods
+        self.largest = largest
 
     @property
     def query(self) -> Query:
@@ -76,7 +81,7 @@ class Concordance(Metric):
 
     def figures(self, model: Any, X: Any, y: Any, label: float) -> FloatArray:
         risk = np.nan_to_num(np.asarray(quietly(model.predict, X), dtype=np.float64), nan=0.0)
-        cell = np.searchsorted(DECISION_EDGES, risk, side="right")
+        cell = np.searchsorted(self.largest * _EDGES, risk, side="right")
         return (cell * (2 * self.n_periods + 1) + y).astype(np.float64)[:, None]
 
     def score(self, answer: FloatArray) -> float:

@@ -158,6 +158,11 @@ class SparseHazard(BaseEstimator):
             raise ValueError(f"X has {rows.shape[1]} features, but SparseHazard was fitted to {len(self.coef_)}")
         return np.asarray(_clip(rows, float(self.row_l2), self.normalise) @ self.coef_)
 
+    @property
+    def largest_risk(self) -> float:
+        """The largest magnitude that a risk can have: of the weights and of the bound on rows."""
+        return float(self.row_l2) * float(np.linalg.norm(self.coef_))
+
     def predict_hazard(self, X: Any) -> FloatArray:
         """The probability of the event in each period, given none before: of shape (n, K)."""
         risk = self.predict(X)

@@ -198,7 +198,7 @@ class CellCounts(Query):
 
 
 # Edges for decision values: geometric on either side of 0, so that no scale has to be known.
-DECISION_EDGES = np.concatenate([-(2.0 ** np.arange(5.0, -6.5, -0.5)), [0.0], 2.0 ** np.arange(-6.0, 5.5, 0.5)])
+_EDGES = np.concatenate([-(2.0 ** np.arange(5.0, -6.5, -0.5)), [0.0], 2.0 ** np.arange(-6.0, 5.5, 0.5)])
 
 
 class AreaUnderCurve(Metric):
@@ -211,7 +211,7 @@ class AreaUnderCurve(Metric):
 
     name = "auc"
     kind = "classification"
-    cells = len(DECISION_EDGES) + 1
+    cells = len(_EDGES) + 1
 
     @property
     def query(self) -> Query:
@@ -236,7 +236,7 @@ class AreaUnderCurve(Metric):
                 raise ValueError(f"predict_proba returns shape {chances.shape} for {len(y)} rows of two classes")
             with np.errstate(all="ignore"):
                 values = np.log(chances[:, 1]) - np.log1p(-chances[:, 1])
-        cell = np.searchsorted(DECISION_EDGES, np.nan_to_num(values, nan=0.0), side="right")
+        cell = np.searchsorted(_EDGES, np.nan_to_num(values, nan=0.0), side="right")
         return (cell + self.cells * (y == 1)).astype(np.float64)[:, None]
 
     def score(self, answer: FloatArray) -> float:

@@ -215,7 +215,7 @@ def _survival(model: Any, y: Any, metric: str | None, classes: Any) -> tuple[Any
 
     if metric not in (None, "concordance") or classes is not None:
         raise ValueError("a model of hazards is scored by metric='concordance', without classes")
-    return model.find_exits(y), Concordance(model.n_periods), 1.0, None
+    return model.find_exits(y), Concordance(model.n_periods, model.largest_risk), 1.0, None
 
 
 def _labels(
