@@ -206,9 +206,30 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows that are too long count",
         "the clip is left to what reads the rows",
-        'fits = block.norms("l2") <= 1.0',
-        'fits = block.norms("l2") <= 1e9',
-        (_SETS + "test_a_row_that_is_too_long_counts_as_nothing",),
+        "minlength=n_rows) <= _STEPS",
+        "minlength=n_rows) >= 0",
+        (_SETS + "test_a_row_that_is_none_of_keys_counts_as_nothing",),
+    ),
+    Mutant(
+        "entries of all signs count",
+        "met here: a bound for vectors without negative entries, on rows that nobody checks for them",
+        "wrong = (entries != 0) & ~((entries >= (1.0 - 1e-8) / math.sqrt(self.most_keys))",
+        "wrong = (entries != 0) & ~((abs(entries) >= (1.0 - 1e-8) / math.sqrt(self.most_keys))",
+        (_SETS + "test_a_row_that_is_none_of_keys_counts_as_nothing",),
+    ),
+    Mutant(
+        "a threshold for other keys than the rows have",
+        "met here: query and mechanism each state the most keys of a row, and nothing compares them",
+        "if (exact.most_keys, exact.rows_per_unit) != (self.most_keys, self.rows_per_unit):",
+        "if exact.rows_per_unit != self.rows_per_unit:",
+        (_SETS + "test_no_other_mechanism_answers",),
+    ),
+    Mutant(
+        "cells that write on the terminal",
+        "met here: a category with a line break and a forged line of a report in it",
+        "return () if text is None else (_clean(text),)",
+        "return () if text is None else (text[:LONGEST_VALUE],)",
+        (_COLUMNS + "test_found_values_are_printed_on_one_line",),
     ),
     Mutant(
         "names in the order of the rows",

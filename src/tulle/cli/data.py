@@ -208,8 +208,8 @@ def name_features(model: Any, table: Table, private: list[tuple[str, Any]]) -> A
 
     steps = list(private)
     if table.schema is not None:
-        model.privacy_ = state_schema(model.privacy_, table.schema)
-        if not table.schema.is_private:
+        if not table.schema.is_private:  # then the first of the steps holds it
+            model.privacy_ = state_schema(model.privacy_, table.schema)
             steps.insert(0, ("schema", table.schema))
     elif table.feature_names is not None:
         model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)

@@ -192,7 +192,12 @@ def run(arguments: argparse.Namespace) -> Outcome:
         data=arguments.dataset or name,
     )
     n_outputs = 1 if task == "regression" else _count_outputs(settings.get("classes") or labels)
-    room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, table.feature_names)
+    names = table.feature_names
+    if names is not None and table.schema is not None and table.schema.is_private:
+        from tulle.schema.found_kinds import LONGEST_VALUE
+
+        names = tuple(name + LONGEST_VALUE * "x" for name in names)  # those of values that will be found
+    room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, names)
     with mark_spent(_words_for_spend(ledger)):
         with make_folder(folder, room) as reserved, ledger or nullcontext():
             if private:

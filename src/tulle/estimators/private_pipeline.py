@@ -41,12 +41,14 @@ def _model_has(name: str) -> Any:
 
 
 def _describe(public: Sequence[tuple[str, Any]]) -> list[str]:
-    """Lines of the report on public steps: what a schema declares, and steps that are public by the user's word."""
+    """Lines of the report on steps: what a schema declares, and steps that are public by the user's word."""
     lines = []
     for name, step in public:
         kind = type(step)
         if kind is Schema:
             lines += step.describe()
+        elif isinstance(step, PrivateStep):
+            lines += step.schema_.describe() if kind is PrivateColumns else []
         elif kind.__name__ == "FrozenEstimator" or kind.__module__.split(".")[0] != "sklearn":
             lines.append(f"The step {name} ({kind.__name__}) was declared to learn nothing from the private rows.")
     return lines
@@ -239,7 +241,7 @@ class PrivatePipeline(BaseEstimator):
         if learning and elsewhere:
             self._take_columns(model)
         model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
-        said = (*model.privacy_.assumptions, *_describe(steps), *_describe_own(learning))
+        said = (*model.privacy_.assumptions, *_describe([*steps, *learning]), *_describe_own(learning))
         model.privacy_ = replace(model.privacy_, assumptions=said)
         names = getattr(self, "feature_names_in_", None)
         if steps and isinstance(steps[-1][1], Schema):
