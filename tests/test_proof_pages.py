@@ -42,6 +42,8 @@ MUST_BE_NAMED = sorted(
         "PrivateColumns",
         "PrivateCategories",
         "PrivateVocabulary",
+        "SparseHazard",
+        "Concordance",
     }
     - WITHOUT_PROOF
 )
