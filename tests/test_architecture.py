@@ -27,7 +27,7 @@ LAYERS = (
     ("accounting", "ledgers", "files", "fast"),
     ("backends", "schema"),
     ("methods", "transfer", "reports", "preprocessing", "inference"),
-    ("estimators", "tuning"),
+    ("estimators", "tuning", "survival"),
     ("local", "federated"),
     ("audit", "datasets"),
     ("experiments",),

@@ -43,6 +43,8 @@ MUST_BE_NAMED = sorted(
         "PrivateColumns",
         "PrivateCategories",
         "PrivateVocabulary",
+        "SparseHazard",
+        "Concordance",
     }
     - WITHOUT_PROOF
 )

@@ -30,7 +30,7 @@ class Metric(ABC):
     """A score between a model's predictions and the labels of private rows; larger is better."""
 
     name: str
-    kind: Literal["classification", "regression"]
+    kind: Literal["classification", "regression", "survival"]
     worst = 0.0
     best = 1.0
     columns = 1
@@ -50,7 +50,7 @@ class Metric(ABC):
         """What the query sees of each row: functions of that row's prediction and label alone; shape (n, columns).
 
         `y` are finite numbers, or for classifiers the numbers of classes in ``model.classes_``, -1 for a label that is
-        none of them.
+        none of them; for models of hazards the cells of `SparseHazard.find_exits`.
         """
 
     @abstractmethod

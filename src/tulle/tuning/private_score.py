@@ -34,8 +34,10 @@ from tulle.tuning.metrics import Metric, resolve_metric
 
 def row_figures(metric: Metric, model: Any, X: Any, labels: intake.Cells, label: float) -> FloatArray:
     """A metric's figures of all rows, or an error where some row has none. The noise is made for this shape."""
-    if metric.kind == "regression":
-        y: Any = array_checks.read_finite_numbers(labels, "y")
+    if metric.kind == "survival":
+        y: Any = labels
+    elif metric.kind == "regression":
+        y = array_checks.read_finite_numbers(labels, "y")
     else:
         y = intake.encode_labels(labels, model.classes_)
     figures = metric.figures(model, X, y, label)
@@ -103,7 +105,7 @@ def private_score(
     y: Any,
     *,
     epsilon: float,
-    metric: Literal["accuracy", "auc", "r2", "absolute_error", "squared_error"] | None = None,
+    metric: Literal["accuracy", "auc", "r2", "absolute_error", "squared_error", "concordance"] | None = None,
     label: float | None = None,
     classes: Any = None,
     confidence: float = 0.95,
@@ -173,20 +175,13 @@ def private_score(
         raise TypeError(f"private_score takes a classifier or a regressor with predict, got {model!r}")
     if hasattr(model, "fit"):
         check_is_fitted(model)
-    # Anything that names its classes is a classifier, whether or not it knows scikit-learn's tags.
-    kind, default = ("classification", "accuracy") if hasattr(model, "classes_") else ("regression", "r2")
-    chosen = resolve_metric(metric, kind, default)
-    chosen.check(model)
-    bounds = getattr(getattr(model, "best_estimator_", model), "bounds", None)
-    bound = label_bound(label, bounds) if kind == "regression" else 1.0
-    if classes is not None and kind == "regression":
-        raise ValueError("classes are for classifiers, and this model has none; leave classes out")
-    declared = None if classes is None else class_labels.check_classes(classes)
-    labels = intake.read_cells(y, "y")
+    if hasattr(model, "find_exits"):
+        labels, chosen, bound, active = _survival(model, y, metric, classes)
+    else:
+        labels, chosen, bound, active = _labels(model, y, metric, label, classes)
     check_consistent_length(X, labels)
     if len(labels) == 0:
         raise ValueError("there are no rows to score")
-    active = None if declared is None else intake.encode_labels(labels, declared) >= 0
     seed = seed_of(random_state)
     public = facts_without_model(len(labels), chosen.columns, int(rows_per_person))
     noise = 1 / float(epsilon)
@@ -212,6 +207,33 @@ def private_score(
             _score_report(chosen, float(epsilon), public, account.seeded), billed=describe_entries(account.entries)
         ),
     )
+
+
+def _survival(model: Any, y: Any, metric: str | None, classes: Any) -> tuple[Any, Metric, float, intake.Mask | None]:
+    """The same for a model of hazards."""
+    from tulle.survival.concordance import Concordance
+
+    if metric not in (None, "concordance") or classes is not None:
+        raise ValueError("a model of hazards is scored by metric='concordance', without classes")
+    return model.find_exits(y), Concordance(model.n_periods, model.largest_risk), 1.0, None
+
+
+def _labels(
+    model: Any, y: Any, metric: str | None, label: float | None, classes: Any
+) -> tuple[Any, Metric, float, intake.Mask | None]:
+    """Labels, the metric, the bound on labels and the rows that count."""
+    # Anything that names its classes is a classifier, whether or not it knows scikit-learn's tags.
+    kind, default = ("classification", "accuracy") if hasattr(model, "classes_") else ("regression", "r2")
+    chosen = resolve_metric(metric, kind, default)
+    chosen.check(model)
+    bounds = getattr(getattr(model, "best_estimator_", model), "bounds", None)
+    bound = label_bound(label, bounds) if kind == "regression" else 1.0
+    if classes is not None and kind == "regression":
+        raise ValueError("classes are for classifiers, and this model has none; leave classes out")
+    declared = None if classes is None else class_labels.check_classes(classes)
+    labels = intake.read_cells(y, "y")
+    active = None if declared is None else intake.encode_labels(labels, declared) >= 0
+    return labels, chosen, bound, active
 
 
 def _noise_scale(metric: Metric, noise: float, public: PublicFacts) -> float:
