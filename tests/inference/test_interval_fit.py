@@ -211,7 +211,7 @@ def test_any_rows_get_an_answer(loss: str, rows: str) -> None:
         assert np.isfinite(fitted.coef_).all()
 
 
-@pytest.mark.parametrize("size", [1e-50, 1e-3, 1e3, 1e49])
+@pytest.mark.parametrize("size", [1e-50, 1e-3, 1e3, 1e30])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_units_of_any_size_get_an_answer(loss: str, size: float) -> None:
     """Those of the smallest and the largest bounds; and within reason it is the same in other units."""
@@ -230,6 +230,14 @@ def test_units_of_any_size_get_an_answer(loss: str, size: float) -> None:
         for line, same in zip(fitted.summary().lines[:3], usual.summary().lines):
             assert line.estimate * unit == pytest.approx(same.estimate, rel=0.05, abs=0.02)
             assert line.standard_error * unit == pytest.approx(same.standard_error, rel=0.05)
+
+
+def test_units_whose_squares_overflow_are_refused_before_anything_is_released(recorder: type[RecordingCurator]) -> None:
+    X, y = draw("squared", 500, 0)
+    with Ledger(Budget(9.0, 1e-3)) as ledger, pytest.raises(ValueError, match="squares overflow"):
+        model("squared", 5.0, bounds=Bounds(row_linf=1e49, label=1e49)).fit(1e49 * X, 1e49 * y)
+    assert not ledger.fits
+    assert not recorder.asked
 
 
 def test_a_choice_of_nothing_is_the_first_feature(monkeypatch: pytest.MonkeyPatch) -> None:

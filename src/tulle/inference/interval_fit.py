@@ -59,6 +59,9 @@ _USUAL_SPREAD = (1.0, 0.15)
 # interval that is worth having, as what it makes of the margin at a typical entry.
 _USUAL_CURVATURE, _USUAL_RESIDUAL, _WIDEST = 0.2, 0.25, 1.0
 
+# Of the sums that trusted code answers, some powers of ten below its limit.
+_LARGEST_SUM = 1e140
+
 _SCREENING = ("start", "select", "screen")
 
 
@@ -131,6 +134,11 @@ class IntervalFit(MethodBase):
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self._settings(public)
+        if public.budget is not None:
+            reach = settings.constants.slope_clip * settings.row_bound
+            # What trusted code would refuse, but only once the budget is spent.
+            if not max(reach, settings.row_bound) ** 2 * public.n_rows < _LARGEST_SUM:
+                raise ValueError("intervals: bounds are so large that squares overflow; use larger units for columns")
         rest = 1 - settings.screening_share
         plan = self._screening_releases(public, settings.screening_share)
         if isinstance(public.loss, Squared):
