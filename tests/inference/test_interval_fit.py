@@ -26,6 +26,7 @@ from tulle.backends.block_writer import write_blocks
 from tulle.inference import IntervalFit
 from tulle.inference.interval_fit import MOST_COLUMNS, MOST_WEIGHTS
 from tulle.inference.weight_summary import FIXED_BEFOREHAND
+from tulle.methods import ScreenRefine
 from tulle.trusted.rows import Rows
 
 __all__ = ["recorder"]  # a fixture
@@ -208,6 +209,42 @@ def test_any_rows_get_an_answer(loss: str, rows: str) -> None:
         assert all(math.isfinite(line.estimate) for line in lines)
         assert all(math.isnan(line.low) or line.low < line.high for line in lines)
         assert np.isfinite(fitted.coef_).all()
+
+
+@pytest.mark.parametrize("size", [1e-50, 1e-3, 1e3, 1e30])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_units_of_any_size_get_an_answer(loss: str, size: float) -> None:
+    """Those of the smallest and the largest bounds; and within reason it is the same in other units."""
+    X, y = draw(loss, 500, 0)
+    label = LABELS[loss] and (LABELS[loss] * size if loss == "squared" else LABELS[loss])
+    target = y * size if loss == "squared" else y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = model(loss, 5.0, bounds=Bounds(row_linf=size, label=label)).fit(X * size, target)
+        usual = model(loss, 5.0).fit(X, y)
+    assert np.isfinite(fitted.coef_).all()
+    assert len(fitted.summary().lines) == 4
+    if 1e-9 < size < 1e9:
+        np.testing.assert_array_equal(fitted.inference_.determined, usual.inference_.determined)
+        unit = 1.0 if loss == "squared" else size
+        for line, same in zip(fitted.summary().lines[:3], usual.summary().lines):
+            assert line.estimate * unit == pytest.approx(same.estimate, rel=0.05, abs=0.02)
+            assert line.standard_error * unit == pytest.approx(same.standard_error, rel=0.05)
+
+
+def test_units_whose_squares_overflow_are_refused_before_anything_is_released(recorder: type[RecordingCurator]) -> None:
+    X, y = draw("squared", 500, 0)
+    with Ledger(Budget(9.0, 1e-3)) as ledger, pytest.raises(ValueError, match="squares overflow"):
+        model("squared", 5.0, bounds=Bounds(row_linf=1e49, label=1e49)).fit(1e49 * X, 1e49 * y)
+    assert not ledger.fits
+    assert not recorder.asked
+
+
+def test_a_choice_of_nothing_is_the_first_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScreenRefine, "screen", lambda *arguments: np.zeros((30, 1)))
+    monkeypatch.setattr("tulle.trusted.curator.Curator.settle", lambda curator: None)
+    fitted = model("squared", 5.0, n_nonzero=2, fit_intercept=False).fit(*draw("squared", 500, 0, 30))
+    assert fitted.inference_.features.tolist() == [0]
 
 
 # --- what is refused, and what is warned of, before anything is released ---

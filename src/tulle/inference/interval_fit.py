@@ -59,6 +59,9 @@ _USUAL_SPREAD = (1.0, 0.15)
 # interval that is worth having, as what it makes of the margin at a typical entry.
 _USUAL_CURVATURE, _USUAL_RESIDUAL, _WIDEST = 0.2, 0.25, 1.0
 
+# Of the sums that trusted code answers, some powers of ten below its limit.
+_LARGEST_SUM = 1e140
+
 _SCREENING = ("start", "select", "screen")
 
 
@@ -96,6 +99,15 @@ class _Released:
         return np.concatenate([np.ravel(part) for part in parts if part is not None]).astype(dtype or np.float64)
 
 
+def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """The solution of a system, 0 where there is none: no answer may end a fit with an error."""
+    try:
+        found = np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-8)[0], dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.zeros_like(right)
+    return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
+
+
 def _largest_mean(label: float) -> float:
     """The largest mean of a count that is above the label bound with a probability of 1 % only: if the bound is any
     good, rows of a larger mean, whose part of the curvature is cut, are few."""
@@ -122,6 +134,11 @@ class IntervalFit(MethodBase):
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
         settings = self._settings(public)
+        if public.budget is not None:
+            reach = settings.constants.slope_clip * settings.row_bound
+            # What trusted code would refuse, but only once the budget is spent.
+            if not max(reach, settings.row_bound) ** 2 * public.n_rows < _LARGEST_SUM:
+                raise ValueError("intervals: bounds are so large that squares overflow; use larger units for columns")
         rest = 1 - settings.screening_share
         plan = self._screening_releases(public, settings.screening_share)
         if isinstance(public.loss, Squared):
@@ -180,7 +197,7 @@ class IntervalFit(MethodBase):
             moments = to_symmetric(ask("moments", self._moments(settings, features)))
             p = len(moments) - 1
             # Slopes are taken at the weights that these moments have; noise is taken off them later, with its scale.
-            at = np.linalg.lstsq(moments[:p, :p], moments[:p, p] / settings.unit, rcond=1e-8)[0].astype(np.float64)
+            at = _solve(moments[:p, :p], moments[:p, p] / settings.unit)
             spread = ask("spread", self._question(public, settings, features, at, "slope"))
             return _Released(features, centre, None, moments, to_symmetric(spread))
         weights: FloatArray = np.asarray(ask("weights", settings.constants.minimiser(features, centre, 0)))
@@ -199,7 +216,9 @@ class IntervalFit(MethodBase):
             w[public.n_features] = start.intercepts(ask("start", start.question()))
         support = np.zeros((public.n_features, 1), dtype=bool)
         margin = settings.intercept_value * float(w[-1, 0]) if settings.start_share else 0.0
-        return np.flatnonzero(screening.screen(ask, public, settings, w, support, 0)[:, 0]), margin
+        chosen = np.flatnonzero(screening.screen(ask, public, settings, w, support, 0)[:, 0])
+        # A noisy score of 0 chooses nothing; and a model without any feature has no line to show.
+        return chosen if len(chosen) else np.zeros(1, dtype=np.intp), margin
 
     @staticmethod
     def _moments(settings: _Settings, features: npt.NDArray[np.intp]) -> SecondMoments:
@@ -215,7 +234,16 @@ class IntervalFit(MethodBase):
     # --- what follows from the answers: no row is in reach ---
 
     def infer(self, released: _Released, public: PublicFacts, releases: tuple[Release, ...]) -> Evidence:  # type: ignore[override]
-        """The estimates and the law of their errors."""
+        """The estimates and the law of their errors. Numbers beyond all floats, or matrices without eigenvalues, are no
+        error: by now the budget is spent."""
+        try:
+            return self._infer(released, public, releases)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            p = len(released.features) + public.fit_intercept
+            weights = np.zeros(p) if released.weights is None else released.weights
+            return self._evidence(released.features, weights, np.zeros((p, p)), np.zeros(p), np.ones(p), None, public)
+
+    def _infer(self, released: _Released, public: PublicFacts, releases: tuple[Release, ...]) -> Evidence:
         settings, n = self._settings(public), public.n_rows
         features, a = released.features, settings.intercept_value
         noise = {release.name: release.mechanism.noise.value for release in releases}
@@ -258,17 +286,37 @@ class IntervalFit(MethodBase):
             steady = find_steady(public.loss, bend, at * units, moved, reach, min(public.row_linf, settings.row_bound))
         if not found.determined.any() and released.weights is not None:
             weights = released.weights  # as the penalty leaves them: taking its bias off would add noise alone
-        split = self.split(public)
-        chosen = public.n_nonzero < public.n_features
+        return self._evidence(
+            features,
+            weights * units,
+            found.covariance * np.outer(units, units),
+            found.sampling * units**2,
+            found.freedom,
+            found.determined & steady,
+            public,
+        )
+
+    def _evidence(
+        self,
+        features: npt.NDArray[np.intp],
+        estimates: FloatArray,
+        covariance: FloatArray,
+        sampling: FloatArray,
+        freedom: FloatArray,
+        determined: npt.NDArray[np.bool_] | None,
+        public: PublicFacts,
+    ) -> Evidence:
+        """What is known, and how features were chosen; nothing is determined where that is None."""
+        split, chosen = self.split(public), public.n_nonzero < public.n_features
         return Evidence(
-            features=features,
-            estimates=weights * units,
-            covariance=found.covariance * np.outer(units, units),
-            sampling=found.sampling * units**2,
-            freedom=found.freedom,
-            determined=found.determined & steady,
-            choice="fixed" if not chosen else "split" if split is not None else "same rows",
-            n_rows=n if split is None else n - split.count(n),
+            features,
+            estimates,
+            covariance,
+            sampling,
+            freedom,
+            np.zeros(len(estimates), dtype=bool) if determined is None else determined,
+            "fixed" if not chosen else "split" if split is not None else "same rows",
+            public.n_rows if split is None else public.n_rows - split.count(public.n_rows),
         )
 
     @staticmethod
