@@ -50,11 +50,17 @@ def test_periods_are_lived_through_or_hold_the_event() -> None:
     """By hand: on an edge a time belongs to the period that ends there."""
     y = np.array([[30.0, 1], [30.0, 0], [45.0, 1], [45.0, 0], [90.0, 1], [95.0, 1], [95.0, 0], [-5.0, 1], [0.0, 0]])
     expected = [
-        *([1, None, None], [0, None, None], [0, 1, None], [0, None, None], [0, 0, 1], [0, 0, 0], [0, 0, 0]),
+        *([1, None, None], [0, None, None], [0, 1, None], [0, 0, None], [0, 0, 1], [0, 0, 0], [0, 0, 0]),
         *([1, None, None], [None, None, None]),
     ]
     made = expand_periods(np.arange(9.0)[:, None] + 1, y, EDGES)
     assert made.y.reshape(9, 3).tolist() == expected
+    halves = np.ones((9, 3))
+    halves[3, 1] = 0.5  # observation ends within the second period
+    np.testing.assert_array_equal(made.sample_weight.reshape(9, 3), halves)
+    whole = expand_periods(np.ones((9, 1)), y, EDGES, half_periods=False)
+    assert whole.y[9:12].tolist() == [0, None, None]
+    assert (whole.sample_weight == 1).all()
     np.testing.assert_array_equal(made.groups, np.repeat(np.arange(9), 3))
     assert made.X.toarray()[3:6].tolist() == [[1, 0, 0, 2], [0, 1, 0, 2], [0, 0, 1, 2]]
 
@@ -72,6 +78,7 @@ def test_rows_of_a_person_are_of_that_person_alone(outcomes: list[tuple[float, b
         np.testing.assert_array_equal(made.X.toarray()[3 * i : 3 * i + 3], alone.X.toarray())
         labels = made.y[3 * i : 3 * i + 3].tolist()
         assert labels == alone.y.tolist()
+        assert made.sample_weight[3 * i : 3 * i + 3].tolist() == alone.sample_weight.tolist()
         counted = [label for label in labels if label is not None]
         assert labels == counted + [None] * (3 - len(counted))
         assert counted in ([0] * len(counted), [0] * (len(counted) - 1) + [1])
@@ -88,7 +95,7 @@ def test_rows_of_a_person_are_of_that_person_alone(outcomes: list[tuple[float, b
     ids=["pairs", "frame", "structured", "text"],
 )
 def test_outcomes_are_read_in_several_forms(y: Any) -> None:
-    assert expand_periods(np.ones((2, 1)), y, EDGES).y.tolist() == [1, None, None, 0, None, None]
+    assert expand_periods(np.ones((2, 1)), y, EDGES).y.tolist() == [1, None, None, 0, 0, None]
 
 
 # --- Kaplan-Meier ----------------------------------------------------------------------------------------------------
@@ -163,7 +170,7 @@ def test_without_noise_it_is_the_classification_of_person_periods() -> None:
     made = expand_periods(X, y, EDGES)
     plain = SparseClassifier(
         None, fit_intercept=False, bounds=Bounds(row_l2=math.sqrt(2), rows_per_person=3), classes=[0, 1]
-    ).fit(made.X, made.y, groups=made.groups)
+    ).fit(made.X, made.y, groups=made.groups, sample_weight=made.sample_weight)
     np.testing.assert_allclose(np.r_[model.baseline_, model.coef_], plain.coef_[0], rtol=1e-8)
     hazard, survival = model.predict_hazard(X), model.predict_survival(X)
     np.testing.assert_allclose(survival[:, 1:], np.cumprod(1 - hazard, axis=1))

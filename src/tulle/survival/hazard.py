@@ -40,8 +40,8 @@ class SparseHazard(BaseEstimator):
     ----------
     edges : sequence of float
         The ends of the periods: 2 to 1,001 rising numbers, such as [0, 30, 60, 90], declared without looking at times.
-        An event at a time t counts in the period (e, f] that holds it; one after the last edge is not observed, and an
-        end of observation counts from the period that holds it.
+        An event at a time t counts in the period (e, f] that holds it; one after the last edge is not observed. Whose
+        observation ends within a period counts as half a person there.
     epsilon : float or None, default=1.0
         In (0, inf); None: no privacy.
     delta : float or None, default=None
@@ -139,7 +139,7 @@ class SparseHazard(BaseEstimator):
             classes=[0, 1],
             random_state=self.random_state,
         )
-        classifier.fit(expanded.X, expanded.y, groups=expanded.groups)
+        classifier.fit(expanded.X, expanded.y, groups=expanded.groups, sample_weight=expanded.sample_weight)
         self.classifier_ = classifier
         self.privacy_ = classifier.privacy_
         self.baseline_ = float(self.row_l2) * classifier.coef_[0, :n_periods]

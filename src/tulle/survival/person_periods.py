@@ -3,10 +3,11 @@
     edges   e_0 < e_1 < ... < e_K, declared: period k is (e_(k-1), e_k]
     row     of a person and a period: an indicator of the period, and the person's features
     label   1 if the event is in the period, 0 if the person has lived through it, none otherwise
+    weight  1, and 1/2 (with label 0) in the period in which a person was lost to observation
 
 Every person has K rows, whatever their time is, so that the number of rows says nothing about anybody. Rows after the
-event, and from the period in which a person was lost to observation, have no label and count as nothing. Each of a
-person's rows is a function of that person's features, time and event. The unit of privacy is the person, with K rows.
+event, and after a person was lost to observation, have no label and count as nothing. Each of a person's rows is a
+function of that person's features, time and event. The unit of privacy is the person, with K rows.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ class PersonPeriods:
         1, 0, or None for a row that counts as nothing.
     groups : array of shape (n K,)
         The number of the person.
+    sample_weight : array of shape (n K,)
+        1, and 1/2 in the period in which observation ends.
     """
 
     X: sp.csr_array
     y: npt.NDArray[Any]
     groups: npt.NDArray[Any]
+    sample_weight: FloatArray
 
 
 def check_edges(edges: Any) -> FloatArray:
@@ -99,7 +103,9 @@ def find_periods(
     return np.where(happens, holds, through).astype(np.intp), happens
 
 
-def expand_periods(X: Any, y: Any, edges: Any, *, period_value: float = 1.0) -> PersonPeriods:
+def expand_periods(
+    X: Any, y: Any, edges: Any, *, period_value: float = 1.0, half_periods: bool = True
+) -> PersonPeriods:
     """Rows of persons and periods, as `SparseHazard` fits them: for federated studies, searches and other methods.
 
     Parameters
@@ -112,6 +118,9 @@ def expand_periods(X: Any, y: Any, edges: Any, *, period_value: float = 1.0) -> 
         The ends of the periods: 2 to 1,001 rising numbers.
     period_value : float, default=1.0
         The entry of the indicators of periods, above 0.
+    half_periods : bool, default=True
+        Whether the period in which observation ends counts, with label 0 and a weight of 1/2. Without it, as where a
+        method takes no weights, it does not count, and hazards come out too large where many are lost.
 
     Returns
     -------
@@ -121,15 +130,22 @@ def expand_periods(X: Any, y: Any, edges: Any, *, period_value: float = 1.0) -> 
     edges = check_edges(edges)
     n_periods = len(edges) - 1
     rows = sp.csr_array(read_rows(X))
-    through, happens = find_periods(*read_outcomes(y), edges)
+    times, events = read_outcomes(y)
+    through, happens = find_periods(times, events, edges)
     if len(through) != rows.shape[0]:
         raise ValueError(f"X has {rows.shape[0]} rows and y {len(through)}")
     period = np.tile(np.arange(n_periods), len(through))
     before = np.repeat(through, n_periods)
     labels = np.full(len(period), None, dtype=object)
     labels[period < before] = 0
-    labels[(period == before) & np.repeat(happens, n_periods)] = 1
-    return PersonPeriods(stack_periods(rows, n_periods, period_value), labels, np.arange(len(period)) // n_periods)
+    here, happened = period == before, np.repeat(happens, n_periods)
+    labels[here & happened] = 1
+    weights = np.ones(len(period))
+    if half_periods:
+        inside = here & ~happened & np.repeat(times > edges[np.minimum(through, n_periods)], n_periods)
+        labels[inside], weights[inside] = 0, 0.5
+    people = np.arange(len(period)) // n_periods
+    return PersonPeriods(stack_periods(rows, n_periods, period_value), labels, people, weights)
 
 
 def stack_periods(rows: sp.csr_array, n_periods: int, period_value: float) -> sp.csr_array:
