@@ -186,11 +186,11 @@ def open_batches(
 def _reader(format: str) -> Callable[[Source, Wanted, Progress], Iterator[Parts]]:
     """The reader of a format, imported when it is needed."""
     if format == "csv":
-        from tulle.files.tables.delimited import read_csv
+        from tulle.files.tables.numeric_rows import read_csv
 
         return read_csv
     if format == "parquet":
-        from tulle.files.tables.parquet import read_parquet
+        from tulle.files.tables.numeric_rows import read_parquet
 
         return read_parquet
     if format == "svmlight":

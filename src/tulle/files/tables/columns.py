@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +59,11 @@ class Roles:
     features: tuple[int, ...]
     target: int | None
     groups: int | None
+
+    @property
+    def used(self) -> list[int]:
+        """Features, then the target, then people."""
+        return [*self.features, *(place for place in (self.target, self.groups) if place is not None)]
 
 
 def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtful: bool = False) -> Roles:
@@ -166,6 +171,9 @@ INFINITE_VALUE = Fault(
 )
 MISSING_TARGET = Fault("a target is missing", "fill it in, or drop the row")
 INFINITE_TARGET = Fault("a target is not a finite number", "replace it by a bound chosen without looking at the data")
+_ONE_KIND = "targets must be all numbers or all text, so correct the cell or write every class as text"
+WORD_AS_TARGET = Fault("a target is text, but the first row's is a number", _ONE_KIND)
+NUMBER_AS_TARGET = Fault("a target is a number, but the first row's is text", _ONE_KIND)
 MISSING_PERSON = Fault("a person's id is missing", "every row needs one, so fill it in or drop the row")
 
 
@@ -185,18 +193,32 @@ def is_number(text: str) -> bool:
     return True
 
 
+def fault_of_number(text: str, word: Fault, missing: Fault, infinite: Fault) -> Fault | None:
+    """Which of three faults a cell has that must be a finite number; None where it is one."""
+    if not is_number(text):
+        return word
+    if math.isnan(float(text)):
+        return missing
+    return None if math.isfinite(float(text)) else infinite
+
+
 def fault_of_feature(text: str) -> Fault | None:
     """Why a cell cannot be a feature's value; None where it can."""
     if is_missing(text):
         return MISSING_VALUE
-    if not is_number(text):
-        if is_number(text.replace(",", ".", 1)):
-            return DECIMAL_COMMA
-        apart = next((mark for mark in ";\t" if mark in text), None)
-        if apart:
-            return Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")
-        return NO_NUMBER
-    return None if math.isfinite(float(text)) else INFINITE_VALUE
+    word = NO_NUMBER
+    if is_number(text.replace(",", ".", 1)):
+        word = DECIMAL_COMMA
+    elif apart := next((mark for mark in ";\t" if mark in text), None):
+        word = Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")
+    return fault_of_number(text, word, MISSING_VALUE, INFINITE_VALUE)
+
+
+def fault_of_target(text: str) -> Fault | None:
+    """Why a cell cannot be a target that is a number; None where it can."""
+    if is_missing(text):
+        return MISSING_TARGET
+    return fault_of_number(text, WORD_AS_TARGET, MISSING_TARGET, INFINITE_TARGET)
 
 
 # More columns than anybody mends by hand: a text read as a table, or a table of words.
@@ -224,12 +246,19 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, column: str, fault: Fault, **place: int) -> None:
-        """A fault of a column, and its place: the line or the row, from 1. The first one counts."""
-        self._found.setdefault(column, (fault, place))
+    def add(self, column: str, fault: Fault | None, **place: int) -> None:
+        """A fault of a column, if it is one, and its place: the line or the row, from 1. The first one counts."""
+        if fault is not None:
+            self._found.setdefault(column, (fault, place))
 
-    def check(self) -> None:
-        """Raise where a column has a fault."""
+    def check(self, lines_of: Callable[[set[int]], dict[int, int]] | None = None) -> None:
+        """Raise where a column has a fault. `lines_of` says in which lines rows are, if lines are to be told."""
+        # In order of their places, whatever the size of the batches in which they were found.
+        found = dict(sorted(self._found.items(), key=lambda item: tuple(item[1][1].values())))
+        if found and lines_of is not None:
+            lines = lines_of({place["row"] for _, place in found.values()})
+            found = {column: (fault, {"line": lines[place["row"]]}) for column, (fault, place) in found.items()}
+        self._found = found
         if len(self._found) == 1:
             ((column, (fault, place)),) = self._found.items()
             advice = self._advice(fault, f"omit the column with --ignore {shown(column)}")
@@ -260,7 +289,11 @@ class Faults:
 
 
 def check_finite(
-    faults: Faults, block: npt.NDArray[np.float64], first_row: int, names: Sequence[str] | None = None
+    faults: Faults,
+    block: npt.NDArray[np.float64],
+    first_row: int,
+    names: Sequence[str],
+    columns: Sequence[Any] | None = None,
 ) -> None:
     """Note the columns of dense rows with entries that are NaN or infinite.
 
@@ -270,35 +303,45 @@ def check_finite(
     block : ndarray of shape (rows, features)
     first_row : int
         The number of the block's first row, from 1.
-    names : sequence of str or None
-        Names of the features; None: they are numbered from 0.
+    names : sequence of str
+        Names of the features.
+    columns : sequence of columns or None, default=None
+        The cells that the numbers come from. An object array is of text, which says what is wrong.
     """
     finite = np.isfinite(block)
     if finite.all():
         return
     for place in np.flatnonzero(~finite.all(axis=0)).tolist():
-        row = int((~finite[:, place]).argmax())
-        fault = MISSING_VALUE if np.isnan(block[row, place]) else INFINITE_VALUE
-        faults.add(str(place) if names is None else names[place], fault, row=first_row + row)
+        cells = None if columns is None else columns[place]
+        check_numbers(faults, block[:, place], first_row, names[place], fault_of_feature, cells)
 
 
-def check_target(faults: Faults, target: npt.NDArray[Any], first_row: int, column: str) -> None:
-    """Note targets that are missing or infinite."""
-    if target.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(target))
-    else:
-        words, inverse = np.unique(target, return_inverse=True)
-        bad = np.flatnonzero(np.array([is_missing(word) for word in words], dtype=bool)[inverse])
-    if len(bad):
-        infinite = target.dtype.kind == "f" and np.isinf(target[bad[0]])
-        faults.add(column, INFINITE_TARGET if infinite else MISSING_TARGET, row=first_row + int(bad[0]))
+def check_numbers(
+    faults: Faults,
+    numbers: npt.NDArray[np.float64],
+    first_row: int,
+    column: str,
+    fault_of: Callable[[str], Fault | None],
+    cells: Any = None,
+) -> None:
+    """Note a column with a number that is NaN or infinite; see `check_finite`."""
+    finite = np.isfinite(numbers)
+    row = int(finite.argmin())
+    if not finite[row]:
+        spelled = cells[row] if isinstance(cells, np.ndarray) else str(numbers[row])
+        faults.add(column, fault_of(spelled), row=first_row + row)
 
 
-def check_people(faults: Faults, people: npt.NDArray[Any], first_row: int, column: str) -> None:
-    """Note ids that are missing."""
-    if people.dtype.kind == "U":
-        missing = np.array([is_missing(person) for person in people.tolist()], dtype=bool)
-    else:
-        missing = people != people  # NaN alone differs from itself
-    if missing.any():
-        faults.add(column, MISSING_PERSON, row=first_row + int(missing.argmax()))
+def check_words(
+    faults: Faults,
+    words: npt.NDArray[Any],
+    codes: npt.NDArray[Any],
+    first_row: int,
+    column: str,
+    fault_of: Callable[[str], Fault | None],
+) -> None:
+    """Note the column `words[codes]` where a word has a fault."""
+    found = [fault_of(word) for word in words.tolist()]
+    if any(found):
+        row = int(np.array([fault is not None for fault in found])[codes].argmax())
+        faults.add(column, found[codes[row]], row=first_row + row)

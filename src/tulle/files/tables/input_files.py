@@ -85,7 +85,7 @@ class Source:
         self.size = size
         self.width_from_rows = False  # whether the number of features is the largest index that somebody's row has
         self._raw = raw
-        self._rows_read: float | None = None
+        self._share: float | None = None
         self.suffix, self.packing = _suffixes(name)
 
     def refusal(
@@ -137,12 +137,17 @@ class Source:
 
     @property
     def share(self) -> float:
-        """Which part of the file has been read, in (0, 1]."""
-        return max(self._raw.tell(), 1) / self.size if self._rows_read is None else self._rows_read
+        """Which part of the file the rows come from that were read, in (0, 1]."""
+        return self.position if self._share is None else self._share
 
-    def at_row(self, row: int, n: int) -> None:
-        """`row` of the file's `n` rows are read: for formats that state their number and jump about in the file."""
-        self._rows_read = row / n
+    @property
+    def position(self) -> float:
+        """Which part of the bytes was read, in (0, 1]."""
+        return max(self._raw.tell(), 1) / self.size
+
+    def at(self, share: float | None) -> None:
+        """What `share` is, for readers that jump about in the file or read ahead. None: the position."""
+        self._share = share
 
     @property
     def raw(self) -> BufferedReader:

@@ -13,16 +13,20 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.files.tables.columns import (
-    INFINITE_VALUE,
-    MISSING_VALUE,
+    MISSING_PERSON,
+    MISSING_TARGET,
+    Fault,
     Faults,
     Parts,
     Wanted,
     assign_roles,
     check_finite,
     check_n_features,
-    check_people,
-    check_target,
+    check_numbers,
+    check_words,
+    fault_of_feature,
+    fault_of_target,
+    is_missing,
     some,
 )
 from tulle.files.tables.free_memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
@@ -57,13 +61,17 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
     faults = Faults(source, named=names is not None)
     _check_rows(faults, X, names)
-    y = None if target is None else archive.one_per_row(target, X.shape[0])
-    if y is not None and target is not None:
+    y = people = None
+    if target is not None:
+        y = archive.one_per_row(target, X.shape[0])
         y = y.astype(np.float64) if y.dtype.kind in "biuf" else y
-        check_target(faults, y, 1, target)
-    people = None if groups is None else archive.one_per_row(groups, X.shape[0])
-    if people is not None:
-        check_people(faults, people, 1, groups or "groups")
+        if y.dtype.kind == "f":
+            check_numbers(faults, y, 1, target, fault_of_target)
+        else:
+            _check_missing(faults, y, target, MISSING_TARGET)
+    if groups is not None:
+        people = archive.one_per_row(groups, X.shape[0])
+        _check_missing(faults, people, groups, MISSING_PERSON)
     faults.check()
     progress.at(1.0)
     yield Parts(X, y, names, people)
@@ -196,13 +204,20 @@ class _Archive:
 
 
 def _check_rows(faults: Faults, X: Any, names: Sequence[str] | None) -> None:
+    names = [str(place) for place in range(X.shape[1])] if names is None else names
     if not sp.issparse(X):
         check_finite(faults, X, 1, names)
         return
     for at in np.flatnonzero(~np.isfinite(X.data)).tolist():
-        row, place = int(np.searchsorted(X.indptr, at, "right")), int(X.indices[at])
-        fault = MISSING_VALUE if math.isnan(X.data[at]) else INFINITE_VALUE
-        faults.add(str(place) if names is None else names[place], fault, row=row)
+        row = int(np.searchsorted(X.indptr, at, "right"))
+        faults.add(names[X.indices[at]], fault_of_feature(str(X.data[at])), row=row)
+
+
+def _check_missing(faults: Faults, values: npt.NDArray[Any], column: str, fault: Fault) -> None:
+    """Note a word that says that there is no value, or NaN."""
+    if values.dtype.kind in "fU":
+        words, codes = np.unique(values, return_inverse=True)
+        check_words(faults, words, codes, 1, column, lambda word: fault if is_missing(str(word)) else None)
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
