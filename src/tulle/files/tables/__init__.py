@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tulle.files.tables.input_files import FORMATS, Progress, Source, TableError, open_source
@@ -185,18 +186,6 @@ def open_batches(
 
 def _reader(format: str) -> Callable[[Source, Wanted, Progress], Iterator[Parts]]:
     """The reader of a format, imported when it is needed."""
-    if format == "csv":
-        from tulle.files.tables.numeric_rows import read_csv
-
-        return read_csv
-    if format == "parquet":
-        from tulle.files.tables.numeric_rows import read_parquet
-
-        return read_parquet
-    if format == "svmlight":
-        from tulle.files.tables.svmlight import read_svmlight
-
-        return read_svmlight
-    from tulle.files.tables.npz import read_npz
-
-    return read_npz
+    module = import_module(f"tulle.files.tables.{format if format in ('svmlight', 'npz') else 'numeric_rows'}")
+    reader: Callable[[Source, Wanted, Progress], Iterator[Parts]] = getattr(module, f"read_{format}")
+    return reader

@@ -10,12 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.files.tables.input_files import Source, TableError, shown
+
+FaultOf: TypeAlias = "Callable[[str], Fault | None]"
 
 # Words that programs write where there is no value. "none" is not among them: it can be a class.
 _MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null"})
@@ -251,6 +253,33 @@ class Faults:
         if fault is not None:
             self._found.setdefault(column, (fault, place))
 
+    def add_first(
+        self, column: str, cells: npt.NDArray[Any], bad: npt.NDArray[np.bool_], first_row: int, fault_of: FaultOf
+    ) -> None:
+        """The fault of the first bad cell, if there is one, by its text or by the number that was read."""
+        if bad.any():
+            place = int(bad.argmax())
+            self.add(column, fault_of(str(cells[place])), row=first_row + place)
+
+    def add_numbers(
+        self, columns: Sequence[str], X: npt.NDArray[np.float64], first_row: int, cells: Sequence[Any] = ()
+    ) -> None:
+        """The faults of features, of which entries are NaN or infinite.
+
+        Parameters
+        ----------
+        columns : sequence of str
+        X : ndarray of shape (rows, features)
+        first_row : int
+            The number of the first row, from 1.
+        cells : sequence of columns, default=()
+            What the numbers come from. Where it is text (an object array), the text says what is wrong.
+        """
+        bad = ~np.isfinite(X)
+        for place in np.flatnonzero(bad.any(axis=0)).tolist() if bad.any() else []:
+            texts = cells[place] if cells and isinstance(cells[place], np.ndarray) else X[:, place]
+            self.add_first(columns[place], texts, bad[:, place], first_row, fault_of_feature)
+
     def check(self, lines_of: Callable[[set[int]], dict[int, int]] | None = None) -> None:
         """Raise where a column has a fault. `lines_of` says in which lines rows are, if lines are to be told."""
         # In order of their places, whatever the size of the batches in which they were found.
@@ -286,62 +315,3 @@ class Faults:
             sentences.append(f"{fault.what[0].upper()}{fault.what[1:]} in {', '.join(named)}; {advice}")
             left -= min(left, len(columns))
         return ". ".join(sentences)
-
-
-def check_finite(
-    faults: Faults,
-    block: npt.NDArray[np.float64],
-    first_row: int,
-    names: Sequence[str],
-    columns: Sequence[Any] | None = None,
-) -> None:
-    """Note the columns of dense rows with entries that are NaN or infinite.
-
-    Parameters
-    ----------
-    faults : Faults
-    block : ndarray of shape (rows, features)
-    first_row : int
-        The number of the block's first row, from 1.
-    names : sequence of str
-        Names of the features.
-    columns : sequence of columns or None, default=None
-        The cells that the numbers come from. An object array is of text, which says what is wrong.
-    """
-    finite = np.isfinite(block)
-    if finite.all():
-        return
-    for place in np.flatnonzero(~finite.all(axis=0)).tolist():
-        cells = None if columns is None else columns[place]
-        check_numbers(faults, block[:, place], first_row, names[place], fault_of_feature, cells)
-
-
-def check_numbers(
-    faults: Faults,
-    numbers: npt.NDArray[np.float64],
-    first_row: int,
-    column: str,
-    fault_of: Callable[[str], Fault | None],
-    cells: Any = None,
-) -> None:
-    """Note a column with a number that is NaN or infinite; see `check_finite`."""
-    finite = np.isfinite(numbers)
-    row = int(finite.argmin())
-    if not finite[row]:
-        spelled = cells[row] if isinstance(cells, np.ndarray) else str(numbers[row])
-        faults.add(column, fault_of(spelled), row=first_row + row)
-
-
-def check_words(
-    faults: Faults,
-    words: npt.NDArray[Any],
-    codes: npt.NDArray[Any],
-    first_row: int,
-    column: str,
-    fault_of: Callable[[str], Fault | None],
-) -> None:
-    """Note the column `words[codes]` where a word has a fault."""
-    found = [fault_of(word) for word in words.tolist()]
-    if any(found):
-        row = int(np.array([fault is not None for fault in found])[codes].argmax())
-        faults.add(column, found[codes[row]], row=first_row + row)

@@ -24,6 +24,7 @@ END, _REPLACEMENT = "\0", "\ufffd"
 NUL = "a NUL character: not text, or text in another encoding; try --encoding utf-16, or pass the right --format"
 
 _DELIMITERS = (",", ";", "\t")
+_NOT_ASCII = bytes(range(128, 256))
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -118,36 +119,26 @@ class Text:
         return self._source.refusal(f"a byte is not {self._encoding}; {advice}", line=line)
 
     def encoded(self, size: int) -> Iterator[bytes]:
-        """The same characters as UTF-8; where the file is UTF-8 it is checked and not decoded. It stops at what is
-        refused: `pieces` tells why."""
+        """The same characters as UTF-8; where the file is UTF-8 it is checked and not decoded. An error of any kind is
+        raised where `pieces` would refuse the file, and where so many bytes have no character of ASCII."""
         if not self._utf8:
-            for text in self.pieces(size):
-                yield text.encode()
+            yield from (text.encode() for text in self.pieces(size))
             return
         self._source.raw.seek(0)
         rest, begun = b"", False
         for block in itertools.chain(self._source.blocks(size), [b""]):
             whole = rest + block
-            cut = _whole_characters(whole) if block else len(whole)
+            cut = len(whole.rstrip(_NOT_ASCII)) if block else len(whole)  # not inside a character
+            if block and not cut:
+                raise ValueError
             piece, rest = whole[:cut], whole[cut:]
-            if piece and not begun:
+            if not begun:
                 piece, begun = piece.removeprefix(codecs.BOM_UTF8), True
-            if not _is_utf8(piece) or END.encode() in piece:
+            if END.encode() in piece or not _is_utf8(piece):
                 if self._strict:
                     raise ValueError
                 piece = piece.decode("utf-8", "replace").replace(END, _REPLACEMENT).encode()
             yield piece
-
-
-def _whole_characters(text: bytes) -> int:
-    """Where the last character begins if it is not complete, else the length. A decoder could stop and go on there."""
-    for back, byte in enumerate(reversed(text[-3:]), 1):
-        if byte >= 0xC0:
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(text) - back if needed > back else len(text)
-        if byte < 0x80:
-            break
-    return len(text)
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -241,7 +232,7 @@ def divide(source: Source, lines: Lines, delimiter: str) -> Iterator[list[str]]:
         if lines.ended:
             if row != [END]:
                 raise source.refusal(
-                    "a quotation mark that begins here is not closed; the file may be truncated, or lack quotation marks",
+                    "a quotation mark that begins here is not closed; check quotation marks and where the file ends",
                     line=lines.row_line,
                 )
             return

@@ -10,10 +10,10 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import AnyStr, NoReturn
+from typing import NoReturn
 
 # One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
 BLOCK_BYTES = 1 << 22
@@ -215,33 +215,19 @@ def _suffixes(name: str) -> tuple[str, str]:
     return last, ""
 
 
-def whole_lines(
-    source: Source, pieces: Iterable[AnyStr], end: AnyStr, complete: Callable[[AnyStr], bool] = bool
-) -> Iterator[tuple[int, AnyStr]]:
-    """Pieces cut anew after line ends, each with the number of its first line.
-
-    Parameters
-    ----------
-    source : Source
-    pieces : iterable of str or bytes
-    end : str or bytes
-        What ends a line.
-    complete : callable, default=bool
-        Whether a text may end here; where not, more is read.
-    """
-    rest, line = end[:0], 1
+def whole_lines(source: Source, pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Pieces cut anew after line ends, each with the number of its first line."""
+    rest, line = b"", 1
     for piece in pieces:
         rest += piece
-        cut = rest.rfind(end) + 1
-        if cut and complete(rest[:cut]):
+        cut = rest.rfind(b"\n") + 1
+        if cut:
             yield line, rest[:cut]
-            line += rest.count(end)
+            line += rest.count(b"\n")
             rest = rest[cut:]
         elif len(rest) > LONGEST_LINE:
             raise source.refusal(
-                f"no row ends within {LONGEST_LINE >> 20} MiB; check --format, line endings and unclosed quotation "
-                "marks",
-                line=line,
+                f"no row ends within {LONGEST_LINE >> 20} MiB; check --format and line endings", line=line
             )
     if rest:
         yield line, rest

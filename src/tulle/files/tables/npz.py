@@ -20,10 +20,7 @@ from tulle.files.tables.columns import (
     Parts,
     Wanted,
     assign_roles,
-    check_finite,
     check_n_features,
-    check_numbers,
-    check_words,
     fault_of_feature,
     fault_of_target,
     is_missing,
@@ -60,18 +57,18 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         if chosen != tuple(range(len(names))):
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
     faults = Faults(source, named=names is not None)
-    _check_rows(faults, X, names)
+    _note_rows(faults, X, names or [str(place) for place in range(X.shape[1])])
     y = people = None
     if target is not None:
         y = archive.one_per_row(target, X.shape[0])
         y = y.astype(np.float64) if y.dtype.kind in "biuf" else y
         if y.dtype.kind == "f":
-            check_numbers(faults, y, 1, target, fault_of_target)
+            faults.add_first(target, y, ~np.isfinite(y), 1, fault_of_target)
         else:
-            _check_missing(faults, y, target, MISSING_TARGET)
+            _note_missing(faults, y, target, MISSING_TARGET)
     if groups is not None:
         people = archive.one_per_row(groups, X.shape[0])
-        _check_missing(faults, people, groups, MISSING_PERSON)
+        _note_missing(faults, people, groups, MISSING_PERSON)
     faults.check()
     progress.at(1.0)
     yield Parts(X, y, names, people)
@@ -203,21 +200,20 @@ class _Archive:
         return array.ravel()
 
 
-def _check_rows(faults: Faults, X: Any, names: Sequence[str] | None) -> None:
-    names = [str(place) for place in range(X.shape[1])] if names is None else names
+def _note_rows(faults: Faults, X: Any, names: Sequence[str]) -> None:
     if not sp.issparse(X):
-        check_finite(faults, X, 1, names)
+        faults.add_numbers(names, X, 1)
         return
     for at in np.flatnonzero(~np.isfinite(X.data)).tolist():
         row = int(np.searchsorted(X.indptr, at, "right"))
         faults.add(names[X.indices[at]], fault_of_feature(str(X.data[at])), row=row)
 
 
-def _check_missing(faults: Faults, values: npt.NDArray[Any], column: str, fault: Fault) -> None:
+def _note_missing(faults: Faults, values: npt.NDArray[Any], column: str, fault: Fault) -> None:
     """Note a word that says that there is no value, or NaN."""
-    if values.dtype.kind in "fU":
-        words, codes = np.unique(values, return_inverse=True)
-        check_words(faults, words, codes, 1, column, lambda word: fault if is_missing(str(word)) else None)
+    words, codes = np.unique(values, return_inverse=True)
+    bad = np.array([is_missing(str(word)) for word in words])
+    faults.add_first(column, values, bad[codes], 1, lambda _: fault)
 
 
 def _kind(dtype: np.dtype[Any]) -> str:

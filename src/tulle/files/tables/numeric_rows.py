@@ -8,7 +8,7 @@ row and looked at no more, for all of them to be told in one message; the line o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,12 @@ from tulle.files.tables.columns import (
     MISSING_TARGET,
     NUMBER_AS_TARGET,
     Fault,
+    FaultOf,
     Faults,
     Parts,
     Roles,
     Wanted,
     assign_roles,
-    check_finite,
-    check_numbers,
-    check_words,
     fault_of_target,
     is_missing,
     is_number,
@@ -56,7 +54,7 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
     faults = Faults(source, named=not cells.doubtful)
     rows = _Rows(faults, told, roles, words=words, mixed=wanted.labels, named_people=True)
     names = tuple(cells.names[place] for place in roles.features) if wanted.header else None
-    numbers = {*roles.features, *([] if words else [roles.target])}
+    numbers = set(roles.used).difference([roles.groups, roles.target if words else None])
     plain = source.size < _SMALL_FILE
     yield from rows.read(cells.batches(roles.used, progress, plain=plain, numbers=numbers), names)
     faults.check(cells.lines_of)
@@ -84,7 +82,7 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
     )
     rows = _Rows(faults, schema.names, roles, words=words, mixed=True, named_people=named_people)
 
-    numbers = {*roles.features, *([] if words else [roles.target])}
+    numbers = set(roles.used).difference([roles.groups, roles.target if words else None])
 
     def batches() -> Iterator[list[Cells]]:
         done = 0
@@ -143,14 +141,15 @@ class _Rows:
         X = np.empty((len(columns[0]), len(columns)))
         for place, cells in enumerate(columns):
             X[:, place] = 0.0 if self._told[place] in self._faults else _numbers(cells)
-        check_finite(self._faults, X, row, self._told, columns)
+        self._faults.add_numbers(self._told, X, row, columns)
         return X, y, people
 
     def _targets(self, name: str, cells: Cells, row: int) -> npt.NDArray[Any]:
         if self._words:
             return self._texts(name, cells, row, self._fault_of_word)
         y = _numbers(cells)
-        check_numbers(self._faults, y, row, name, fault_of_target, cells)
+        texts = cells if isinstance(cells, np.ndarray) else y
+        self._faults.add_first(name, texts, ~np.isfinite(y), row, fault_of_target)
         return y
 
     def _fault_of_word(self, word: str) -> Fault | None:
@@ -161,16 +160,16 @@ class _Rows:
     def _people(self, name: str, cells: Cells, row: int) -> npt.NDArray[Any]:
         if self._named_people:
             return self._texts(name, cells, row, lambda word: MISSING_PERSON if is_missing(word) else None)
-        missing = cells.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-        if missing.any():
-            self._faults.add(name, MISSING_PERSON, row=row + int(missing.argmax()))
         people: npt.NDArray[Any] = cells.to_numpy(zero_copy_only=False)
+        missing = cells.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        self._faults.add_first(name, people, missing, row, lambda _: MISSING_PERSON)
         return people
 
-    def _texts(self, name: str, cells: Cells, row: int, fault_of: Callable[[str], Fault | None]) -> npt.NDArray[Any]:
+    def _texts(self, name: str, cells: Cells, row: int, fault_of: FaultOf) -> npt.NDArray[Any]:
         distinct, codes = _distinct(cells)
         words = np.array([word.strip() for word in distinct], dtype=str)
-        check_words(self._faults, words, codes, row, name, fault_of)
+        bad = np.array([fault_of(word) is not None for word in words.tolist()])
+        self._faults.add_first(name, words[codes], bad[codes], row, fault_of)
         return words[codes]
 
 

@@ -64,7 +64,7 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterato
     used = n_rows = 0
     faults = Faults(source, named=False)
     people = wanted.groups is not None
-    for line, text in whole_lines(source, _without_mark(source.blocks()), b"\n"):
+    for line, text in whole_lines(source, _without_mark(source.blocks())):
         block = _parsed(text, people=people)
         if block is None or (len(block.indices) and (block.indices.min() < first or block.indices.max() > largest)):
             _note_faults(source, faults, line, text, (first, largest), n_features, people=people)

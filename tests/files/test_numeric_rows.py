@@ -1,0 +1,135 @@
+"""Tables of numbers from CSV: pyarrow and the standard library give the same rows and refuse with the same words."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from test_tables import CSV_REFUSED, GOOD, Write, refused, write
+
+from tulle.files.tables import TableError, input_files, numeric_rows, open_batches, raw_delimited, read_table
+from tulle.files.tables.columns import Wanted
+
+pytest.importorskip("pyarrow")
+assert write  # a fixture
+
+
+def outcome(path: Path, monkeypatch: pytest.MonkeyPatch, *, plain: bool, **given: Any) -> Any:
+    """The parts of the table, or the message."""
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 1 << 60 if plain else 0)
+    try:
+        table = read_table(path, **given)
+    except TableError as error:
+        return str(error), error.without_rows
+    others = [None if part is None else part.tolist() for part in (table.y, table.groups)]
+    return table.X.tolist(), *others, table.feature_names
+
+
+@pytest.mark.parametrize("case", CSV_REFUSED)
+def test_refusals_do_not_depend_on_the_parser(write: Write, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    content, given, _ = CSV_REFUSED[case]
+    path = write("a.csv", content)
+    plain, arrow = (outcome(path, monkeypatch, plain=by, **{"target": "sick", **given}) for by in (True, False))
+    assert plain == arrow
+    assert isinstance(plain[0], str)
+
+
+_CELLS = ["1", "2.5", "-3e2", "+7", ".5", "5.", " 4 ", "1e400", "inf", "-nan", "", "NA", "x", "1,5", '"6"', '"a,b"']
+_CELLS += ['"8', '9"', "1_0", "１", '" 1\n"', "é", "\0"]
+_ROW = st.tuples(*[st.sampled_from(_CELLS[:7] * 9 + _CELLS)] * 3).map(",".join)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.one_of(_ROW, _ROW, _ROW, st.sampled_from(["", "1,2", "1,2,3,4"])), max_size=12),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    given=st.sampled_from([{}, {"target": "c"}, {"groups": "b"}, {"target": "a", "groups": "c", "labels": True}]),
+    block=st.sampled_from([1 << 9, 1 << 20]),
+)
+@example(rows=["1,2,x", "1,2,3"], end="\n", given={"target": "c"}, block=1 << 20)
+@example(rows=["1,2,3", "1,2,x"], end="\n", given={"target": "c"}, block=1 << 20)
+@example(rows=["1,2,3", '1,2,"'], end="\n", given={"ignore": ["c"]}, block=1 << 20)
+@example(rows=["nan,2,3", 'nan,2,"'], end="\n", given={"ignore": ["c"]}, block=1 << 20)
+def test_rows_do_not_depend_on_the_parser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[str], end: str, given: dict[str, Any], block: int
+) -> None:
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", block)
+    path = tmp_path / "a.csv"
+    path.write_bytes(end.join(["a,b,c", *rows]).encode())
+    assert outcome(path, monkeypatch, plain=True, **given) == outcome(path, monkeypatch, plain=False, **given)
+
+
+def test_pyarrow_reads_good_files_alone(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unused(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 0)
+    monkeypatch.setattr(raw_delimited.CsvCells, "_plain_rows", unused)
+    table = read_table(write("a.csv", "id,a,b,y\né,+1, 2.5,u\nJohn,.5,-1E3,v\n"), target="y", groups="id")
+    assert table.X.tolist() == [[1.0, 2.5], [0.5, -1000.0]]
+    assert table.groups is not None
+    assert table.groups.tolist() == ["é", "John"]
+    # Numbers that are not finite and words that are missing are told without another look at the cells.
+    message = refused(write("b.csv", "id,a,b,y\nx,1,inf,1\n,nan,2,2\n\nx,1,nan,inf\n"), target="y", groups="id")
+    for part in ("'b' (line 2)", "'id' (line 3)", "'a' (line 3)", "'y' (line 5)"):
+        assert part in message
+
+
+def test_a_small_file_is_read_without_pyarrow(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unused(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(raw_delimited, "_ArrowParser", unused)
+    assert read_table(write("a.csv", GOOD), target="sick").X.shape == (2, 2)
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 0)
+    with pytest.raises(AssertionError):
+        read_table(write("a.csv", GOOD), target="sick")
+
+
+def test_a_cell_that_only_python_reads_changes_no_row(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow has handed out blocks by then: no row is lost or read twice."""
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 0)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 64)
+    lines = [f"{row},{row % 3}" for row in range(300)]
+    lines[200] = '"\n200",2'
+    table = read_table(write("a.csv", "x,y\n" + "\n".join(lines)), target="y")
+    assert table.X.ravel().tolist() == list(range(300))
+    assert table.y is not None
+    assert table.y.tolist() == [row % 3 for row in range(300)]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("content", ["1,2\n", "5,naïve\n"])
+def test_the_share_is_that_of_the_rows(
+    write: Write, monkeypatch: pytest.MonkeyPatch, plain: bool, content: str
+) -> None:
+    """Parsers read ahead; what memory a table takes is estimated by the rows that have come."""
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 1 << 60 if plain else 0)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 1 << 13)
+    path, n, done = write("a.csv", "x,y\n" + content * 20_000), 20_000, 0
+    with open_batches(path, Wanted(target="y")) as (source, batches):
+        for batch in batches:
+            done += len(batch.X)
+            assert source.share == pytest.approx(done / n, rel=0.02, abs=2e-3)
+    assert done == n
+
+
+def test_reading_by_pyarrow_peaks_at_little_more_than_the_table(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks that it reads ahead are as many for every file; its own memory is measured in benchmarks."""
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 1 << 14)
+    values = np.random.default_rng(0).random((20_000, 20)).round(3)
+    lines = [",".join(f"c{place}" for place in range(20)), *(",".join(map(str, row)) for row in values.tolist())]
+    path = write("a.csv", "\n".join(lines))
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 0)
+    read_table(path)  # imports
+    tracemalloc.start()
+    X = read_table(path).X
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(X, values)
+    assert X.nbytes < peak < 1.5 * X.nbytes
