@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from test_tables import CSV_REFUSED, GOOD, Write, refused, write
+from test_tables import CSV_REFUSED, GOOD, Write, refused, test_places_are_right_in_later_blocks, write
 
 from tulle.files.tables import TableError, input_files, numeric_rows, open_batches, raw_delimited, read_table
 from tulle.files.tables.columns import Wanted
 
 pytest.importorskip("pyarrow")
 assert write  # a fixture
+later_blocks = test_places_are_right_in_later_blocks
+del test_places_are_right_in_later_blocks  # or it would be run twice
 
 
 def outcome(path: Path, monkeypatch: pytest.MonkeyPatch, *, plain: bool, **given: Any) -> Any:
@@ -89,6 +91,28 @@ def test_a_small_file_is_read_without_pyarrow(write: Write, monkeypatch: pytest.
     monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 0)
     with pytest.raises(AssertionError):
         read_table(write("a.csv", GOOD), target="sick")
+
+
+def test_places_are_right_after_blocks_that_pyarrow_has_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 0)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 64)
+    later_blocks(write, None)
+
+
+@pytest.mark.parametrize("block", [1 << 8, 1 << 12])
+def test_columns_are_told_in_the_order_of_their_lines(
+    write: Write, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Whatever the size of the blocks in which they were found."""
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", block)
+    lines = ["1,2,3"] * 30
+    lines[20], lines[10], lines[5] = "x,2,3", "1,x,3", "1,2,x"
+    assert "'c' (line 7), 'b' (line 12), 'a' (line 22)" in refused(write("a.csv", "\n".join(["a,b,c", *lines])))
+
+
+def test_a_column_with_a_place_for_a_name_cannot_be_ignored_by_it(write: Write) -> None:
+    assert "--ignore" not in refused(write("a.csv", "Jane Doe,4711\nx,1\n"))
+    assert "--ignore 'name'" in refused(write("a.csv", "name,age\nx,1\n"))
 
 
 def test_a_cell_that_only_python_reads_changes_no_row(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
