@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from test_raw_damage import everything_said
 from test_tables import CSV_REFUSED, GOOD, Write, refused, test_places_are_right_in_later_blocks, write
 
 from tulle.files.tables import TableError, input_files, numeric_rows, open_batches, raw_delimited, read_table
@@ -64,6 +65,19 @@ def test_rows_do_not_depend_on_the_parser(
     path = tmp_path / "a.csv"
     path.write_bytes(end.join(["a,b,c", *rows]).encode())
     assert outcome(path, monkeypatch, plain=True, **given) == outcome(path, monkeypatch, plain=False, **given)
+
+
+@pytest.mark.parametrize("cell", ["SECRET", '"SECRET', "1,SECRET", "SECRET\0", "SECRET,,\xe9", '"SECRET;1"'])
+@pytest.mark.parametrize("plain", [False, True], ids=["pyarrow", "standard library"])
+def test_no_word_of_a_cell_is_said(write: Write, monkeypatch: pytest.MonkeyPatch, cell: str, plain: bool) -> None:
+    """Neither in the message nor in what is chained to it: both parsers' own errors quote cells."""
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", 1 << 60 if plain else 0)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 1 << 10)
+    path = write("a.csv", ("a,b\n" + "1,2\n" * 500 + f"3,{cell}\n").encode("latin-1"))
+    for target in (None, "b"):
+        with pytest.raises(TableError) as raised:
+            read_table(path, target=target)
+        assert "SECRET" not in everything_said(raised.value)
 
 
 def test_pyarrow_reads_good_files_alone(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tulle.files.tables.input_files import FORMATS, Progress, Source, TableError, open_source
@@ -186,6 +185,14 @@ def open_batches(
 
 def _reader(format: str) -> Callable[[Source, Wanted, Progress], Iterator[Parts]]:
     """The reader of a format, imported when it is needed."""
-    module = import_module(f"tulle.files.tables.{format if format in ('svmlight', 'npz') else 'numeric_rows'}")
-    reader: Callable[[Source, Wanted, Progress], Iterator[Parts]] = getattr(module, f"read_{format}")
-    return reader
+    if format == "svmlight":
+        from tulle.files.tables.svmlight import read_svmlight
+
+        return read_svmlight
+    if format == "npz":
+        from tulle.files.tables.npz import read_npz
+
+        return read_npz
+    from tulle.files.tables.numeric_rows import read_csv, read_parquet
+
+    return read_csv if format == "csv" else read_parquet
