@@ -343,21 +343,20 @@ class _ByteStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as asked for, or those up to the end; one fewer where they would end inside a line end."""
+        """At least half as many bytes as asked for, as a block could be shorter than a row, or those up to the end."""
         with self._lock:
-            # A short block could be shorter than a row.
-            parts, length = [self._rest], len(self._rest)
-            while size < 0 or length <= size:
+            parts, length, ended = [self._rest] if self._rest else [], len(self._rest), False
+            while not ended and (size < 0 or 2 * length < size):
                 piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                parts.append(piece)
-                self._n_taken += len(piece)
-                length += len(piece)
-            whole = b"".join(parts)
-            end = length if size < 0 else size
+                ended = piece is None
+                if piece:
+                    parts.append(piece)
+                    length += len(piece)
+                    self._n_taken += len(piece)
+            whole = b"".join(parts)  # no copy where it is one
+            end = length if size < 0 else min(size, length)
             # pyarrow takes a newline that begins a block for the rest of a line end, inside a quoted cell too.
-            if 1 < end < length and whole[end - 1 : end + 1] == b"\r\n":
+            if not ended and end > 1 and whole[end - 1 : end] == b"\r":
                 end -= 1
             self._rest = whole[end:]
             self._shares.append(self._source.position * (1 - len(self._rest) / max(self._n_taken, 1)))
