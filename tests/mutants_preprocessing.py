@@ -8,9 +8,10 @@ _ANSWERS, _PIPELINE = (
     "tests/preprocessing/test_private_answers.py::",
     "tests/preprocessing/test_private_pipeline.py::",
 )
-_SETS, _COLUMNS = (
+_SETS, _COLUMNS, _BLOCKS = (
     "tests/preprocessing/test_thresholded_sets.py::",
     "tests/preprocessing/test_private_columns.py::",
+    "tests/preprocessing/test_steps_on_blocks.py::",
 )
 _REPLAY = "tests/preprocessing/test_step_replay.py::test_private_steps_tell_nothing_but_their_answers"
 
@@ -68,6 +69,45 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
         "rows.blocks[:] = Rows(transformed, targets, active).blocks",
         "rows.blocks[:] = Rows(transformed, targets).blocks",
         (_PIPELINE + "test_rows_that_do_not_count_move_no_answer",),
+    ),
+    Mutant(
+        "rows on disk that do not count do so after a step",
+        "the mask belongs to the rows in memory, and those that are read again from files have none",
+        "vars(transformed.rows(first_rows))",
+        "vars(transformed.rows(None))",
+        (_BLOCKS + "test_rows_that_do_not_count_do_not_count_there[blocks-weights]",),
+    ),
+    Mutant(
+        "a step divides by zero, and every row of its block is lost",
+        "numbers that are not finite behind the check of files: one row's makes a whole sum count as nothing",
+        "        self._leave_out(~np.isfinite(self._rows).all(axis=1))\n\n\ndef _take",
+        "\n\ndef _take",
+        (_BLOCKS + "test_what_a_step_made_not_finite_counts_as_nothing[dense]",),
+    ),
+    Mutant(
+        "a step divides by zero, in sparse blocks",
+        "as above",
+        "            bad[self._csc.indices[~finite]] = True\n            self._leave_out(bad)",
+        "            bad[self._csc.indices[~finite]] = True",
+        (_BLOCKS + "test_what_a_step_made_not_finite_counts_as_nothing[sparse]",),
+    ),
+    Mutant(
+        "a batch of rows as they are stored",
+        "transforms that training applies to epochs and not to the rows that a sampler picks: the noise is for others",
+        "return self.changes(block[1][numbers] if self.folder.sparse else block[numbers])",
+        "return block[1][numbers] if self.folder.sparse else block[numbers]",
+        (_BLOCKS + "test_steps_learn_from_a_folder_as_from_an_array[batches, poisson-scaler]",),
+    ),
+    Mutant(
+        "missing numbers that no step marks",
+        "a check that is skipped because a later step would do it, in pipelines without that step",
+        "find_spread(X, y, missing=first.takes_missing)",
+        "find_spread(X, y, missing=True)",
+        (
+            "tests/cluster/test_private_steps_on_dask.py::"
+            "test_what_cannot_be_fitted_is_refused_before_anything_is_billed[missing, weights]",
+        ),
+        needs="distributed",
     ),
     # --- the bill ---
     Mutant(
@@ -166,9 +206,30 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows that are too long count",
         "the clip is left to what reads the rows",
-        'fits = block.norms("l2") <= 1.0',
-        'fits = block.norms("l2") <= 1e9',
-        (_SETS + "test_a_row_that_is_too_long_counts_as_nothing",),
+        "minlength=n_rows) <= _STEPS",
+        "minlength=n_rows) >= 0",
+        (_SETS + "test_a_row_that_is_none_of_keys_counts_as_nothing",),
+    ),
+    Mutant(
+        "entries of all signs count",
+        "met here: a bound for vectors without negative entries, on rows that nobody checks for them",
+        "wrong = (entries != 0) & ~((entries >= (1.0 - 1e-8) / math.sqrt(self.most_keys))",
+        "wrong = (entries != 0) & ~((abs(entries) >= (1.0 - 1e-8) / math.sqrt(self.most_keys))",
+        (_SETS + "test_a_row_that_is_none_of_keys_counts_as_nothing",),
+    ),
+    Mutant(
+        "a threshold for other keys than the rows have",
+        "met here: query and mechanism each state the most keys of a row, and nothing compares them",
+        "if (exact.most_keys, exact.rows_per_unit) != (self.most_keys, self.rows_per_unit):",
+        "if exact.rows_per_unit != self.rows_per_unit:",
+        (_SETS + "test_no_other_mechanism_answers",),
+    ),
+    Mutant(
+        "cells that write on the terminal",
+        "met here: a category with a line break and a forged line of a report in it",
+        "return () if text is None else (_clean(text),)",
+        "return () if text is None else (text[:LONGEST_VALUE],)",
+        (_COLUMNS + "test_found_values_are_printed_on_one_line",),
     ),
     Mutant(
         "names in the order of the rows",
@@ -176,5 +237,12 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
         "return dict(sorted(found.items()))",
         "return found",
         (_COLUMNS + "test_released_names_are_in_alphabetical_order",),
+    ),
+    Mutant(
+        "memory for one block that runs out after the bill",
+        "as above, by rows that fit into memory while nothing is done to them",
+        "_COPIES_OF_STEPS * spread.block_bytes if steps and spread is not None else 0",
+        "0",
+        (_BLOCKS + "test_memory_of_a_dense_block_is_counted",),
     ),
 )

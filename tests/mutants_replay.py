@@ -93,6 +93,21 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
         "                raise input_files.TableError('a row cannot be read') from error\n            held,",
         ("tests/files/test_numeric_rows.py::test_no_word_of_a_cell_is_said",),
     ),
+    # --- cells without a value ---
+    Mutant(
+        "words that pass for missing numbers",
+        "a column of words read as NaN alone, and filled: nobody learns that it was not used",
+        "wrong[wrong] = [fault_of_feature(text, missing) is not None for text in texts[wrong]]",
+        "wrong[wrong] = False",
+        ("tests/files/test_missing_cells.py::test_what_is_no_number_is_refused_as_before",),
+    ),
+    Mutant(
+        "a missing number taken for the end",
+        "null in any column shows that pyarrow has read all rows: a row with an open quotation mark is lost",
+        "            self._end = list(self._kinds).index(self._names[-1])\n",
+        "",
+        ("tests/files/test_numeric_rows.py::test_rows_do_not_depend_on_the_parser",),
+    ),
     Mutant(
         "svmlight refusals quote the entry",
         "index:value in the message: a word of a note and how often somebody has it",

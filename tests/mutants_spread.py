@@ -132,8 +132,8 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "surplus rows come back on workers",
         "who counts is decided here, and never told to the machines that count",
-        "return make_block(part.features, *mask_unlabelled(made, active))",
-        "return make_block(part.features, *mask_unlabelled(made, None))",
+        "return make_block(features, *mask_unlabelled(made, active))",
+        "return make_block(features, *mask_unlabelled(made, None))",
         (_DASK + "test_surplus_rows_of_a_person_count_as_nothing",),
         needs="distributed",
     ),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from tulle import Bounds, SparseClassifier
+from tulle import Bounds, PrivatePipeline, SparseClassifier
 from tulle.methods import (
     CoordinateDescent,
     FitAgain,
@@ -19,6 +21,7 @@ from tulle.methods import (
     StochasticHardThresholding,
     TwoStage,
 )
+from tulle.preprocessing import PrivateImputer, PrivateScaler, PrivateWeights
 
 SEED = 3
 BOUNDED = Bounds(row_l2=1.5)
@@ -89,4 +92,45 @@ def assert_same_fit(unfitted: Any, here: tuple[Any, ...], there: tuple[Any, ...]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     else:
         np.testing.assert_array_equal(found, expected)
+    return other
+
+
+# Private steps, and of which rows they learn.
+STEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "weights": ("sparse", (PrivateWeights(),)),
+    "weights, dense": ("dense", (PrivateWeights(),)),
+    "scaler": ("dense", (PrivateScaler(rounds=6),)),
+    "imputer": ("dense", (PrivateImputer(0.8, rounds=6),)),
+    "scaler, weights": ("dense", (PrivateScaler(rounds=6), PrivateWeights())),
+}
+
+
+def with_steps(steps: Sequence[Any], method: Any = METHODS["fit again"], **settings: Any) -> PrivatePipeline:
+    """Private steps and a classifier, with as little noise as `model` has."""
+    classifier = SparseClassifier(method=method, n_nonzero=8, classes=[0.0, 1.0], **settings)
+    named = [(f"step {number}", step) for number, step in enumerate(steps)]
+    return PrivatePipeline([*named, ("model", classifier)], 200.0, 1e-6, random_state=SEED)
+
+
+def assert_same_steps(
+    unfitted: Any, here: tuple[Any, ...], there: tuple[Any, ...], groups: Any = None, *, predict: bool = True
+) -> Any:
+    """The same steps, model, bill, report and predictions, but for who saw the rows. Returns what was fitted there."""
+    one, other = clone(unfitted).fit(*here, groups), clone(unfitted).fit(*there, groups)
+    assert len(one.steps_) == len(other.steps_) > 0
+    for (_, step), (_, found) in zip(one.steps_, other.steps_):
+        for name in step.learnt:
+            np.testing.assert_allclose(getattr(found, name), getattr(step, name), rtol=1e-12)
+    assert np.any(one.model_.coef_)
+    np.testing.assert_allclose(other.model_.coef_, one.model_.coef_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(other.model_.intercept_, one.model_.intercept_, rtol=0, atol=1e-9)
+    assert replace(other.privacy_, who_saw_what=()) == replace(one.privacy_, who_saw_what=())
+    assert other.privacy_.who_saw_what != one.privacy_.who_saw_what
+    assert vars(other).keys() == vars(one).keys()
+    assert vars(other.model_).keys() == vars(one.model_).keys()
+    if not predict:
+        return other
+    np.testing.assert_allclose(other.decision_function(there[0]), one.decision_function(here[0]), rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(other.predict(there[0]), one.predict(here[0]))
+    assert other.score(there[0], here[1]) == one.score(here[0], here[1])
     return other

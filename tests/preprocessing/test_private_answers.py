@@ -6,6 +6,7 @@ Statistical tests fix their seed; a false alarm has probability 1e-6 a test, wer
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from sklearn.base import clone
 from tulle.accounting.gaussian_budget import gaussian_mu
 from tulle.methods.loss_functions import facts_without_model
 from tulle.preprocessing import PrivateImputer, PrivateScaler, PrivateWeights
+from tulle.trusted.plan import Budget
 from tulle.trusted.rows import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*rows of .*:UserWarning")  # of few rows
@@ -75,7 +77,7 @@ def test_the_floor_of_weights_is_that_of_their_noise(answers: list[Answered]) ->
     """Masses below 3 standard deviations of the noise, as the curator scaled it, are raised to these."""
     X, y = words()
     weights = step_of(private(PrivateWeights(power=1.0), method="auto", delta=1e-5).fit(X, y)).weights_
-    sigma = 2 / 400 / (gaussian_mu(1.0, 1e-5) * math.sqrt(0.05))
+    sigma = 2 / 400 / (gaussian_mu(1.0, 1e-5) * math.sqrt(0.1))  # so few rows have the largest share
     (masses,) = [one.released.ravel() for one in answers if one.name == "column masses"]
     raised = np.maximum(masses, 3 * sigma)
     assert (masses < 3 * sigma).any()
@@ -241,3 +243,17 @@ def test_rows_of_other_columns_are_refused(step: Any) -> None:
     learn_exactly(step, table(50, D)[0])
     with pytest.raises(ValueError, match=r"X has 1 columns, but .* learnt from 4"):
         step.transform(np.ones((2, 1)))
+
+
+def test_weights_take_a_larger_share_where_rows_are_few() -> None:
+    """Of public quantities alone, and at most 10 %."""
+
+    def share(n: int, epsilon: float | None) -> float:
+        public = facts_without_model(n, 5, 1)
+        return PrivateWeights().default_share(
+            replace(public, budget=None if epsilon is None else Budget(epsilon, 1e-5))
+        )
+
+    assert [share(n, 1.0) for n in (400, 10**6)] == [0.1, 0.05]
+    assert share(20_000, 1.0) == pytest.approx(350 / (20_000 * gaussian_mu(1.0, 1e-5)))
+    assert share(400, None) == 0.05

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from replayed import differences, replayed
 from sklearn.feature_extraction.text import CountVectorizer
@@ -15,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from test_step_replay import told_of_pipeline
 
 from tulle import Bounds, Budget, Ledger, PrivatePipeline, Schema, SparseClassifier, SparseRegressor, load, save
+from tulle.backends.block_writer import write_blocks
 from tulle.cli import main
 from tulle.preprocessing import PrivateCategories, PrivateColumns, PrivateVocabulary, PrivateWeights
 from tulle.preprocessing.thresholded_sets import ThresholdedGaussian
@@ -137,6 +139,25 @@ def test_a_word_that_one_row_has_is_nowhere(tmp_path: Path) -> None:
         assert SECRET.encode() not in data
 
 
+def test_found_values_are_printed_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Line breaks, escape sequences and lone surrogates of cells stay out of files and terminals."""
+    odd = "a\nProved: \x1b[2Jepsilon\u202e\udcff = 0"
+    jobs = [odd if k % 2 else "(other)" for k in range(N)]
+    fitted = pipeline(PrivateCategories(["job"])).fit({"job": jobs}, Y)
+    clean = "a Proved: \ufffd[2Jepsilon\ufffd\ufffd = 0"
+    assert fitted.steps_[0][1].found_["job"] == ("(other)", clean)
+    names = fitted.model_.weight_names_.tolist()
+    assert len(set(names)) == len(names)
+    save(fitted, tmp_path / "model.npz")
+    np.testing.assert_array_equal(load(tmp_path / "model.npz").predict({"job": jobs}), fitted.predict({"job": jobs}))
+
+
+def test_a_report_says_what_a_schema_declared() -> None:
+    report = " ".join(str(pipeline(SCHEMA).fit(TABLE, Y).privacy_).split())
+    assert report.count("must be known without looking at the rows") == 1
+    assert "Thresholds of found values and finite precision use" in report
+
+
 def test_a_person_with_many_rows_is_one_person() -> None:
     """With surplus rows that hold secrets of their own; and without ids the same words would be found."""
     rows = {**TABLE, "note": [SECRET if k < 1000 else note for k, note in enumerate(NOTES)]}
@@ -201,6 +222,9 @@ def test_the_command_line_finds_values(tmp_path: Path, capsys: pytest.CaptureFix
         (lambda: pipeline(PrivateCategories(["job"], most=True)).fit(TABLE, Y), "whole number from 1"),
         (lambda: pipeline(PrivateCategories(["ward"])).fit(TABLE, Y), "ward"),
         (lambda: pipeline(PrivateCategories([])).fit(TABLE, Y), "no column is left"),
+        (lambda: pipeline(PrivateCategories("job")).fit(TABLE, Y), "list of columns"),
+        (lambda: pipeline(PrivateVocabulary()).fit(pa.table({"note": NOTES}), Y), "sequence of texts"),
+        (lambda: pipeline(Schema({"z*": {"text": "private"}, "*": {"hashed": 4}})).fit(TABLE, Y), "to be found"),
         (lambda: pipeline(PrivateVocabulary()).fit(TABLE, Y), "sequence of texts"),
         (lambda: pipeline(PrivateVocabulary()).fit(np.array([NOTES, NOTES]).T, Y), "sequence of texts"),
         (lambda: pipeline(PrivateVocabulary()).fit(NOTES[:-1], Y), "inconsistent"),
@@ -217,6 +241,15 @@ def test_what_cannot_be_is_refused(make: Any, words: str) -> None:
     with Ledger(Budget(100.0, 0.1)) as ledger, pytest.raises((ValueError, TypeError), match=words):
         make()
     assert len(ledger.fits) == 0
+
+
+def test_rows_in_blocks_are_refused(tmp_path: Path) -> None:
+    folder = write_blocks(tmp_path / "rows", [(np.ones((9, 2)), Y[:9])])
+    with Ledger(Budget(100.0, 0.1)) as ledger, pytest.raises(ValueError, match="in rows in memory"):
+        pipeline(SCHEMA).fit(folder.X, folder.y)
+    assert len(ledger.fits) == 0
+    with pytest.raises(ValueError, match="in rows in memory"):
+        pipeline(SCHEMA).fit(TABLE, Y).predict(folder.X)
 
 
 def test_few_rows_are_warned_of_beforehand() -> None:

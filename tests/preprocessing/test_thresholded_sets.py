@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -127,11 +128,38 @@ def test_words_beyond_the_first_thousand_of_a_text_count_nothing_but_are_feature
     assert np.linalg.norm(counted) <= 1
 
 
-def test_a_row_that_is_too_long_counts_as_nothing() -> None:
-    """Whatever made it so: the query does not rest on what reads the rows."""
-    keys = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.5]])
-    held = KeyMasses(4).evaluate(Rows(keys, np.zeros(3)), public(3))
-    np.testing.assert_allclose(held.values, [1 / 3, 0.5 / 3])
+def test_a_row_that_is_none_of_keys_counts_as_nothing() -> None:
+    """Too long, below 0, or with entries that are too small: the query does not rest on what reads the rows."""
+    keys = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.5], [0.0, -0.5], [0.6, 0.49], [0.0, 0.49], [2.0, 0.0]])
+    for rows in (keys, sp.csr_array(keys)):
+        held = KeyMasses(4).evaluate(Rows(rows, np.zeros(7)), public(7))
+        np.testing.assert_allclose(held.values, [1 / 7, 0.5 / 7])
+
+
+@given(data=st.data(), unit=st.integers(1, 2), sparse=st.booleans())
+@settings(max_examples=100)
+def test_no_rows_of_any_kind_move_masses_further(data: st.DataObject, unit: int, sparse: bool) -> None:
+    """Signed, long, tiny and infinite entries: of keys that others have, at most by what is declared."""
+    n, d, most = 5, 3, 4
+    cells = st.sampled_from((0.0, 0.5, 1.0, 0.49999999, -0.5, -1.0, 0.7, 1e-300, 1e300, math.inf, math.nan, 1 + 1e-16))
+
+    def draw(count: int) -> Array:
+        return np.array(data.draw(st.lists(cells, min_size=count * d, max_size=count * d))).reshape(count, d)
+
+    rest, *units = draw(n - unit), draw(unit), draw(unit)
+
+    def masses(X: Array) -> Array:
+        held = KeyMasses(most).evaluate(Rows(sp.csr_array(X) if sparse else X, np.zeros(len(X))), public(n, unit))
+        return np.asarray(held.values)
+
+    with np.errstate(all="ignore"):
+        common = masses(rest) > 0
+        found = [masses(np.vstack([own, rest])) for own in units]
+    assert np.linalg.norm((found[0] - found[1])[common]) <= KeyMasses(most).sensitivity(public(n, unit)).l2
+    for one in found:
+        own = one[~common & (one > 0)]
+        assert (own >= (1 - 1e-8) / math.sqrt(most) / n).all()
+        assert np.linalg.norm(own) <= unit / n * (1 + 1e-12)
 
 
 # --- the release -----------------------------------------------------------------------------------------------------
@@ -140,7 +168,7 @@ def test_a_row_that_is_too_long_counts_as_nothing() -> None:
 def release(values: Array, mechanism: ThresholdedGaussian, n: int, seed: Any = 0) -> Array:
     """Noisy masses of what was released, 0 elsewhere."""
     facts = public(n, mechanism.rows_per_unit)
-    held = HeldMasses(values, (mechanism.most_keys * n, 1))
+    held = HeldMasses(values, (mechanism.most_keys * n, 1), mechanism.most_keys, mechanism.rows_per_unit)
     sensitivity = KeyMasses(mechanism.most_keys).sensitivity(facts)
     answer = mechanism.release(held, sensitivity, np.random.default_rng(seed), lambda noisy: noisy)
     assert isinstance(answer, np.ndarray)
@@ -197,7 +225,7 @@ def test_keys_that_only_rows_have_which_do_not_count_are_never_released() -> Non
 
 def test_no_other_mechanism_answers() -> None:
     """How many keys there are depends on the rows."""
-    held, sensitivity = HeldMasses(np.ones(3), (9, 1)), KeyMasses(1).sensitivity(public(9))
+    held, sensitivity = HeldMasses(np.ones(3), (9, 1), 1, 1), KeyMasses(1).sensitivity(public(9))
     rng = np.random.default_rng(0)
     with pytest.raises(AttributeError):
         Gaussian().release(held, sensitivity, rng, None)
@@ -205,6 +233,9 @@ def test_no_other_mechanism_answers() -> None:
         ThresholdedGaussian().release(held, sensitivity, rng, None)
     with pytest.raises(TypeError, match="names of keys"):
         ThresholdedGaussian().release(np.ones((3, 1)), sensitivity, rng, lambda noisy: noisy)
+    for other in (HeldMasses(np.ones(3), (9, 1), 2, 1), HeldMasses(np.ones(3), (9, 1), 1, 3)):
+        with pytest.raises(ValueError, match="that the threshold of the plan is not for"):
+            ThresholdedGaussian().release(other, sensitivity, rng, lambda noisy: noisy)
 
 
 def test_the_price_is_that_of_gaussian_noise_and_a_part_of_delta() -> None:
@@ -241,7 +272,7 @@ def taught(step: Any, rows: Any, found: dict[str, Sequence[str]]) -> Any:
 def test_features_are_those_of_values_that_were_found() -> None:
     step = taught(*LEARNT[2], {"job": ["a", "b"], "note": ["aa", "bb"]})
     assert step.get_feature_names_out().tolist() == [
-        *("job = a", "job = b", "job: not used 2", "job: not used 3", "job = (other)"),
+        *("job = a", "job = b", "job: not used 2", "job: not used 3", "job: any other"),
         *("note: aa", "note: bb", *(f"note: not used {k}" for k in range(2, 6))),
         "age",
     ]

@@ -31,6 +31,7 @@ from tulle.backends.rows_elsewhere import Code, Spread, count_bytes, join_cells,
 from tulle.files.array_checks import read_finite_numbers, read_rows
 from tulle.files.class_labels import find_different
 from tulle.files.error_messages import describe_error, get_own_message
+from tulle.files.own_types import register
 from tulle.trusted.events import FloatArray
 from tulle.trusted.intake import Cells, Mask, mask_unlabelled, read_cells
 from tulle.trusted.objectives import Part
@@ -49,6 +50,7 @@ _REACHED_SECONDS = 15.0
 _LONG = 1 << 16
 
 
+@register("rows elsewhere")
 class RowsOnDask(Spread):
     """Rows of a Dask collection, checked by the workers that hold them.
 
@@ -59,15 +61,17 @@ class RowsOnDask(Spread):
         and its targets.
     y : Dask array, Series or bag, array, or None
         Targets, in the partitions of X. None for bags of pairs, and where rows are only looked at (`map`).
+    missing : bool, default=False
+        Whether entries may be NaN or infinite.
     """
 
-    def __init__(self, X: Any, y: Any) -> None:
+    def __init__(self, X: Any, y: Any, *, missing: bool = False) -> None:
         self._client = _client()
         self._raw: list[Any] = []
         self.check_reachable()  # a client whose scheduler is gone looks for it for a minute
         features, targets = _partitions(X, y)
         checked = dask.delayed(_check_partition, pure=False)
-        raw = self._client.compute([checked(x, t) for x, t in zip(features, targets)], optimize_graph=False)
+        raw = self._client.compute([checked(x, t, missing) for x, t in zip(features, targets)], optimize_graph=False)
         facts = self._client.gather([self._client.submit(_facts, part, pure=False) for part in raw])
         for k, of in enumerate(facts):
             if of.problem:
@@ -79,6 +83,7 @@ class RowsOnDask(Spread):
         if len(widths) > 1:
             raise ValueError(f"the partitions have {sorted(widths)} columns; all must have the same")
         self._raw = [raw[k] for k in used]
+        self.sparse = any(facts[k].sparse for k in used)
         self._sizes = [facts[k].n_rows for k in used]
         self.shape = (sum(self._sizes), widths.pop())
         columns = list(getattr(X, "columns", ()))
@@ -119,13 +124,15 @@ class RowsOnDask(Spread):
     def rows(self, active: Mask | None) -> Rows:
         ends = np.cumsum(self._sizes)
         counted = [None] * len(ends) if active is None else np.split(active, ends[:-1])
+        changes = _send(self._client, self.changes) if self.changes else None
         blocks = [
-            self._client.submit(_block, raw, self.code, which, pure=False) for raw, which in zip(self._raw, counted)
+            self._client.submit(_block, raw, self.code, which, changes, pure=False)
+            for raw, which in zip(self._raw, counted)
         ]
         return DaskRows(self._client, blocks, self._sizes)
 
     def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
-        question = _send(self._client, function)
+        question = _send(self._client, self.changes.before(function))
         made = [self._client.submit(_of_features, raw, question, pure=False) for raw in self._raw]
         return np.concatenate(self._client.gather(made))
 
@@ -279,10 +286,11 @@ class _Checked(NamedTuple):
 class _Facts(NamedTuple):
     n_rows: int
     n_features: int
+    sparse: bool
     problem: str
 
 
-def _check_partition(x: Any, y: Any) -> _Checked:
+def _check_partition(x: Any, y: Any, missing: bool) -> _Checked:
     """The rows of a partition as one array. What is wrong is said and not raised: no traceback with rows is logged."""
     try:
         if isinstance(x, (list, tuple)):  # of a bag
@@ -290,7 +298,7 @@ def _check_partition(x: Any, y: Any) -> _Checked:
         if hasattr(x, "columns") and hasattr(y, "index") and not x.index.equals(y.index):
             # Features and targets are read by themselves; a source that is not the same twice would mix up people.
             return _Checked(None, None, "X and y have different indices; take both from one source, in one order")
-        features = read_rows(x, least_rows=0)
+        features = read_rows(x, least_rows=0, missing=missing)
         targets = None if y is None else read_cells(y, "y")
         if targets is not None and len(targets) != features.shape[0]:
             return _Checked(None, None, f"X has {features.shape[0]} rows there and y has {len(targets)}")
@@ -314,7 +322,7 @@ def _join(blocks: Sequence[Any], targets: Any) -> tuple[Any, Any]:
 
 def _facts(part: _Checked) -> _Facts:
     n_rows, n_features = (0, 0) if part.problem else part.features.shape
-    return _Facts(n_rows, n_features, part.problem)
+    return _Facts(n_rows, n_features, bool(sp.issparse(part.features)), part.problem)
 
 
 def _smallest(targets: Cells) -> tuple[float, str]:
@@ -336,10 +344,11 @@ def _of_features(part: _Checked, question: bytes) -> FloatArray:
         return np.asarray(_unpack(question)(part.features))
 
 
-def _block(part: _Checked, code: Code | None, active: Mask | None) -> Block:
+def _block(part: _Checked, code: Code | None, active: Mask | None, changes: bytes | None) -> Block:
     made = np.zeros(part.features.shape[0]) if part.targets is None else targets_of(part.targets, code)
     with np.errstate(all="ignore"):
-        return make_block(part.features, *mask_unlabelled(made, active))
+        features = part.features if changes is None else _unpack(changes)(part.features)
+        return make_block(features, *mask_unlabelled(made, active))
 
 
 def _clip_block(block: Block, how: str, bounds: tuple[Any, ...]) -> Block:

@@ -1,27 +1,30 @@
 """Rows in a folder of blocks (`tulle.backends.block_folder`): read from memory-mapped files, one block at a time.
 
 What stays in memory is some numbers a row (targets, lengths, margins), and for a solver the columns that it works on,
-as far as there is room. Files are never written to: of a block with rows that do not count, or with entries to be
-clipped, a copy is made for as long as it is awake. Everything is summed in this process.
+as far as there is room. Files are never written to: of a block with rows that do not count, with entries to be
+clipped, or with rows that private steps have changed, a copy is made for as long as it is awake. Everything is summed
+in this process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from tulle.backends.block_folder import BlockMatrix
-from tulle.backends.rows_elsewhere import Spread, count_bytes, targets_of
+from tulle.backends.rows_elsewhere import Changes, Spread, count_bytes, targets_of
 from tulle.fast.compiled_rows import DenseBlock, SparseBlock
 from tulle.fast.fast_block import FastBlock
 from tulle.files.array_checks import read_finite_numbers
 from tulle.files.class_labels import find_different
+from tulle.files.own_types import register
 from tulle.trusted.events import FloatArray
 from tulle.trusted.intake import Cells, Mask, mask_unlabelled, read_cells
-from tulle.trusted.rows import Block, Pieces, Rows, sum_in_pairs
+from tulle.trusted.rows import Block, Pieces, RowNumbers, Rows, make_block, sum_in_pairs
 
 T = TypeVar("T")
 
@@ -29,10 +32,43 @@ T = TypeVar("T")
 ROOM = 1 << 29
 
 
+@dataclass(frozen=True, eq=False)
+class ChangedMatrix:
+    """The blocks of a folder, changed whenever they are read: nothing that was changed is written, or kept."""
+
+    folder: BlockMatrix
+    changes: Changes
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.folder.shape
+
+    def block(self, k: int) -> Any:
+        """As `BlockMatrix.block`; entries need not be finite."""
+        if not self.folder.sparse:
+            return np.asarray(self.changes(self.folder.block(k)), dtype=np.float64)
+        rows = self._canonical(self.changes(self.folder.block(k)[1]))
+        return rows.tocsc(), rows
+
+    def take(self, k: int, numbers: RowNumbers) -> Any:
+        """Some rows of block `k`: no others are changed for them."""
+        block = self.folder.block(k)
+        return self.changes(block[1][numbers] if self.folder.sparse else block[numbers])
+
+    def _canonical(self, rows: Any) -> Any:
+        """Made anew: what an array remembers of itself may be out of date."""
+        made = sp.csr_array(rows, dtype=np.float64)
+        made = sp.csr_array((made.data, made.indices, made.indptr), shape=made.shape)
+        if not made.has_canonical_format:
+            made = made.copy()
+            made.sum_duplicates()
+        return made
+
+
 class SparseBlockOnDisk(SparseBlock):
     """A sparse block whose entries are in files. While it rests, nothing of them is mapped."""
 
-    def __init__(self, matrix: BlockMatrix, k: int, targets: FloatArray, active: Mask) -> None:
+    def __init__(self, matrix: BlockMatrix | ChangedMatrix, k: int, targets: FloatArray, active: Mask) -> None:
         # Its rows were checked when they were converted, and again before the fit: none is left out here.
         FastBlock.__init__(self, targets, active)
         self._folder, self._number = matrix, k
@@ -64,7 +100,7 @@ class SparseBlockOnDisk(SparseBlock):
 class DenseBlockOnDisk(DenseBlock):
     """A dense block in a file."""
 
-    def __init__(self, matrix: BlockMatrix, k: int, targets: FloatArray, active: Mask) -> None:
+    def __init__(self, matrix: BlockMatrix | ChangedMatrix, k: int, targets: FloatArray, active: Mask) -> None:
         FastBlock.__init__(self, targets, active)
         self._folder, self._number = matrix, k
         self._entry_bound = np.inf
@@ -78,6 +114,38 @@ class DenseBlockOnDisk(DenseBlock):
     def rest(self) -> None:
         """Let go of what can be read again."""
         self._rows = np.empty((0, self._folder.shape[1]))
+
+
+class ChangedSparseBlock(SparseBlockOnDisk):
+    """A sparse block on disk whose rows are changed when it is read."""
+
+    def wake(self) -> None:
+        """Get ready to be read. A row that a step made numbers of which are not finite counts as nothing."""
+        super().wake()
+        finite = np.isfinite(self._csc.data)
+        if not finite.all():
+            bad = np.zeros(self.n_rows, dtype=bool)
+            bad[self._csc.indices[~finite]] = True
+            self._leave_out(bad)
+
+
+class ChangedDenseBlock(DenseBlockOnDisk):
+    """A dense block on disk whose rows are changed when it is read."""
+
+    def wake(self) -> None:
+        """As in `ChangedSparseBlock`."""
+        super().wake()
+        self._leave_out(~np.isfinite(self._rows).all(axis=1))
+
+
+def _take_changed(block: ChangedSparseBlock | ChangedDenseBlock, numbers: RowNumbers) -> Block:
+    """Some rows of a block as they now are, while it rests."""
+    matrix: Any = block._folder
+    batch = make_block(matrix.take(block._number, numbers), block.targets[numbers], block.active[numbers])
+    if block._entry_bound < np.inf:
+        batch.clip_entries(block._entry_bound)
+    batch._scale = None if block._scale is None else block._scale[numbers]
+    return batch.take(np.arange(len(numbers)))
 
 
 class DiskRows(Rows):
@@ -98,6 +166,14 @@ class DiskRows(Rows):
                 yield block
             finally:
                 block.rest()
+
+    def batch(self, numbers: RowNumbers) -> Rows:
+        parts = self._numbers_in_blocks(numbers)
+        changed = [block for block in self.blocks if isinstance(block, (ChangedSparseBlock, ChangedDenseBlock))]
+        if parts is None or not changed:
+            return super().batch(numbers)
+        taken = [_take_changed(block, part) for block, part in zip(changed, parts) if len(part)]
+        return Rows.of_blocks(taken or [_take_changed(changed[0], numbers)])
 
     def only_block(self) -> Block | None:
         return None  # what is kept beside a block that is followed is as large as the block
@@ -137,6 +213,7 @@ class _PiecesOnDisk(Pieces[T]):
             self._held[k] = pieces
 
 
+@register("rows elsewhere")
 class RowsOnDisk(Spread):
     """The rows of a folder, with targets in memory.
 
@@ -152,7 +229,8 @@ class RowsOnDisk(Spread):
         self._y = None if y is None else read_cells(y, "y")
         if self._y is not None and len(self._y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]:,} rows and y has {len(self._y):,}; pass the targets of these rows")
-        self.shape, self.feature_names = X.shape, X.feature_names
+        self.shape, self.feature_names, self.sparse = X.shape, X.feature_names, X.sparse
+        self.block_bytes = 0 if X.sparse else 8 * X.shape[1] * max(np.diff(X.starts).tolist())
 
     def check(self) -> None:
         self._X.check()
@@ -171,14 +249,19 @@ class RowsOnDisk(Spread):
     def rows(self, active: Mask | None) -> Rows:
         made = np.zeros(self.shape[0]) if self._y is None else targets_of(self._y, self.code)
         targets, active = mask_unlabelled(made, active)
-        kind = SparseBlockOnDisk if self._X.sparse else DenseBlockOnDisk
+        matrix: BlockMatrix | ChangedMatrix = self._X
+        kind: type[SparseBlockOnDisk | DenseBlockOnDisk] = SparseBlockOnDisk if self.sparse else DenseBlockOnDisk
+        if self.changes:
+            matrix = ChangedMatrix(self._X, self.changes)
+            kind = ChangedSparseBlock if self.sparse else ChangedDenseBlock
         ends = self._X.starts[1:]
         places = [slice(first, end) for first, end in zip(self._X.starts, ends)]
-        return DiskRows.of_blocks([kind(self._X, k, targets[at], active[at]) for k, at in enumerate(places)])
+        return DiskRows.of_blocks([kind(matrix, k, targets[at], active[at]) for k, at in enumerate(places)])
 
     def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
-        made = []
-        for k in range(self._X.n_blocks):
-            block = self._X.block(k)
-            made.append(function(block[1] if self._X.sparse else block))
+        made, function = [], self.changes.before(function)
+        with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
+            for k in range(self._X.n_blocks):
+                block = self._X.block(k)
+                made.append(function(block[1] if self.sparse else block))
         return np.concatenate(made)

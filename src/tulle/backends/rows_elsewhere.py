@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +24,8 @@ from tulle.trusted.plan import Plan, Promise
 from tulle.trusted.rows import Rows
 
 install()
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,34 @@ def join_cells(parts: Sequence[Cells]) -> Cells:
     return np.concatenate(parts) if parts else np.empty(0, dtype=object)
 
 
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Functions of rows, one after another, that are applied where blocks of rows are: each treats a row by itself, by
+    what is public or was released. Data and not a closure, so that it can travel."""
+
+    functions: tuple[Callable[[Any], Any], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.functions)
+
+    def __call__(self, X: Any) -> Any:
+        """As many rows, in the same order."""
+        changed = X
+        for function in self.functions if X.shape[0] else ():
+            changed = function(changed)
+        if changed.shape != X.shape:  # shapes are public, and no entry is quoted
+            raise ValueError(f"a step made rows of the shape {changed.shape} of a block of the shape {X.shape}")
+        return changed
+
+    def before(self, function: Callable[[Any], T]) -> Callable[[Any], T]:
+        """A function of changed rows as one of rows as they are stored."""
+        return partial(_apply_to_changed, self, function)
+
+
+def _apply_to_changed(changes: Changes, function: Callable[[Any], T], X: Any) -> T:
+    return function(changes(X))
+
+
 class Spread(ABC):
     """Checked rows with their targets, not held by this process as one array.
 
@@ -57,11 +88,16 @@ class Spread(ABC):
     ----------
     shape : (n, d)
     feature_names : tuple of str or None
+    sparse : bool
+        Whether blocks are sparse.
     """
 
     shape: tuple[int, int]
     feature_names: tuple[str, ...] | None
+    sparse = False
     code: Code | None = None
+    changes = Changes()  # what is done to rows whenever they are read
+    block_bytes = 0  # of the largest dense block that this process reads as a whole, in float64
     answers_at_once = 1  # how many sums over parts of the rows this process holds at a time
     least_memory: int | None = None  # bytes of the smallest of the machines that hold the rows; None where unknown
 
@@ -127,6 +163,32 @@ class Spread(ABC):
         other = copy(self)
         other.code = code
         return other
+
+    def then(self, function: Callable[[Any], Any]) -> Self:
+        """The rows that a function makes of these, each of one row alone: there where blocks are, when they are used.
+
+        Raises
+        ------
+        ValueError
+            Where those who hold the rows do not do such a thing.
+        """
+        other = copy(self)
+        other.changes = Changes((*self.changes.functions, function))
+        return other
+
+    def no_rows(self) -> Any:
+        """An array without rows, of the form of these: dense or CSR, with as many columns."""
+        return sp.csr_array((0, self.shape[1])) if self.sparse else np.empty((0, self.shape[1]))
+
+    def check_names(self, known: Any) -> None:
+        """Raise where columns have other names than those of the fit, or stand in another order."""
+        if known is not None and self.feature_names is not None and list(known) != list(self.feature_names):
+            raise ValueError("The feature names should match those that were passed during fit, in the same order")
+
+
+def change_rows(X: Any, function: Callable[[Any], Any]) -> Any:
+    """What a function of one row makes of rows: at once of an array, and of rows elsewhere when they are used."""
+    return X.then(function) if isinstance(X, Spread) else function(X)
 
 
 def targets_of(labels: Cells, code: Code | None) -> FloatArray:

@@ -99,6 +99,7 @@ def reading_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "n_features": getattr(arguments, "n_features", None),
         "zero_based": arguments.zero_based,
         "labels": getattr(arguments, "classes", None) is not None,
+        "missing": getattr(arguments, "missing", False),
         "progress": not getattr(arguments, "quiet", False),
     }
 
@@ -177,7 +178,7 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
 
     usual = {"ignore": [], "header": True, "encoding": "utf-8", "zero_based": False}
     for name, given in settings.items():
-        if name not in ("n_features", "progress", "labels") and given != usual.get(name):
+        if name not in ("n_features", "progress", "labels", "missing") and given != usual.get(name):
             option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
             raise UserError(f"{path} is a folder of blocks: omit {option} here, and pass it to tulle convert")
     folder = open_blocks(path)
@@ -207,8 +208,8 @@ def name_features(model: Any, table: Table, private: list[tuple[str, Any]]) -> A
 
     steps = list(private)
     if table.schema is not None:
-        model.privacy_ = state_schema(model.privacy_, table.schema)
-        if not table.schema.is_private:
+        if not table.schema.is_private:  # then the first of the steps holds it
+            model.privacy_ = state_schema(model.privacy_, table.schema)
             steps.insert(0, ("schema", table.schema))
     elif table.feature_names is not None:
         model.feature_names_in_ = np.asarray(table.feature_names, dtype=object)

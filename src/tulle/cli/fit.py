@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps.add_argument(
         "--private-scaler",
         action="store_true",
-        help="centre and scale dense columns by private quartiles: for numbers without a declared range",
+        help="centre and scale dense columns by private quartiles: for numbers without a declared range, and "
+        "with cells that have no value",
     )
     parser.add_argument("--method", default="auto", metavar="NAME", help="default auto; see tulle compare")
     parser.add_argument(
@@ -141,6 +142,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
     check_words(
         {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
     )
+    arguments.missing = arguments.private_scaler  # which fills them
     table = read_data(arguments, blocks=True, private=True)
     public = read_public_rows(arguments, table)
     task = task_of(arguments, table)
@@ -190,7 +192,12 @@ def run(arguments: argparse.Namespace) -> Outcome:
         data=arguments.dataset or name,
     )
     n_outputs = 1 if task == "regression" else _count_outputs(settings.get("classes") or labels)
-    room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, table.feature_names)
+    names = table.feature_names
+    if names is not None and table.schema is not None and table.schema.is_private:
+        from tulle.schema.found_kinds import LONGEST_VALUE
+
+        names = tuple(name + LONGEST_VALUE * "x" for name in names)  # those of values that will be found
+    room = room_for_model(table.X.shape[1], n_outputs, arguments.n_nonzero, names)
     with mark_spent(_words_for_spend(ledger)):
         with make_folder(folder, room) as reserved, ledger or nullcontext():
             if private:
@@ -224,6 +231,8 @@ def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[st
 
     if weights and arguments.private_scaler:
         raise UserError("--private-weights is for sparse rows and --private-scaler for dense ones; pass one of them")
+    if arguments.private_scaler and table.schema is not None:
+        raise UserError("a schema scales columns by what it declares, and fills blanks; omit --private-scaler")
     if arguments.public is not None:
         raise UserError("--public does not go together with private preprocessing; omit one")
     if (arguments.row_l2, arguments.row_linf, arguments.normalise) != (None, None, False):

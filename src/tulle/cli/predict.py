@@ -44,7 +44,7 @@ def model_path(name: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.estimators.saved_steps import last_model, schema_before, transform_encoded
+    from tulle.estimators.saved_steps import last_model, schema_before, takes_missing, transform_encoded
     from tulle.estimators.saving import load
 
     path = model_path(arguments.model)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         return _write_predictions(last_model(model), rows, table.X.shape[0], target, arguments.probabilities)
     last = last_model(model)
     names = getattr(last, "feature_names_in_", None)
-    arguments.n_features = last.n_features_in_
+    arguments.n_features, arguments.missing = last.n_features_in_, takes_missing(model)
     features = None if names is None else [*names]
     table = read_data(arguments, need_target=False, features=features, blocks=True)
     order = _order(table, features)

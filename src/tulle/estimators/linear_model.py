@@ -99,9 +99,7 @@ class LinearModel(BaseEstimator):
                 f"X has {spread.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input"
             )
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None and spread.feature_names is not None and list(known) != list(spread.feature_names):
-            raise ValueError("The feature names should match those that were passed during fit, in the same order")
+        spread.check_names(getattr(self, "feature_names_in_", None))
         return spread.map(margins)
 
     def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:

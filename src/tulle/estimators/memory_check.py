@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _VECTORS_OF_A_WORKER = 10
 
 
-# Private steps hold dense rows before and after, and some parts of what lies between.
+# Private steps hold dense rows before and after, and some parts of what lies between; elsewhere those of one block.
 _COPIES_OF_STEPS = 4
 
 
@@ -51,7 +51,8 @@ def check_memory(X: Any, planned: Sequence[PlannedFit], steps: int = 0) -> None:
         # Dense rows are copied once where entries are clipped, or where they are not of 64 bits.
         copied = isinstance(X, np.ndarray) and (clips or X.dtype != np.float64)
         copies = copied + (_COPIES_OF_STEPS if steps and isinstance(X, np.ndarray) else 0)
-        _check(n_features, vectors, 8 * n_rows * n_features * copies)
+        one_block = _COPIES_OF_STEPS * spread.block_bytes if steps and spread is not None else 0
+        _check(n_features, vectors, 8 * n_rows * n_features * copies + one_block)
         if spread is not None and spread.least_memory is not None:
             needed = 8 * n_features * n_outputs * _VECTORS_OF_A_WORKER
             if needed > spread.least_memory:

@@ -11,15 +11,24 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from tulle.backends.input_kinds import find_spread
+from tulle.backends.input_kinds import find_spread, is_elsewhere
+from tulle.backends.rows_elsewhere import change_rows
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.pipeline_checks import check_pipeline
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.files.array_checks import read_rows
-from tulle.preprocessing.keyed_rows import KeyedRows
 from tulle.preprocessing.private_columns import FindsKeys, PrivateColumns
 from tulle.preprocessing.private_step import PrivateStep
 from tulle.schema.declared_schema import Schema
+
+_PUBLIC_ELSEWHERE = (
+    "public steps take rows in memory, and these are in a folder of blocks or on a cluster; transform them block by "
+    "block before, and leave the public steps out"
+)
+_RAW_ELSEWHERE = (
+    "categories and words are found in rows in memory, and these are in a folder of blocks or on a cluster; hash them "
+    "({'hashed': 10} or {'text': 14} in a tulle.Schema) before you write blocks"
+)
 
 
 def _model_has(name: str) -> Any:
@@ -32,12 +41,14 @@ def _model_has(name: str) -> Any:
 
 
 def _describe(public: Sequence[tuple[str, Any]]) -> list[str]:
-    """Lines of the report on public steps: what a schema declares, and steps that are public by the user's word."""
+    """Lines of the report on steps: what a schema declares, and steps that are public by the user's word."""
     lines = []
     for name, step in public:
         kind = type(step)
         if kind is Schema:
             lines += step.describe()
+        elif isinstance(step, PrivateStep):
+            lines += step.schema_.describe() if kind is PrivateColumns else []
         elif kind.__name__ == "FrozenEstimator" or kind.__module__.split(".")[0] != "sklearn":
             lines.append(f"The step {name} ({kind.__name__}) was declared to learn nothing from the private rows.")
     return lines
@@ -67,7 +78,8 @@ class PrivatePipeline(BaseEstimator):
         In (0, 1); None: min(1e-5, 1 / (10 rows)).
     shares : mapping from str to float, or None, default=None
         The part of the cost, in (0, 1), that each private step takes, by its name; in squares of mu. None, or a step
-        that is not named: 5 % for weights, 15 % for scales. The model takes the rest.
+        that is not named: 5 to 10 % for weights, by the number of rows and the budget, 10 % for categories and words,
+        15 % for scales. The model takes the rest.
     random_state : int, RandomState, Generator or None, default=None
         As in `SparseClassifier`.
 
@@ -173,7 +185,10 @@ class PrivatePipeline(BaseEstimator):
         Parameters
         ----------
         X : array or sparse array of shape (n, d), or what the first step takes
+            Without public steps also rows elsewhere, as for `SparseClassifier.fit`: the `X` of a folder of blocks or a
+            Dask collection. Private steps transform them there, block by block.
         y : array of shape (n,)
+            For rows on a cluster in the same partitions.
         groups : array of shape (n,) or None, default=None
             Person ids, as in `SparseClassifier.fit`.
 
@@ -184,7 +199,10 @@ class PrivatePipeline(BaseEstimator):
         public, private, model = self._split()
         shares = self._shares(private)
         raw = isinstance(private[0][1], FindsKeys) if private else False
-        if not public and not raw and find_spread(X) is None:
+        elsewhere = is_elsewhere(X)
+        if elsewhere and (public or raw):
+            raise ValueError(_RAW_ELSEWHERE if raw else _PUBLIC_ELSEWHERE)
+        if not (public or raw or elsewhere):
             validate_data(self, X, "no_validation", reset=True, skip_check_array=True)  # the names of columns
         steps: list[tuple[str, Any]] = []
         for name, step in public:
@@ -194,14 +212,16 @@ class PrivatePipeline(BaseEstimator):
             steps.append((name, step))
         learning = [(name, clone(step)) for name, step in private]
         if learning:
-            if find_spread(X, y) is not None:
-                raise ValueError("private steps need rows in memory; convert the rows, or declare a tulle.Schema")
             first = learning[0][1]
-            with np.errstate(all="ignore"):
-                X = first.read(X) if isinstance(first, FindsKeys) else read_rows(X, missing=True)
+            spread = None if raw else find_spread(X, y, missing=first.takes_missing)
+            if spread is not None:
+                X, y = spread, None
+            else:
+                with np.errstate(all="ignore"):
+                    X = first.read(X) if raw else read_rows(X, missing=True)
             for _, step in learning:
-                step.check(X.blank() if isinstance(X, KeyedRows) else X)
-            X = first.mark(X)
+                step.check(X.blank() if raw else X if spread is None else spread.no_rows())
+            X = change_rows(X, first.mark)
         model = clone(model).set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
         if learning:
             last = learning[-1][1].bounds(X.shape[1])
@@ -217,10 +237,12 @@ class PrivatePipeline(BaseEstimator):
                 quantile=given.quantile,
             )
             model.set_params(bounds=bounds)
-        rows, targets, loss = model._prepare(X.blank() if isinstance(X, KeyedRows) else X, y)
-        rows = X if isinstance(X, KeyedRows) else rows
+        rows, targets, loss = model._prepare(X.blank() if raw else X, y)
+        rows = X if raw else rows
+        if learning and elsewhere:
+            self._take_columns(model)
         model._fit_with_steps(rows, targets, loss, groups, None, tuple((step, shares[name]) for name, step in learning))
-        said = (*model.privacy_.assumptions, *_describe(steps), *_describe_own(learning))
+        said = (*model.privacy_.assumptions, *_describe([*steps, *learning]), *_describe_own(learning))
         model.privacy_ = replace(model.privacy_, assumptions=said)
         names = getattr(self, "feature_names_in_", None)
         if steps and isinstance(steps[-1][1], Schema):
@@ -238,15 +260,38 @@ class PrivatePipeline(BaseEstimator):
             self.classes_ = model.classes_
         return self
 
+    def _take_columns(self, model: Any) -> None:
+        """Number and names of columns, as of rows in memory: the model sees transformed rows, which have no names."""
+        self.__dict__.pop("feature_names_in_", None)
+        self.n_features_in_ = model.n_features_in_
+        if hasattr(model, "feature_names_in_"):
+            self.feature_names_in_ = model.__dict__.pop("feature_names_in_")
+
     def transform(self, X: Any) -> Any:
-        """The rows that the model sees."""
+        """The rows that the model sees; of rows elsewhere a `tulle.backends.rows_elsewhere.Spread`, which `predict` of
+        the model takes."""
         steps = self.fitted_steps()
+        if is_elsewhere(X):
+            return self._transform_elsewhere(X, [step for _, step in steps])
         if hasattr(self, "n_features_in_"):
             validate_data(self, X, "no_validation", reset=False, skip_check_array=True)
         with np.errstate(all="ignore"):
             for _, step in steps:
                 X = step.transform(X)
         return X
+
+    def _transform_elsewhere(self, X: Any, steps: Sequence[Any]) -> Any:
+        if any(not isinstance(step, PrivateStep) for step in steps):
+            raise ValueError(_PUBLIC_ELSEWHERE)
+        if steps and isinstance(steps[0], FindsKeys):
+            raise ValueError(_RAW_ELSEWHERE)
+        spread = find_spread(X, missing=bool(steps) and steps[0].takes_missing)
+        assert spread is not None
+        spread.check_names(getattr(self, "feature_names_in_", None))
+        for step in steps:
+            step.check_columns(spread)
+            spread = spread.then(step.transform)
+        return spread
 
     @classmethod
     def restore(cls, steps: Sequence[tuple[str, Any]], name: str, model: Any) -> PrivatePipeline:

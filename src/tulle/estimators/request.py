@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -124,7 +124,8 @@ class FitRequest:
 
     def step_shares(self, public: PublicFacts) -> tuple[float, ...]:
         """The part of the cost that each private step takes."""
-        shares = tuple(step.default_share(public) if share is None else share for step, share in self.steps)
+        whole = replace(public, budget=self.budget)
+        shares = tuple(step.default_share(whole) if share is None else share for step, share in self.steps)
         if sum(shares) >= 1:
             raise ValueError(
                 f"private steps take {sum(shares):g} of the cost, and the model needs a part; lower shares"
@@ -334,8 +335,6 @@ def run_fit(
         To be billed instead of the open ones.
     """
     holders = X if isinstance(X, Spread) else None
-    if holders is not None and request.steps:
-        raise ValueError("private steps need rows in memory; transform and convert the rows, or declare a schema")
     if holders is not None:
         holders.check_groups(groups)
     active = _active_rows(groups, request.bounds, X.shape[0])
@@ -369,7 +368,7 @@ def run_fit(
         public, method = chosen.public, chosen.method
         if rho is not None:
             confirm_rho(chosen.plan, rho)
-        run = partial(_run, request, chosen, X, rows)
+        run = partial(_run, request, chosen, X, rows, active)
         weights = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
         receipt = account.receipt()
     teacher, weights = method.teach(weights, public)  # no row is in reach: this is post-processing
@@ -380,18 +379,41 @@ def run_fit(
     )
 
 
-def _run(request: FitRequest, chosen: PlannedFit, X: Any, rows: Rows, ask: Ask) -> FloatArray:
-    """Let private steps learn and transform the rows, each by itself, and the method fit to these."""
+def _run(
+    request: FitRequest,
+    chosen: PlannedFit,
+    X: Any,
+    rows: Rows,
+    first_rows: npt.NDArray[np.bool_] | None,
+    ask: Ask,
+) -> FloatArray:
+    """Let private steps learn and transform the rows, each by itself, and the method fit to these. `first_rows` are
+    those of each person that count."""
     public = chosen.public
     if request.steps:
-        targets, active = (np.concatenate([getattr(one, of) for one in rows.blocks]) for of in ("targets", "active"))
-
-        def use(transformed: Any) -> None:
-            rows.blocks[:] = Rows(transformed, targets, active).blocks
-
+        use = _use_elsewhere(rows, first_rows) if isinstance(X, Spread) else _use_in_memory(rows)
         run_steps([(step, _mu_of(step, chosen)) for step, _ in request.steps], ask, public, X, use)
         request.bounds.known(X.shape[1]).clip(rows, request.loss)
     return chosen.method.run(ask, public)
+
+
+def _use_in_memory(rows: Rows) -> Callable[[Any], None]:
+    """What makes transformed arrays the rows that queries are about, with the targets of these and as many of them."""
+    targets, active = (np.concatenate([getattr(one, of) for one in rows.blocks]) for of in ("targets", "active"))
+
+    def use(transformed: Any) -> None:
+        rows.blocks[:] = Rows(transformed, targets, active).blocks
+
+    return use
+
+
+def _use_elsewhere(rows: Rows, first_rows: npt.NDArray[np.bool_] | None) -> Callable[[Spread], None]:
+    """The same where rows are elsewhere: they are transformed there, block by block."""
+
+    def use(transformed: Spread) -> None:
+        vars(rows).update(vars(transformed.rows(first_rows)))
+
+    return use
 
 
 def _mu_of(step: PrivateStep, chosen: PlannedFit) -> float:

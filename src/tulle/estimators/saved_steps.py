@@ -164,6 +164,12 @@ def schema_before(model: Any) -> Schema | None:
     return schema if type(schema) is Schema and all(isinstance(one, PrivateStep) for one in others) else None
 
 
+def takes_missing(model: Any) -> bool:
+    """Whether rows to predict for may have missing numbers: where the first step fills them."""
+    first, *_ = _steps_before(model) or [None]
+    return isinstance(first, PrivateStep) and first.takes_missing
+
+
 def transform_encoded(model: Any, X: Any) -> Any:
     """Rows that the schema of a pipeline read, as its model sees them."""
     steps = _steps_before(model)

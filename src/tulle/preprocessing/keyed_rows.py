@@ -124,10 +124,13 @@ def join_keyed(parts: Sequence[KeyedRows]) -> KeyedRows:
 
 def spread_keys(rows: KeyedRows, features: Mapping[Key, tuple[int, float]], other: Mapping[str, int]) -> sp.csr_array:
     """Features of keys: of each one its place and its weight; of all others in a column the place `other`, if any."""
-    nothing = (-1, 0.0)
-    found = [features.get(key) or (other.get(key[0], -1), 1.0) for key in rows.names] or [nothing]
-    places = np.array([place for place, _ in found], dtype=np.intp)
-    weights = np.array([weight for _, weight in found])
+    count = max(len(rows.names), 1)
+    places, weights = np.full(count, -1, dtype=np.intp), np.ones(count)
+    for number, key in enumerate(rows.names):
+        if key in features:
+            places[number], weights[number] = features[key]
+        elif key[0] in other:
+            places[number] = other[key[0]]
     numbers = np.repeat(np.arange(rows.shape[0]), np.diff(rows.keys.indptr))
     own = places[rows.keys.indices]
     kept = own >= 0

@@ -26,6 +26,7 @@ from tulle.preprocessing.private_step import PrivateStep, RowBounds, scale_rows
 from tulle.preprocessing.thresholded_sets import KeyMasses, ThresholdedGaussian
 from tulle.schema.declared_schema import Schema
 from tulle.schema.found_kinds import FoundCategories, FoundKind, FoundWords
+from tulle.schema.schema_format import SchemaError
 from tulle.trusted.accountants import MOST_ARITHMETIC
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
@@ -56,12 +57,15 @@ class FindsKeys(PrivateStep):
             return X
         table = self._table(X)
         if not hasattr(self, "schema_"):
-            self.schema_ = clone(self._declared()).fit(table)
+            self._match(list(clone(self._declared()).fit(table).feature_names_in_))
         return read_keys(self.schema_, table)
 
     def _match(self, columns: Sequence[str]) -> None:
         if not hasattr(self, "schema_"):
-            self.schema_ = clone(self._declared()).restore(columns)
+            schema = clone(self._declared()).restore(columns)
+            if not any(isinstance(kind, FoundKind) for kind in schema.fitted_kinds().values()):
+                raise SchemaError("no column of the table is one whose values are to be found; declare one as private")
+            self.schema_ = schema
 
     def _table(self, X: Any) -> Any:
         return X
@@ -351,6 +355,8 @@ class PrivateCategories(FindsKeys):
         self.most = most
 
     def _declared(self) -> Schema:
+        if isinstance(self.columns, str):
+            raise ValueError(f"PrivateCategories(columns=...) must be a list of columns, as [{self.columns!r}]")
         found = {name: {"categories": "private", "most": self.most} for name in self.columns}
         return Schema({**found, "*": "ignore"})
 
@@ -389,7 +395,8 @@ class PrivateVocabulary(FindsKeys):
         return Schema({"text": {"text": "private", "most": self.most, "ngrams": self.ngrams}})
 
     def _table(self, X: Any) -> Any:
-        if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or isinstance(X, Mapping):
+        is_table = isinstance(X, Mapping) or any(hasattr(X, of) for of in ("columns", "column_names"))
+        if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or is_table:
             raise ValueError(
                 "PrivateVocabulary takes a sequence of texts: pass one column, as in table['note']; for a table with "
                 'other columns, declare {"text": "private"} in a tulle.Schema'

@@ -70,6 +70,7 @@ class _Quartiles(PrivateStep):
     """The noisy quartiles of every column."""
 
     learnt = ("low_", "high_")
+    takes_missing = True
     rounds: int
 
     def mark(self, X: Any) -> FloatArray:
@@ -79,7 +80,9 @@ class _Quartiles(PrivateStep):
         name = type(self).__name__
         if sp.issparse(X):
             raise ValueError(
-                f"{name} is for dense columns; declare sparse numbers in a tulle.Schema, or use PrivateWeights"
+                f"{name} is for dense columns, and these rows are sparse. Behind a tulle.Schema omit it: a Schema has "
+                "scaled its columns by what was declared, and filled what is missing. Words and codes are for "
+                "PrivateWeights; other sparse numbers are declared in a Schema"
             )
         if X.shape[1] > 5000:
             raise ValueError(f"{name} is for at most 5,000 columns, got {X.shape[1]:,}")

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from tulle.backends.rows_elsewhere import change_rows
 from tulle.trusted.clipped_sum import RowFunction, SeenRows
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
@@ -41,6 +42,8 @@ class PrivateStep(TransformerMixin, BaseEstimator):
 
     # What was learnt, by the names of attributes: released numbers, saved with a model.
     learnt: tuple[str, ...] = ()
+    # Whether rows may have missing numbers, which `mark` then makes finite.
+    takes_missing = False
 
     def fit(self, X: Any, y: Any = None) -> Any:
         """Refused: what a step learns is billed by the pipeline that it stands in."""
@@ -53,10 +56,14 @@ class PrivateStep(TransformerMixin, BaseEstimator):
         return X
 
     def check(self, X: Any) -> None:
-        """Raise where rows are of a form that the step is not for; looks at no entry."""
+        """Raise where rows are of a form that the step is not for; looks at no entry. Of rows elsewhere it gets none,
+        in the same form."""
 
     def default_share(self, public: PublicFacts) -> float:
-        """The part of the cost (of the squared mu) that it takes where the user does not say, in (0, 1)."""
+        """The part of the cost (of the squared mu) that it takes where the user does not say, in (0, 1).
+
+        `public` has the budget of the whole pipeline.
+        """
         return 0.05
 
     @abstractmethod
@@ -143,11 +150,11 @@ def run_steps(
     steps : sequence of (PrivateStep, mu)
     ask : callable
     public : PublicFacts
-    X : array or sparse array
+    X : array, sparse array or Spread
     use : callable
     """
     for step, mu in steps:
-        use(step.prepare(X))
+        use(change_rows(X, step.prepare))
         step.learn(step.name_answers(ask, X), public, mu)
-        X = step.transform(X)
+        X = change_rows(X, step.transform)
     use(X)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import log_ndtr
 
 from tulle.accounting.mechanism_words import THRESHOLDED, describe_mechanism
@@ -31,6 +32,9 @@ from tulle.trusted.rows import Block, Rows
 # Squares of a key's mass in one unit are looked at in steps of this factor; bounds are rounded up to the next one.
 _STEP = 1.002
 
+# Squares of entries are added up in whole parts of this.
+_STEPS = 2.0**50
+
 
 @dataclass(frozen=True, eq=False)
 class HeldMasses:
@@ -39,6 +43,8 @@ class HeldMasses:
 
     values: FloatArray
     shape: tuple[int, int]
+    most_keys: int
+    rows_per_unit: int
 
 
 @vouch_for_query
@@ -46,9 +52,9 @@ class HeldMasses:
 class KeyMasses(Query):
     """The mass of each key, for `ThresholdedGaussian` alone.
 
-    A row has an entry of at least (1 - 1e-8) / √most_keys for each of its keys, which `read_keys` sees to. Of the keys
-    that rows other than a unit's hold: what a unit's m rows add is a vector of length at most m without negative
-    entries, and two of these are at most √2 m apart. A row that is longer than 1 counts as nothing.
+    A row counts if each of its entries is 0 or from (1 - 1e-8) / √most_keys to 1, and its length is at most 1; any
+    other row counts as nothing. Of the keys that rows other than a unit's hold: what a unit's m rows add is a vector of
+    length at most m without negative entries, and two of these are at most √2 m apart.
     """
 
     most_keys: int
@@ -61,11 +67,19 @@ class KeyMasses(Query):
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> HeldMasses:
         total = rows.reduce(self._sum_block)
-        return HeldMasses(total.ravel() / public.n_rows, (self.most_keys * public.n_rows, 1))
+        shape = (self.most_keys * public.n_rows, 1)
+        return HeldMasses(total / public.n_rows, shape, self.most_keys, public.rows_per_unit)
 
     def _sum_block(self, block: Block) -> FloatArray:
-        fits = block.norms("l2") <= 1.0
-        return block.gather(fits.astype(np.float64)[:, None])
+        n_rows, n_keys = block.n_rows, len(block.gather(np.zeros((block.n_rows, 1))))
+        keys = sp.csr_array(block.columns(np.arange(n_keys)))
+        row = np.repeat(np.arange(n_rows), np.diff(keys.indptr))
+        entries = np.asarray(keys.data)
+        wrong = (entries != 0) & ~((entries >= (1.0 - 1e-8) / math.sqrt(self.most_keys)) & (entries <= 1.0))
+        # Squares rounded up to whole steps: their sums are exact, whatever the order they are added up in.
+        squares = np.where(wrong, 2.0 * _STEPS, np.ceil(entries**2 * _STEPS))
+        fits = np.bincount(row, np.minimum(squares, 2.0 * _STEPS), minlength=n_rows) <= _STEPS
+        return np.asarray(np.bincount(keys.indices, np.where(fits[row], entries, 0.0), minlength=n_keys), np.float64)
 
 
 @dataclass(frozen=True)
@@ -97,6 +111,8 @@ class ThresholdedGaussian(Gaussian):
     def release(self, exact: Any, sensitivity: Sensitivity, generator: np.random.Generator, then: Then | None) -> Any:
         if then is None or not isinstance(exact, HeldMasses):
             raise TypeError("a thresholded set is asked for by KeyMasses, and goes to what knows the names of keys")
+        if (exact.most_keys, exact.rows_per_unit) != (self.most_keys, self.rows_per_unit):
+            raise ValueError("the rows have keys, or units rows, that the threshold of the plan is not for")
         count = math.prod(exact.shape)
         grid, scale = self.grid_and_scale(sensitivity, count)
         noisy = exact.values.copy()

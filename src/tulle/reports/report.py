@@ -280,7 +280,7 @@ class PrivacyReport:
 
 def slack_words(mechanisms: Iterable[str]) -> str:
     """What a part of delta is for that mechanisms, by their words, do not prove by their noise."""
-    return "thresholds of found values" if THRESHOLDED in mechanisms else "finite precision"
+    return "thresholds of found values and finite precision" if THRESHOLDED in mechanisms else "finite precision"
 
 
 def of_which(delta: float, slack: float, what: str = "finite precision") -> str:
@@ -305,7 +305,7 @@ def arithmetic_line(slack: float, what: str = "finite precision") -> str:
         return (
             "Noise was drawn and added, and choices were made, without rounding errors: no part of δ is used for them."
         )
-    verb = "use" if what.endswith("s") else "uses"
+    verb = "use" if " and " in what else "uses"
     return f"{what.capitalize()} {verb} {rounded_up(slack, 2)} of δ, included in the stated δ."
 
 

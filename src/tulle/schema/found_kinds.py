@@ -9,14 +9,28 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
+from unicodedata import category
 
 from tulle.schema.cell_rules import cells_of, map_distinct, read_text
 from tulle.schema.column_kinds import ColumnKind
 from tulle.schema.hashed_kinds import build_analyzer
 
 # Longer values stand for nothing that a table of weights could print.
-_LONGEST = 200
+LONGEST_VALUE = 200
+
+# Different words of one cell that are read: what one text takes of memory and time is bounded.
+_MOST_WORDS = 10_000
+
+# Found values are printed. Characters that move a cursor, hide text or cannot be written stand for nothing in them.
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def _clean(text: str) -> str:
+    """One line of text that can be printed, of at most 200 characters."""
+    line = "".join("\ufffd" if category(one) in _UNPRINTABLE else one for one in " ".join(text.split()))
+    return line[:LONGEST_VALUE]
 
 
 class FoundKind(ColumnKind):
@@ -67,10 +81,10 @@ class FoundCategories(FoundKind):
 
     def _key(self, cell: Any) -> tuple[str, ...]:
         text = read_text(cell)
-        return () if text is None else (text[:_LONGEST],)
+        return () if text is None else (_clean(text),)
 
     def names(self, column: str) -> list[str]:
-        return [*super().names(column)[:-1], f"{column} = (other)"]
+        return [*super().names(column)[:-1], f"{column}: any other"]
 
 
 @dataclass(frozen=True)
@@ -104,4 +118,5 @@ class FoundWords(FoundKind):
     def keys(self, column: Any) -> list[Sequence[str]]:
         words = build_analyzer(self.ngrams)
         texts = (read_text(cell) or "" for cell in cells_of(column))
-        return [tuple(dict.fromkeys(word for word in words(text) if len(word) <= _LONGEST)) for text in texts]
+        found = (dict.fromkeys(word for word in words(text) if len(word) <= LONGEST_VALUE) for text in texts)
+        return [tuple(islice(one, _MOST_WORDS)) for one in found]

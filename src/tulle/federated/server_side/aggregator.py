@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -222,6 +222,12 @@ class RowsAtClients(Spread):
         raise ValueError(
             "rows stay at their clients, and nothing is computed here for each of them; give the fitted model to the "
             "clients, and let each of them predict for its own rows"
+        )
+
+    def then(self, function: Callable[[Any], Any]) -> Self:
+        raise ValueError(
+            "private steps change rows, and clients answer questions about their rows as they are; let clients encode "
+            "them by a tulle.Schema that all share"
         )
 
     def _open_fit(self) -> BilledFit:

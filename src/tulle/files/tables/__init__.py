@@ -30,7 +30,7 @@ class Table:
     Attributes
     ----------
     X : ndarray or csr_array of shape (n, d)
-        Features, float64 and finite; sparse for svmlight files and sparse npz files.
+        Features, float64, and finite unless they may be missing; sparse for svmlight files and sparse npz files.
     y : ndarray of shape (n,) or None
         Targets: float64, or str where the column holds words. None where no target was named or found.
     feature_names : tuple of str or None
@@ -71,10 +71,11 @@ def read_table(
     n_features: int | None = None,
     zero_based: bool = False,
     labels: bool = False,
+    missing: bool = False,
     features: Sequence[str] | None = None,
     progress: bool = False,
 ) -> Table:
-    """Read a table, all of whose features must be finite numbers.
+    """Read a table, all of whose features must be finite numbers, unless they may be `missing`.
 
     Parameters
     ----------
@@ -107,6 +108,9 @@ def read_table(
     labels : bool, default=False
         CSV: whether the target is words whatever its cells spell, so that words may stand among numbers: for classes
         that are declared beforehand (`tulle.files.class_labels.read_text_cells`).
+    missing : bool, default=False
+        Whether dense features may have no value, or an infinite one: for steps that take such (`PrivateScaler`). They
+        are NaN and infinite in `X`.
     features : sequence of str or None, default=None
         Features by name, in this order; other columns are left out. None: all columns that have no other role. Where a
         file has no names (svmlight, npz without ``feature_names``) only their number counts.
@@ -133,7 +137,8 @@ def read_table(
     ``indices``, ``indptr``, ``shape``, ``format``); optionally ``y``, ``groups`` and ``feature_names``. Pickled objects
     are never loaded.
 
-    A cell without a value is refused, because filling it by what other rows hold is a release that no bill would show.
+    Without `missing`, a cell without a value is refused, because filling it by what other rows hold is a release that
+    no bill would show.
     """
     from tulle.files.tables.collecting import collected
     from tulle.files.tables.columns import Wanted
@@ -149,6 +154,7 @@ def read_table(
         encoding,
         zero_based,
         labels,
+        missing,
     )
     with open_batches(path, wanted, format=format, progress=progress) as (source, batches):
         parts = collected(source, batches)

@@ -6,6 +6,7 @@ A cell is never quoted: its column and its row are enough to find it.
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ class Wanted:
     encoding: str = "utf-8"
     zero_based: bool = False
     labels: bool = False
+    missing: bool = False
 
 
 class Parts(NamedTuple):
@@ -165,7 +167,7 @@ DECIMAL_COMMA = Fault("a cell has a decimal comma", "write a point (2.5, not 2,5
 MISSING_VALUE = Fault(
     "a cell has no value",
     "filling it with a statistic of other rows (a mean, a median) would be a release, so fill it with a constant "
-    "chosen without looking at the data",
+    "chosen without looking at the data (tulle fit does so with a schema, and privately with --private-scaler)",
     True,
 )
 INFINITE_VALUE = Fault(
@@ -182,6 +184,12 @@ MISSING_PERSON = Fault("a person's id is missing", "every row needs one, so fill
 def is_missing(text: str) -> bool:
     """Whether a cell says that there is no value."""
     return text.strip().lower() in _MISSING
+
+
+def missing_spellings() -> list[str]:
+    """Every cell without spaces that says so: for a parser that compares cells letter by letter."""
+    letters = (itertools.product(*zip(word, word.upper())) for word in _MISSING)
+    return sorted({"".join(chosen) for chosen in itertools.chain.from_iterable(letters)})
 
 
 def is_number(text: str) -> bool:
@@ -204,8 +212,10 @@ def fault_of_number(text: str, word: Fault, missing: Fault, infinite: Fault) -> 
     return None if math.isfinite(float(text)) else infinite
 
 
-def fault_of_feature(text: str) -> Fault | None:
-    """Why a cell cannot be a feature's value; None where it can."""
+def fault_of_feature(text: str, missing: bool = False) -> Fault | None:
+    """Why a cell cannot be a feature's value; None where it can. `missing`: as in `read_table`."""
+    if missing and (is_missing(text) or is_number(text)):
+        return None
     if is_missing(text):
         return MISSING_VALUE
     word = NO_NUMBER
@@ -262,7 +272,13 @@ class Faults:
             self.add(column, fault_of(str(cells[place])), row=first_row + place)
 
     def add_numbers(
-        self, columns: Sequence[str], X: npt.NDArray[np.float64], first_row: int, cells: Sequence[Any] = ()
+        self,
+        columns: Sequence[str],
+        X: npt.NDArray[np.float64],
+        first_row: int,
+        cells: Sequence[Any] = (),
+        *,
+        missing: bool = False,
     ) -> None:
         """The faults of features, of which entries are NaN or infinite.
 
@@ -274,11 +290,19 @@ class Faults:
             The number of the first row, from 1.
         cells : sequence of columns, default=()
             What the numbers come from. Where it is text (an object array), the text says what is wrong.
+        missing : bool, default=False
+            As in `read_table`: only text that is neither a number nor missing is wrong.
         """
         bad = ~np.isfinite(X)
         for place in np.flatnonzero(bad.any(axis=0)).tolist() if bad.any() else []:
-            texts = cells[place] if cells and isinstance(cells[place], np.ndarray) else X[:, place]
-            self.add_first(columns[place], texts, bad[:, place], first_row, fault_of_feature)
+            texts, wrong = X[:, place], bad[:, place]
+            if cells and isinstance(cells[place], np.ndarray):
+                texts = cells[place]
+                if missing:
+                    wrong[wrong] = [fault_of_feature(text, missing) is not None for text in texts[wrong]]
+            elif missing:
+                continue
+            self.add_first(columns[place], texts, wrong, first_row, fault_of_feature)
 
     def check(self, lines_of: Callable[[set[int]], dict[int, int]] | None = None) -> None:
         """Raise where a column has a fault. `lines_of` says in which lines rows are, if lines are to be told."""

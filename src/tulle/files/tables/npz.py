@@ -57,7 +57,8 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         if chosen != tuple(range(len(names))):
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
     faults = Faults(source, named=names is not None)
-    _note_rows(faults, X, names or [str(place) for place in range(X.shape[1])])
+    if sp.issparse(X) or not wanted.missing:
+        _note_rows(faults, X, names or [str(place) for place in range(X.shape[1])])
     y = people = None
     if target is not None:
         y = archive.one_per_row(target, X.shape[0])

@@ -52,11 +52,12 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
         for place, name in enumerate(cells.names, 1)
     ]
     faults = Faults(source, named=not cells.doubtful)
-    rows = _Rows(faults, told, roles, words=words, mixed=wanted.labels, named_people=True)
+    rows = _Rows(faults, told, roles, words=words, mixed=wanted.labels, named_people=True, missing=wanted.missing)
     names = tuple(cells.names[place] for place in roles.features) if wanted.header else None
     numbers = set(roles.used).difference([roles.groups, roles.target if words else None])
     plain = source.size < _SMALL_FILE
-    yield from rows.read(cells.batches(roles.used, progress, plain=plain, numbers=numbers), names)
+    batches = cells.batches(roles.used, progress, plain=plain, numbers=numbers, missing=wanted.missing)
+    yield from rows.read(batches, names)
     faults.check(cells.lines_of)
 
 
@@ -80,8 +81,9 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
     words, named_people = (
         place is not None and is_one_of(STRINGS, schema.field(place).type) for place in (roles.target, roles.groups)
     )
-    rows = _Rows(faults, schema.names, roles, words=words, mixed=True, named_people=named_people)
-
+    rows = _Rows(
+        faults, schema.names, roles, words=words, mixed=True, named_people=named_people, missing=wanted.missing
+    )
     numbers = set(roles.used).difference([roles.groups, roles.target if words else None])
 
     def batches() -> Iterator[list[Cells]]:
@@ -113,10 +115,20 @@ class _Rows:
         Whether numbers may be among the words.
     named_people : bool
         Whether ids are words.
+    missing : bool
+        Whether features may be missing or infinite.
     """
 
     def __init__(
-        self, faults: Faults, told: Sequence[str], roles: Roles, *, words: bool, mixed: bool, named_people: bool
+        self,
+        faults: Faults,
+        told: Sequence[str],
+        roles: Roles,
+        *,
+        words: bool,
+        mixed: bool,
+        named_people: bool,
+        missing: bool,
     ) -> None:
         self._faults = faults
         self._told = [told[place] for place in roles.features]
@@ -124,6 +136,7 @@ class _Rows:
         self._words = words
         self._mixed = mixed
         self._named_people = named_people
+        self._missing = missing
 
     def read(self, batches: Iterable[list[Cells]], names: tuple[str, ...] | None) -> Iterator[Parts]:
         """The rows of all batches, as long as every column can be read."""
@@ -141,7 +154,7 @@ class _Rows:
         X = np.empty((len(columns[0]), len(columns)))
         for place, cells in enumerate(columns):
             X[:, place] = 0.0 if self._told[place] in self._faults else _numbers(cells)
-        self._faults.add_numbers(self._told, X, row, columns)
+        self._faults.add_numbers(self._told, X, row, columns, missing=self._missing)
         return X, y, people
 
     def _targets(self, name: str, cells: Cells, row: int) -> npt.NDArray[Any]:

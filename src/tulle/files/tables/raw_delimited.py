@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tulle.files.tables import input_files
-from tulle.files.tables.columns import DOUBTFUL, is_number
+from tulle.files.tables.columns import DOUBTFUL, is_number, missing_spellings
 from tulle.files.tables.delimited import END, NUL, Lines, Text, divide, find_delimiter
 from tulle.files.tables.input_files import Progress, Source
 from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
@@ -130,7 +130,13 @@ class CsvCells:
         return {row: lines.row_line for row, _ in enumerate(itertools.islice(rows, max(numbers)), 1) if row in numbers}
 
     def batches(
-        self, places: Sequence[int], progress: Progress, *, plain: bool = False, numbers: Collection[int] = ()
+        self,
+        places: Sequence[int],
+        progress: Progress,
+        *,
+        plain: bool = False,
+        numbers: Collection[int] = (),
+        missing: bool = False,
     ) -> Iterator[list[Cells]]:
         """All rows after the header, some at a time.
 
@@ -142,13 +148,15 @@ class CsvCells:
         plain : bool, default=False
             Whether to read by the standard library although pyarrow is installed, into arrays of numpy.
         numbers : collection of int, default=()
-            Columns that pyarrow is to read as float64. If there are any, its array of one is of that type and has no
-            nulls, or is an object array of text: from the first block on in which a cell is no number to it.
+            Columns that pyarrow is to read as float64. If there are any, its array of one is of that type, or is an
+            object array of text: from the first block on in which a cell is no number to it.
+        missing : bool, default=False
+            Whether a cell among these numbers that says that there is no value is null. If not, it is no number.
         """
         n_rows, complete = 0, False
         if not plain and self._delimiter.isascii() and _has_pyarrow():
             stream = _ByteStream(self._bytes(), self._source)
-            parser = _ArrowParser(stream, self._delimiter, len(self.names), places, numbers)
+            parser = _ArrowParser(stream, self._delimiter, len(self.names), places, numbers, missing=missing)
             try:
                 while (part := parser.next_part()) is not None:
                     n_rows += len(part[0])
@@ -240,6 +248,8 @@ class _ArrowParser:
         The columns to read.
     numbers : collection of int
         Those of them to read as float64; the others are strings.
+    missing : bool
+        Whether a number may be missing, and is null then.
 
     Attributes
     ----------
@@ -250,10 +260,25 @@ class _ArrowParser:
     """
 
     def __init__(
-        self, stream: _ByteStream, delimiter: str, width: int, places: Sequence[int], numbers: Collection[int]
+        self,
+        stream: _ByteStream,
+        delimiter: str,
+        width: int,
+        places: Sequence[int],
+        numbers: Collection[int],
+        *,
+        missing: bool,
     ) -> None:
         self._stream = stream
-        self._settings = (delimiter, width, places, numbers)
+        self._delimiter = delimiter
+        self._names = [str(place) for place in range(width)]
+        self._n_columns = len(places)
+        self._kinds = {str(place): "float64" if place in numbers else "string" for place in places}
+        self._nulls, self._end = [END], 0
+        if missing:  # the end shows in the last column only, which is read whether it was asked for or not
+            self._nulls += missing_spellings()
+            self._kinds.setdefault(self._names[-1], "string")
+            self._end = list(self._kinds).index(self._names[-1])
         self._reader: Any = None
         self._held: list[Cells] | None = None
         self._n_blocks = 0
@@ -276,15 +301,18 @@ class _ArrowParser:
             if part is None:
                 return self._last(held)
             if held is not None:
-                return held
+                return held[: self._n_columns]
 
     def _last(self, held: list[Cells] | None) -> list[Cells] | None:
-        """The last rows without `END`; the file was read to its end only if it is there. In a column of numbers it is
-        the only null."""
-        if held is None or held[0][-1].as_py() not in (None, END):
+        """The last rows without `END`; the file was read to its end only if it is there.
+
+        If a quotation mark is open, all that follows is in the last cell of its row, and not `END` alone, no number and
+        not null. The cells before it are null only if numbers may be missing.
+        """
+        if held is None or held[self._end][-1].as_py() not in (None, END):
             return None
         self.complete = True
-        return [cells[:-1] for cells in held] if len(held[0]) > 1 else None
+        return [cells[:-1] for cells in held[: self._n_columns]] if len(held[0]) > 1 else None
 
     def _read(self) -> list[Cells] | None:
         """The rows of a block; None at the end."""
@@ -303,20 +331,20 @@ class _ArrowParser:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        delimiter, width, places, numbers = self._settings
-        names = [str(place) for place in range(width)]
-        types = {str(place): pa.float64() if place in numbers else pa.string() for place in places}
+        types = {name: pa.type_for_alias(kind) for name, kind in self._kinds.items()}
         return arrow_csv.open_csv(
             self._stream,
             read_options=arrow_csv.ReadOptions(
-                use_threads=False, block_size=min(input_files.BLOCK_BYTES, _ARROW_BYTES), column_names=names
+                use_threads=False, block_size=min(input_files.BLOCK_BYTES, _ARROW_BYTES), column_names=self._names
             ),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=True),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=True
+            ),
             convert_options=arrow_csv.ConvertOptions(
                 check_utf8=False,
                 column_types=types,
                 include_columns=list(types),
-                null_values=[END],
+                null_values=self._nulls,
                 strings_can_be_null=False,
             ),
         )
