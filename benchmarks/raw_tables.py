@@ -30,7 +30,7 @@ _PEAK = """
 import sys
 import pyarrow.csv, pyarrow.parquet
 from process_memory import megabytes
-from tulle.files.tables import raw_delimited, raw_parquet
+from tulle.files.tables import parquet, raw_delimited
 from tulle.files.tables.raw_cells import read_raw
 before = megabytes("VmRSS")
 columns, _, _ = read_raw(sys.argv[1], lambda header: header)

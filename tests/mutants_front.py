@@ -393,8 +393,8 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a conversion that remembers everybody",
         "the ids of all people kept while the file is read: memory grows with the file",
-        "        self._codes = {}\n        return words",
-        "        return words",
+        "            row += len(X)\n",
+        "            row += len(X)\n            vars(self).setdefault('_everybody', []).append(people)\n",
         (_BLOCKS + "test_converting_takes_no_more_memory_for_a_longer_file[csv]",),
     ),
     Mutant(

@@ -72,18 +72,41 @@ REPLAY_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a refusal quotes the cell",
         "the best message for whoever mends the file, and one that ends up in tickets and logs with somebody's address",
-        "                self.faults.add(self._told[place], fault, line=line)\n",
-        "                fault = Fault(f'{row[place]!r} cannot be read', fault.advice)\n"
-        "                self.faults.add(self._told[place], fault, line=line)\n",
+        "            self.add(column, fault_of(str(cells[place])), row=first_row + place)\n",
+        "            self.add(column, Fault(f'{cells[place]!r} cannot be read', 'mend it'), row=first_row + place)\n",
         (_SECRET + "[fit-csv feature]",),
     ),
     Mutant(
         "a parser's words behind a refusal",
         "raise ... inside except: Python keeps what numpy said of the cell, and shows it in every traceback",
-        "        except (ValueError, csv.Error):\n            return None\n\n    def _columns",
-        "        except (ValueError, csv.Error) as error:\n"
-        "            raise self._source.refusal(f'{error}') from error\n\n    def _columns",
+        "        except ValueError:\n            pass\n    return np.array([float(cell)",
+        "        except ValueError as error:\n"
+        "            from tulle.files.tables import TableError\n\n"
+        "            raise TableError(f'{error}') from error\n    return np.array([float(cell)",
         (_SECRET + "[fit-csv feature in quotes]",),
+    ),
+    Mutant(
+        "pyarrow's words behind a refusal",
+        "pyarrow's errors quote the row that it could not read; what is chained to a refusal is in every traceback",
+        "            except Exception:\n                return None\n            held,",
+        "            except Exception as error:\n"
+        "                raise input_files.TableError('a row cannot be read') from error\n            held,",
+        ("tests/files/test_numeric_rows.py::test_no_word_of_a_cell_is_said",),
+    ),
+    # --- cells without a value ---
+    Mutant(
+        "words that pass for missing numbers",
+        "a column of words read as NaN alone, and filled: nobody learns that it was not used",
+        "wrong[wrong] = [fault_of_feature(text, missing) is not None for text in texts[wrong]]",
+        "wrong[wrong] = False",
+        ("tests/files/test_missing_cells.py::test_what_is_no_number_is_refused_as_before",),
+    ),
+    Mutant(
+        "a missing number taken for the end",
+        "null in any column shows that pyarrow has read all rows: a row with an open quotation mark is lost",
+        "            self._end = list(self._kinds).index(self._names[-1])\n",
+        "",
+        ("tests/files/test_numeric_rows.py::test_rows_do_not_depend_on_the_parser",),
     ),
     Mutant(
         "svmlight refusals quote the entry",

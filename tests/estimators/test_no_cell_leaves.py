@@ -114,7 +114,7 @@ FILES: dict[str, Callable[[], Planted]] = {
     "csv person": csv_file("person", SECRET, readable=True),
     "csv note": csv_file("note", SECRET, readable=True),
     "csv note that opens": csv_file("note", f'"{SECRET}'),
-    "csv note after a quote": csv_file("note", f'"a"{SECRET}'),
+    "csv note after a quote": csv_file("note", f'"a"{SECRET}', readable=True),
     "csv one cell more": csv_file("note", f"{SECRET},{SECRET}"),
     "csv NUL": csv_file("note", f"{SECRET}\0"),
     "csv as svmlight": lambda: csv_file("x", SECRET)()._replace(options=("--format", "svmlight")),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tulle.files.tables import TableError, read_table
+from tulle.files.tables import TableError, numeric_rows, read_table
 from tulle.files.tables import input_files as files
 
 NAN, INF = np.nan, np.inf
@@ -43,12 +43,14 @@ def write(path: Path, rows: list[list[str]], labels: list[str]) -> Path:
     rows=st.lists(st.lists(st.sampled_from([*CELLS]), min_size=2, max_size=2), min_size=1, max_size=12),
     block=st.sampled_from([32, 64, 1 << 22]),
     words=st.booleans(),
+    small=st.sampled_from([0, 1 << 20]),
 )
-def test_every_cell_is_read_by_itself(rows: list[list[str]], block: int, words: bool) -> None:
-    """Whatever stands in other cells, in the same block of the file or in another."""
+def test_every_cell_is_read_by_itself(rows: list[list[str]], block: int, words: bool, small: int) -> None:
+    """Whatever stands in other cells, in the same block of the file or in another, and by either parser."""
     labels = [("yes, of course", "no")[k % 2] if words else str(k % 2) for k in range(len(rows))]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK_BYTES", block)
+        patch.setattr(numeric_rows, "_SMALL_FILE", small)
         quoted = [f'"{label}"' if words else label for label in labels]
         path = write(Path(folder) / "rows.csv", rows, quoted)
         found = read_table(path, target="y", groups="who", missing=True, labels=words)
@@ -59,6 +61,7 @@ def test_every_cell_is_read_by_itself(rows: list[list[str]], block: int, words: 
     assert found.groups.tolist() == [f"p{k}" for k in range(len(rows))]
 
 
+@pytest.mark.parametrize("small", [0, 1 << 20], ids=["pyarrow", "standard library"])
 @pytest.mark.parametrize(
     ("rows", "labels", "message"),
     [
@@ -70,9 +73,10 @@ def test_every_cell_is_read_by_itself(rows: list[list[str]], block: int, words: 
     ],
 )
 def test_what_is_no_number_is_refused_as_before(
-    tmp_path: Path, rows: list[list[str]], labels: list[str], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[list[str]], labels: list[str], message: str, small: int
 ) -> None:
     """Targets and ids must be there, and words are none that a step could fill."""
+    monkeypatch.setattr(numeric_rows, "_SMALL_FILE", small)
     path = write(tmp_path / "rows.csv", rows, labels)
     with pytest.raises(TableError, match=message) as refused:
         read_table(path, target="y", groups="who", missing=True)

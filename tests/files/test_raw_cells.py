@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_imports import loaded_by
 
-from tulle.files.tables import TableError, raw_cells, raw_delimited
+from tulle.files.tables import TableError, input_files, raw_cells, raw_delimited
 from tulle.files.tables.raw_cells import open_raw, read_raw
 
 pytest.importorskip("pyarrow")
@@ -138,14 +138,14 @@ def test_packed_files(read: Read) -> None:
 
 
 def test_many_blocks_and_a_row_longer_than_a_block(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_delimited, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 64)
     rows = [(f'{place}é"', "x\r\n" * (60 if place == 90 else place % 5)) for place in range(200)]
     quoted = "".join('"' + a.replace('"', '""') + '","' + b + '"\n' for a, b in rows)
     assert read(f"a,b\n{quoted}".encode()) == {"a": [a for a, _ in rows], "b": [b for _, b in rows]}
 
 
 def test_text_beyond_32_bit_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_delimited, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 64)
     monkeypatch.setattr(raw_cells, "_MOST_TEXT", 1000)
     monkeypatch.setattr(raw_cells, "_JOINED_AT_ONCE", 3)
     words = [f"word {place}" for place in range(500)]
@@ -189,7 +189,7 @@ def test_both_parsers_give_the_same_cells(
     path.write_bytes(begin + body)
     found: list[Any] = []
     for block in (32, 1 << 20):
-        monkeypatch.setattr(raw_delimited, "BLOCK_BYTES", block)
+        monkeypatch.setattr(input_files, "BLOCK_BYTES", block)
         for plain in (True, False):
             try:
                 found.append(listed(path, header=header, plain=plain))
@@ -206,7 +206,7 @@ def test_pyarrow_reads_good_files_alone(tmp_path: Path, monkeypatch: pytest.Monk
     def unused(*_: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(raw_delimited._CsvCells, "_plain_rows", unused)
+    monkeypatch.setattr(raw_delimited.CsvCells, "_plain_rows", unused)
     path = tmp_path / "table.csv"
     path.write_bytes(b'\xef\xbb\xbfa,b\r\n"x\r\ny",\xff\r\n\r\n"""",z')
     assert listed(path, header=header)["b" if header else "1"][-2:] == ["\ufffd", "z"]
@@ -231,7 +231,7 @@ def test_importing_the_reader_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_an_open_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bool) -> None:
-    monkeypatch.setattr(raw_delimited, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 64)
     path = tmp_path / "table.csv"
     content = b"a,b\n" + b"1,x\n" * 100
     path.write_bytes(content)
@@ -297,8 +297,8 @@ def test_what_is_refused(read: Read, content: bytes, message: str) -> None:
 
 
 def test_rows_that_do_not_end_are_refused(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_delimited, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(raw_delimited, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(input_files, "LONGEST_LINE", 1000)
     assert "line 3: no row ends within" in read(b'a,b\n1,2\n3,"' + b"SECRET\n" * 1000 + b'"\n')
 
 

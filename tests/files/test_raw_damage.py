@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_raw_cells import every
 
-from tulle.files.tables import TableError, raw_delimited
+from tulle.files.tables import TableError, input_files
 from tulle.files.tables.raw_cells import read_raw
 
 pa = pytest.importorskip("pyarrow")
@@ -118,7 +118,7 @@ def everything_said(error: BaseException | None) -> str:
 def test_malformed_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], plain: bool
 ) -> None:
-    monkeypatch.setattr(raw_delimited, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 1 << 10)
     read, refused = 0, set()
     for seed in range(_FILES):
         name, content = damaged(seed)

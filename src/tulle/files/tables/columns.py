@@ -6,16 +6,19 @@ A cell is never quoted: its column and its row are enough to find it.
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tulle.files.tables.input_files import Source, TableError, shown
+
+FaultOf: TypeAlias = "Callable[[str], Fault | None]"
 
 # Words that programs write where there is no value. "none" is not among them: it can be a class.
 _MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null"})
@@ -60,6 +63,11 @@ class Roles:
     features: tuple[int, ...]
     target: int | None
     groups: int | None
+
+    @property
+    def used(self) -> list[int]:
+        """Features, then the target, then people."""
+        return [*self.features, *(place for place in (self.target, self.groups) if place is not None)]
 
 
 def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtful: bool = False) -> Roles:
@@ -167,12 +175,21 @@ INFINITE_VALUE = Fault(
 )
 MISSING_TARGET = Fault("a target is missing", "fill it in, or drop the row")
 INFINITE_TARGET = Fault("a target is not a finite number", "replace it by a bound chosen without looking at the data")
+_ONE_KIND = "targets must be all numbers or all text, so correct the cell or write every class as text"
+WORD_AS_TARGET = Fault("a target is text, but the first row's is a number", _ONE_KIND)
+NUMBER_AS_TARGET = Fault("a target is a number, but the first row's is text", _ONE_KIND)
 MISSING_PERSON = Fault("a person's id is missing", "every row needs one, so fill it in or drop the row")
 
 
 def is_missing(text: str) -> bool:
     """Whether a cell says that there is no value."""
     return text.strip().lower() in _MISSING
+
+
+def missing_spellings() -> list[str]:
+    """Every cell without spaces that says so: for a parser that compares cells letter by letter."""
+    letters = (itertools.product(*zip(word, word.upper())) for word in _MISSING)
+    return sorted({"".join(chosen) for chosen in itertools.chain.from_iterable(letters)})
 
 
 def is_number(text: str) -> bool:
@@ -186,18 +203,34 @@ def is_number(text: str) -> bool:
     return True
 
 
+def fault_of_number(text: str, word: Fault, missing: Fault, infinite: Fault) -> Fault | None:
+    """Which of three faults a cell has that must be a finite number; None where it is one."""
+    if not is_number(text):
+        return word
+    if math.isnan(float(text)):
+        return missing
+    return None if math.isfinite(float(text)) else infinite
+
+
 def fault_of_feature(text: str, missing: bool = False) -> Fault | None:
     """Why a cell cannot be a feature's value; None where it can. `missing`: as in `read_table`."""
+    if missing and (is_missing(text) or is_number(text)):
+        return None
     if is_missing(text):
-        return None if missing else MISSING_VALUE
-    if not is_number(text):
-        if is_number(text.replace(",", ".", 1)):
-            return DECIMAL_COMMA
-        apart = next((mark for mark in ";\t" if mark in text), None)
-        if apart:
-            return Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")
-        return NO_NUMBER
-    return None if missing or math.isfinite(float(text)) else INFINITE_VALUE
+        return MISSING_VALUE
+    word = NO_NUMBER
+    if is_number(text.replace(",", ".", 1)):
+        word = DECIMAL_COMMA
+    elif apart := next((mark for mark in ";\t" if mark in text), None):
+        word = Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")
+    return fault_of_number(text, word, MISSING_VALUE, INFINITE_VALUE)
+
+
+def fault_of_target(text: str) -> Fault | None:
+    """Why a cell cannot be a target that is a number; None where it can."""
+    if is_missing(text):
+        return MISSING_TARGET
+    return fault_of_number(text, WORD_AS_TARGET, MISSING_TARGET, INFINITE_TARGET)
 
 
 # More columns than anybody mends by hand: a text read as a table, or a table of words.
@@ -225,12 +258,60 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, column: str, fault: Fault, **place: int) -> None:
-        """A fault of a column, and its place: the line or the row, from 1. The first one counts."""
-        self._found.setdefault(column, (fault, place))
+    def add(self, column: str, fault: Fault | None, **place: int) -> None:
+        """A fault of a column, if it is one, and its place: the line or the row, from 1. The first one counts."""
+        if fault is not None:
+            self._found.setdefault(column, (fault, place))
 
-    def check(self) -> None:
-        """Raise where a column has a fault."""
+    def add_first(
+        self, column: str, cells: npt.NDArray[Any], bad: npt.NDArray[np.bool_], first_row: int, fault_of: FaultOf
+    ) -> None:
+        """The fault of the first bad cell, if there is one, by its text or by the number that was read."""
+        if bad.any():
+            place = int(bad.argmax())
+            self.add(column, fault_of(str(cells[place])), row=first_row + place)
+
+    def add_numbers(
+        self,
+        columns: Sequence[str],
+        X: npt.NDArray[np.float64],
+        first_row: int,
+        cells: Sequence[Any] = (),
+        *,
+        missing: bool = False,
+    ) -> None:
+        """The faults of features, of which entries are NaN or infinite.
+
+        Parameters
+        ----------
+        columns : sequence of str
+        X : ndarray of shape (rows, features)
+        first_row : int
+            The number of the first row, from 1.
+        cells : sequence of columns, default=()
+            What the numbers come from. Where it is text (an object array), the text says what is wrong.
+        missing : bool, default=False
+            As in `read_table`: only text that is neither a number nor missing is wrong.
+        """
+        bad = ~np.isfinite(X)
+        for place in np.flatnonzero(bad.any(axis=0)).tolist() if bad.any() else []:
+            texts, wrong = X[:, place], bad[:, place]
+            if cells and isinstance(cells[place], np.ndarray):
+                texts = cells[place]
+                if missing:
+                    wrong[wrong] = [fault_of_feature(text, missing) is not None for text in texts[wrong]]
+            elif missing:
+                continue
+            self.add_first(columns[place], texts, wrong, first_row, fault_of_feature)
+
+    def check(self, lines_of: Callable[[set[int]], dict[int, int]] | None = None) -> None:
+        """Raise where a column has a fault. `lines_of` says in which lines rows are, if lines are to be told."""
+        # In order of their places, whatever the size of the batches in which they were found.
+        found = dict(sorted(self._found.items(), key=lambda item: tuple(item[1][1].values())))
+        if found and lines_of is not None:
+            lines = lines_of({place["row"] for _, place in found.values()})
+            found = {column: (fault, {"line": lines[place["row"]]}) for column, (fault, place) in found.items()}
+        self._found = found
         if len(self._found) == 1:
             ((column, (fault, place)),) = self._found.items()
             advice = self._advice(fault, f"omit the column with --ignore {shown(column)}")
@@ -258,48 +339,3 @@ class Faults:
             sentences.append(f"{fault.what[0].upper()}{fault.what[1:]} in {', '.join(named)}; {advice}")
             left -= min(left, len(columns))
         return ". ".join(sentences)
-
-
-def check_finite(
-    faults: Faults, block: npt.NDArray[np.float64], first_row: int, names: Sequence[str] | None = None
-) -> None:
-    """Note the columns of dense rows with entries that are NaN or infinite.
-
-    Parameters
-    ----------
-    faults : Faults
-    block : ndarray of shape (rows, features)
-    first_row : int
-        The number of the block's first row, from 1.
-    names : sequence of str or None
-        Names of the features; None: they are numbered from 0.
-    """
-    finite = np.isfinite(block)
-    if finite.all():
-        return
-    for place in np.flatnonzero(~finite.all(axis=0)).tolist():
-        row = int((~finite[:, place]).argmax())
-        fault = MISSING_VALUE if np.isnan(block[row, place]) else INFINITE_VALUE
-        faults.add(str(place) if names is None else names[place], fault, row=first_row + row)
-
-
-def check_target(faults: Faults, target: npt.NDArray[Any], first_row: int, column: str) -> None:
-    """Note targets that are missing or infinite."""
-    if target.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(target))
-    else:
-        words, inverse = np.unique(target, return_inverse=True)
-        bad = np.flatnonzero(np.array([is_missing(word) for word in words], dtype=bool)[inverse])
-    if len(bad):
-        infinite = target.dtype.kind == "f" and np.isinf(target[bad[0]])
-        faults.add(column, INFINITE_TARGET if infinite else MISSING_TARGET, row=first_row + int(bad[0]))
-
-
-def check_people(faults: Faults, people: npt.NDArray[Any], first_row: int, column: str) -> None:
-    """Note ids that are missing."""
-    if people.dtype.kind == "U":
-        missing = np.array([is_missing(person) for person in people.tolist()], dtype=bool)
-    else:
-        missing = people != people  # NaN alone differs from itself
-    if missing.any():
-        faults.add(column, MISSING_PERSON, row=first_row + int(missing.argmax()))

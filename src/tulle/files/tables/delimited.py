@@ -1,8 +1,6 @@
-"""CSV: names by the csv module, numbers by numpy's compiled parser in blocks of whole rows.
+"""CSV by the standard library: characters, lines and rows. What a cell holds is not looked at.
 
-The fast path reads a block of good rows and knows nothing of places. Where it fails, or where a number is not finite,
-the same block is read again cell by cell, and the columns that are wrong are noted. The rest of the file is then read
-without them, for all of them to be told in one message.
+The rules are those in `tulle.files.tables.raw_cells.open_raw`.
 """
 
 from __future__ import annotations
@@ -13,370 +11,230 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from tulle.files.tables.columns import (
-    DOUBTFUL,
-    INFINITE_TARGET,
-    MISSING_PERSON,
-    MISSING_TARGET,
-    Fault,
-    Faults,
-    Parts,
-    Wanted,
-    assign_roles,
-    fault_of_feature,
-    is_missing,
-    is_number,
-)
-from tulle.files.tables.input_files import Progress, Source, shown, whole_lines
+from tulle.files.tables import input_files
+from tulle.files.tables.input_files import Source, TableError, shown
 
-# What is wrong with a file, for every reader of CSV.
+# A NUL character is replaced or refused in all that is read. A row of them after the last row shows whether that has
+# ended: if a quotation mark is open, they are part of its cell.
+END, _REPLACEMENT = "\0", "\ufffd"
 NUL = "a NUL character: not text, or text in another encoding; try --encoding utf-16, or pass the right --format"
-ONLY_BLANK = "only blank lines; write the table again"
-NO_ROWS = "a header but no rows; write the table again"
-ONLY_NUMBERS = (
-    "the first line has only numbers; if it is a row, pass --no-header, and if it is the header, give a column a name "
-    "that is not a number"
-)
 
 _DELIMITERS = (",", ";", "\t")
+_NOT_ASCII = bytes(range(128, 256))
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_QUOTES = "cells cannot be separated here; check quotation marks and --delimiter"
-_ONE_KIND = "targets must be all numbers or all text, so correct the cell or write every class as text"
-_WORD = Fault("a target is text, but the first row's is a number", _ONE_KIND)
-_NUMBER = Fault("a target is a number, but the first row's is text", _ONE_KIND)
 
 
-def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.files.tables.read_table`."""
-    delimiter = Delimiter(source, wanted.delimiter)
-    rows: _Rows | None = None
-    for line, text in whole_lines(source, _decoded(source, wanted.encoding), "\n", delimiter.closes):
-        if "\0" in text:
-            raise source.refusal(NUL, line=line + text[: text.index("\0")].count("\n"))
-        if not text.endswith("\n"):  # the last line may lack its end
-            text += "\n"
-        if rows is None:
-            blank = len(text) - len(text.lstrip("\n"))
-            line, text = line + blank, text[blank:]
-            if not text:
-                continue
-            rows, skipped = _begin(source, wanted, delimiter.of(text), line, text)
-            line, text = line + skipped, text.split("\n", skipped)[skipped]
-        progress.at(source.share)
-        parts = rows.read(line, text) if text.strip("\n") else None
-        if parts is not None:
-            yield parts
-    if rows is None:
-        raise source.refusal(ONLY_BLANK)
-    rows.faults.check()
-    if not rows.begun:
-        raise source.refusal(NO_ROWS)
+def find_delimiter(source: Source, lines: Lines, given: str | None, *, look: bool) -> str:
+    """The mark that was given, or the most frequent one in the first line.
+
+    Parameters
+    ----------
+    source : Source
+    lines : Lines
+    given : str or None
+    look : bool
+        Whether the first line may be looked at. If not, the mark is the one that the file's suffix says.
+    """
+    if given is not None:
+        if len(given) != 1 or given in f'"\r\n{END}':
+            raise source.refusal(f"--delimiter must be one character, not {shown(given)}")
+        return given
+    if not look:
+        return "\t" if source.suffix == ".tsv" else ","
+    unquoted = re.sub('"[^"]*"', "", lines.first_line())
+    return max(_DELIMITERS, key=unquoted.count)
 
 
-# --- text ----------------------------------------------------------------------------------------------------------
-
-
-def text_decoder(
-    source: Source, encoding: str, errors: str = "strict", *, translate: bool = True
-) -> io.IncrementalNewlineDecoder:
-    """A decoder that skips a byte-order mark and never ends inside a line end.
+class Text:
+    """The characters of a file without a byte-order mark.
 
     Parameters
     ----------
     source : Source
     encoding : str
-    errors : {"strict", "replace"}, default="strict"
-        What to do with bytes that are not in the encoding.
-    translate : bool, default=True
-        Whether to write every line end as a newline.
-    """
-    try:
-        codec = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-        plain = codecs.getincrementaldecoder(codec)(errors)
-        if not isinstance(plain.decode(b""), str):
-            raise LookupError
-    except (LookupError, TypeError, ValueError):
-        raise source.refusal(f"--encoding {shown(encoding)} is unknown; try utf-8, cp1252, latin-1 or utf-16") from None
-    return io.IncrementalNewlineDecoder(plain, translate=translate)
-
-
-def _decoded(source: Source, encoding: str) -> Iterator[str]:
-    """The text in pieces, with every line end written as a newline and without a byte-order mark."""
-    decoder = text_decoder(source, encoding)
-    line, begin = 1, b""
-    for block in itertools.chain(source.blocks(), [b""]):
-        begin = begin or block[:2]
-        try:
-            text = decoder.decode(block, final=not block)
-        except UnicodeError as error:
-            raise _wrong_encoding(source, error, line, encoding, begin) from None
-        line += text.count("\n")
-        yield text
-
-
-def _wrong_encoding(source: Source, error: UnicodeError, line: int, encoding: str, begin: bytes) -> Exception:
-    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
-        advice = "pass the encoding that the file was written in with --encoding"
-    elif begin in _UTF16:
-        advice = "the file begins like UTF-16, so pass --encoding utf-16"
-    else:
-        advice = "if it was written on Windows, pass --encoding cp1252; if it is not text, pass the right --format"
-    if not isinstance(error, UnicodeDecodeError):  # UTF-16 without its mark, for one
-        return source.refusal(f"not {encoding}; {advice}", line=line)
-    good = error.object[: error.start].decode(encoding, "ignore")
-    line += len(re.findall("\r\n|\r|\n", good))
-    return source.refusal(f"a byte is not {encoding}; {advice}", line=line)
-
-
-class Delimiter:
-    """What separates cells: the mark that was given, or the most frequent one in the file's first line."""
-
-    def __init__(self, source: Source, given: str | None) -> None:
-        if given is not None and (len(given) != 1 or given in '"\r\n'):
-            raise source.refusal(f"--delimiter must be one character, not {shown(given)}")
-        self._mark = given
-
-    def of(self, text: str) -> str:
-        """The mark; `text` starts where the file does when this is first called."""
-        if self._mark is None:
-            first_line = text.lstrip("\n").partition("\n")[0]
-            unquoted = re.sub('"[^"]*"', "", first_line)
-            mark = max(_DELIMITERS, key=unquoted.count)
-            if not first_line:
-                return mark
-            self._mark = mark
-        return self._mark
-
-    def closes(self, text: str) -> bool:
-        """Whether every quoted cell ends before the text does."""
-        if '"' not in text:
-            return True
-        reader = csv.reader(io.StringIO(text), delimiter=self.of(text), strict=True)
-        try:
-            for _ in reader:
-                pass
-        except csv.Error:
-            # A cell that stays open runs to the end; other errors are for `_Rows` to explain.
-            return reader.line_num < text.count("\n")
-        return True
-
-
-def _begin(source: Source, wanted: Wanted, delimiter: str, line: int, text: str) -> tuple[_Rows, int]:
-    """The columns by the first row, and how many lines the header takes."""
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
-    try:
-        first = [cell.strip() for cell in next(reader)]
-    except csv.Error:
-        raise source.refusal(_QUOTES, line=line) from None
-    if not wanted.header:
-        return _Rows(source, wanted, [str(place) for place in range(len(first))], delimiter), 0
-    if all(is_number(cell) for cell in first):
-        raise source.refusal(ONLY_NUMBERS, line=line)
-    return _Rows(source, wanted, first, delimiter), reader.line_num
-
-
-# --- rows ----------------------------------------------------------------------------------------------------------
-
-
-class _Words:
-    """The words of one text as numbers in order of appearance: numpy's parser calls this once a cell.
-
-    Parameters
-    ----------
-    numbers : bool
-        Whether a number may stand among them: in a person's id, not in a target.
+    strict : bool
+        Whether bytes that are not in the encoding and NUL characters are refused, by their line. If not, replacement
+        characters stand for them.
     """
 
-    def __init__(self, *, numbers: bool) -> None:
-        self._numbers = numbers
-        self._codes: dict[str, int] = {}
-
-    def __call__(self, cell: str) -> int:
-        code = self._codes.get(cell)
-        if code is None:
-            if is_missing(cell) or (is_number(cell) and not self._numbers):
-                raise ValueError  # _Rows._note_faults says where and why
-            code = self._codes[cell] = len(self._codes)
-        return code
-
-    def decode(self, codes: npt.NDArray[np.float64]) -> npt.NDArray[np.str_]:
-        """The words of the text, which are forgotten: a file may have a person in every row."""
-        words = np.array([word.strip() for word in self._codes], dtype=str)
-        self._codes = {}
-        return words[codes.astype(np.intp)]
-
-    def forget(self) -> None:
-        """Begin with no words, for another text."""
-        self._codes = {}
-
-
-class _Rows:
-    """Turns text into rows: an array for features, one each for target and people."""
-
-    def __init__(self, source: Source, wanted: Wanted, names: list[str], delimiter: str) -> None:
+    def __init__(self, source: Source, encoding: str, *, strict: bool) -> None:
         self._source = source
-        self._names = names
-        self._named = wanted.header
-        self._delimiter = delimiter
-        # A header with a number in it may be a row. Then columns are told by their places, but for those that the user
-        # has named: what is quoted from a header is public, and what is quoted from a row is not.
-        doubtful = wanted.header and any(is_number(name) for name in names)
-        self._roles = roles = assign_roles(source, names, wanted, doubtful=doubtful)
-        self._used = [*roles.features, *(place for place in (roles.target, roles.groups) if place is not None)]
-        known = {wanted.target, wanted.groups, *(wanted.features or ())}
-        self._told = [
-            f"column {place}" if doubtful and name not in known else name for place, name in enumerate(names, 1)
-        ]
-        self._doubt = f" ({DOUBTFUL})" if doubtful else ""
-        # The first row says whether targets are words or numbers; a column that mixes them is refused.
-        self._target_words: _Words | None = _Words(numbers=True) if wanted.labels else None
-        self._labels = wanted.labels
-        self._missing = wanted.missing
-        self._people = _Words(numbers=True)
-        self.faults = Faults(source, named=not doubtful)
-        self.begun = False
+        self._encoding = encoding
+        self._strict = strict
+        self._decoder()  # refuses unknown encodings
+        self._utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+        self.first_nul = math.inf  # how many characters come before the first NUL, of those that `pieces` has read
 
-    def read(self, line: int, text: str) -> Parts | None:
-        """The rows of a text whose first line has number `line`; None where a column cannot be read."""
-        if not self.begun:
-            self._decide_target(text)
-        self.begun = True
-        if not self._used:  # no column is left to look at
-            return None
-        values = self._parsed(text)
-        if values is None and self._missing:
-            self._forget_words()
-            values = self._parsed(self._with_nan(text))
-        checked = len(self._roles.features) if self._missing else 0
-        if values is None or not np.isfinite(values[:, checked:]).all():
-            self._note_faults(line, text)
-        if self.faults or values is None:
-            self._forget_words()
-            return None
-        others = [column.copy() for column in values[:, len(self._roles.features) :].T]
-        groups = None if self._roles.groups is None else self._people.decode(others.pop())
-        y = None if self._roles.target is None else others.pop()
-        if self._target_words is not None and y is not None:
-            y = self._target_words.decode(y)
-        names = tuple(self._names[place] for place in self._roles.features) if self._named else None
-        return Parts(np.ascontiguousarray(values[:, : len(self._roles.features)]), y, names, groups)
-
-    def _forget_words(self) -> None:
-        for words in (self._target_words, self._people):
-            if words is not None:
-                words.forget()
-
-    def _with_nan(self, text: str) -> str:
-        """The text with features that have no value written as numpy reads them; as it is where it is no table."""
-        features, written = set(self._roles.features), io.StringIO(newline="")
-        writer = csv.writer(written, delimiter=self._delimiter, lineterminator="\n")
+    def _decoder(self) -> io.IncrementalNewlineDecoder:
         try:
-            for row in csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True):
-                if row:
-                    writer.writerow(
-                        "nan" if place in features and is_missing(cell) else cell for place, cell in enumerate(row)
-                    )
-        except csv.Error:
-            return text
-        return written.getvalue()
-
-    def _decide_target(self, text: str) -> None:
-        if self._roles.target is None or self._labels:
-            return
-        first = next(csv.reader(io.StringIO(text.lstrip("\n")), delimiter=self._delimiter))
-        if self._roles.target < len(first) and not is_number(first[self._roles.target]):
-            self._target_words = _Words(numbers=False)
-
-    def _parsed(self, text: str) -> npt.NDArray[np.float64] | None:
-        """The columns that are still read, or None where they cannot be.
-
-        What a library says of a cell is dropped here: it quotes the cell.
-        """
-        try:
-            return self._columns(text)
-        except (ValueError, csv.Error):
-            return None
-
-    def _columns(self, text: str) -> npt.NDArray[np.float64]:
-        quoted = '"' in text
-        lines: Iterable[str]
-        if quoted:
-            reader = csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True)
-            widths = [len(row) for row in reader if row]
-            lines = io.StringIO(text)  # with line ends: a blank line inside a quoted cell is none without
-        else:
-            lines = text.split("\n")
-            widths = [line.count(self._delimiter) + 1 for line in lines if line]
-        if set(widths) != {len(self._names)}:  # numpy does not look at columns that are left out
-            raise ValueError
-        converters: dict[int | str, Any] = {}
-        if self._target_words is not None and self._roles.target in self._used:
-            assert self._roles.target is not None
-            converters[self._roles.target] = self._target_words
-        if self._roles.groups in self._used:
-            assert self._roles.groups is not None
-            converters[self._roles.groups] = self._people
-        values = np.loadtxt(
-            lines,
-            dtype=np.float64,
-            comments=None,
-            delimiter=self._delimiter,
-            converters=converters or None,
-            usecols=None if self._used == list(range(len(self._names))) else self._used,
-            quotechar='"' if quoted else None,
-            ndmin=2,
-        )
-        if len(values) != len(widths):  # both parsers must see the same rows
-            raise ValueError
-        return values
-
-    def _note_faults(self, first_line: int, text: str) -> None:
-        """Note the columns of the text that are wrong, and read them no more; raise where a row is no row."""
-        reader = csv.reader(io.StringIO(text), delimiter=self._delimiter, strict=True)
-        line, before = first_line, len(self._used)
-        try:
-            for row in reader:
-                if row:
-                    self._note_row(line, row)
-                line = first_line + reader.line_num
-        except csv.Error:
-            raise self._source.refusal(_QUOTES, line=line) from None
-        self._used = [place for place in self._used if self._told[place] not in self.faults]
-        if len(self._used) == before:
-            raise self._source.refusal("a row here cannot be read; check its quotation marks", line=first_line)
-
-    def _note_row(self, line: int, row: list[str]) -> None:
-        if len(row) != len(self._names):
+            codec = "utf-8-sig" if codecs.lookup(self._encoding).name == "utf-8" else self._encoding
+            plain = codecs.getincrementaldecoder(codec)("strict" if self._strict else "replace")
+            if not isinstance(plain.decode(b""), str):
+                raise LookupError
+        except (LookupError, TypeError, ValueError):
             raise self._source.refusal(
-                f"{len(row)} cells, but the first line has {len(self._names)}; the file may be truncated here, or a "
-                f"cell that contains {self._delimiter!r} lacks quotation marks{self._doubt}",
-                line=line,
-            )
-        for place in self._used:
-            fault = self._fault(place, row[place])
-            if fault is not None:
-                self.faults.add(self._told[place], fault, line=line)
+                f"--encoding {shown(self._encoding)} is unknown; try utf-8, cp1252, latin-1 or utf-16"
+            ) from None
+        return io.IncrementalNewlineDecoder(plain, translate=False)  # never ends inside a line end
 
-    def _fault(self, place: int, cell: str) -> Fault | None:
-        if place == self._roles.target:
-            return self._fault_of_target(cell)
-        if place == self._roles.groups:
-            return MISSING_PERSON if is_missing(cell) else None
-        return fault_of_feature(cell, self._missing)
+    def pieces(self, size: int) -> Iterator[str]:
+        """All characters, in pieces of about `size` bytes that do not end inside a line end."""
+        decoder = self._decoder()
+        self._source.raw.seek(0)
+        n_characters, line, begin = 0, 1, b""
+        for block in itertools.chain(self._source.blocks(size), [b""]):
+            begin = begin or block[:2]
+            try:
+                text = decoder.decode(block, final=not block)
+            except ValueError as error:  # a few decoders cannot replace what they cannot read
+                refusal = self._wrong_encoding(error, line, begin)
+                text = None
+            if text is None:  # raised here, nothing is chained to it
+                raise refusal
+            if not self._utf8:  # some have surrogates, which no UTF-8 has
+                text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+            if END in text:
+                if self._strict:
+                    raise self._source.refusal(NUL, line=line + _line_ends(text[: text.index(END)]))
+                self.first_nul = min(self.first_nul, n_characters + text.index(END))
+                text = text.replace(END, _REPLACEMENT)
+            n_characters += len(text)
+            line += _line_ends(text)
+            yield text
 
-    def _fault_of_target(self, cell: str) -> Fault | None:
-        if is_missing(cell):
-            return MISSING_TARGET
-        if self._labels:
-            return None
-        if is_number(cell) == (self._target_words is not None):
-            return _NUMBER if is_number(cell) else _WORD
-        if self._target_words is None and not math.isfinite(float(cell)):
-            return INFINITE_TARGET
-        return None
+    def _wrong_encoding(self, error: ValueError, line: int, begin: bytes) -> TableError:
+        if not self._utf8:
+            advice = "pass the encoding that the file was written in with --encoding"
+        elif begin in _UTF16:
+            advice = "the file begins like UTF-16, so pass --encoding utf-16"
+        else:
+            advice = "if it was written on Windows, pass --encoding cp1252; if it is not text, pass the right --format"
+        if not isinstance(error, UnicodeDecodeError):  # UTF-16 without its mark, for one
+            return self._source.refusal(f"not {self._encoding}; {advice}", line=line)
+        line += _line_ends(error.object[: error.start].decode(self._encoding, "ignore"))
+        return self._source.refusal(f"a byte is not {self._encoding}; {advice}", line=line)
+
+    def encoded(self, size: int) -> Iterator[bytes]:
+        """The same characters as UTF-8; where the file is UTF-8 it is checked and not decoded. An error of any kind is
+        raised where `pieces` would refuse the file, and where so many bytes have no character of ASCII."""
+        if not self._utf8:
+            yield from (text.encode() for text in self.pieces(size))
+            return
+        self._source.raw.seek(0)
+        rest, begun = b"", False
+        for block in itertools.chain(self._source.blocks(size), [b""]):
+            whole = rest + block
+            cut = len(whole.rstrip(_NOT_ASCII)) if block else len(whole)  # not inside a character
+            if block and not cut:
+                raise ValueError
+            piece, rest = whole[:cut], whole[cut:]
+            if not begun:
+                piece, begun = piece.removeprefix(codecs.BOM_UTF8), True
+            if END.encode() in piece or not _is_utf8(piece):
+                if self._strict:
+                    raise ValueError
+                piece = piece.decode("utf-8", "replace").replace(END, _REPLACEMENT).encode()
+            yield piece
+
+
+def _is_utf8(text: bytes) -> bool:
+    """By pyarrow, several times faster than decoding."""
+    import pyarrow as pa
+
+    offsets = np.array([0, len(text)], dtype=np.int32)
+    array = pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(text))
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _line_ends(text: str) -> int:
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
+class Lines:
+    """Lines with their ends for `csv.reader`, the last one `END`; counts what was handed out."""
+
+    def __init__(self, source: Source, pieces: Iterator[str]) -> None:
+        self._source = source
+        self._cut = self._lines(pieces)
+        self._ahead: list[str] = []
+        self._line = 0
+        self._row_start = 0
+        self._n_read = 1
+        self.characters = 0
+        self.row_line = 1
+        self.ended = False
+        self.kept: list[str] | None = None  # what was handed out, for those who need it
+
+    def begin_row(self) -> None:
+        """What follows is a new row."""
+        self._row_start, self.row_line = self.characters, self._line + 1
+
+    @property
+    def share(self) -> float:
+        """Which part of the file was handed out, in (0, 1]."""
+        return min(1.0, self._source.position * self.characters / self._n_read)
+
+    def first_line(self) -> str:
+        """The first line that is not blank, without its end; it is not handed out by this."""
+        for line in self._cut:
+            self._ahead.append(line)
+            if line.strip("\r\n"):
+                return line.strip("\r\n")
+        return ""
+
+    def __iter__(self) -> Iterator[str]:
+        for line in itertools.chain(self._ahead, self._cut):
+            self.ended = line == END
+            self._line += 1
+            self.characters += len(line)
+            if self.kept is not None:
+                self.kept.append(line)
+            yield line
+
+    def _lines(self, pieces: Iterator[str]) -> Iterator[str]:
+        rest = ""
+        for text in pieces:
+            self._n_read += len(text)
+            whole, rest = rest + text, ""
+            for line in io.StringIO(whole, newline=""):
+                if line[-1] not in "\r\n":  # the last one of this text
+                    rest = line
+                    break
+                yield line
+            if self.characters + len(rest) - self._row_start > input_files.LONGEST_LINE:
+                raise self._source.refusal(
+                    f"no row ends within {input_files.LONGEST_LINE >> 20} MiB; check --format, line endings and "
+                    "unclosed quotation marks",
+                    line=self.row_line,
+                )
+        if rest:
+            yield f"{rest}\n"
+        yield END
+
+
+def divide(source: Source, lines: Lines, delimiter: str) -> Iterator[list[str]]:
+    """The rows that are not blank; `lines.row_line` is the first line of the last one."""
+    reader = csv.reader(lines, delimiter=delimiter)
+    while True:
+        lines.begin_row()
+        try:
+            row = next(reader)
+        except csv.Error:
+            raise source.refusal("cells cannot be separated here", line=lines.row_line) from None
+        if lines.ended:
+            if row != [END]:
+                raise source.refusal(
+                    "a quotation mark that begins here is not closed; check quotation marks and where the file ends",
+                    line=lines.row_line,
+                )
+            return
+        if row:
+            yield row

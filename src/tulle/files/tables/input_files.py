@@ -10,10 +10,10 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import AnyStr, NoReturn
+from typing import NoReturn
 
 # One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
 BLOCK_BYTES = 1 << 22
@@ -85,7 +85,7 @@ class Source:
         self.size = size
         self.width_from_rows = False  # whether the number of features is the largest index that somebody's row has
         self._raw = raw
-        self._rows_read: float | None = None
+        self._share: float | None = None
         self.suffix, self.packing = _suffixes(name)
 
     def refusal(
@@ -137,12 +137,17 @@ class Source:
 
     @property
     def share(self) -> float:
-        """Which part of the file has been read, in (0, 1]."""
-        return max(self._raw.tell(), 1) / self.size if self._rows_read is None else self._rows_read
+        """Which part of the file the rows come from that were read, in (0, 1]."""
+        return self.position if self._share is None else self._share
 
-    def at_row(self, row: int, n: int) -> None:
-        """`row` of the file's `n` rows are read: for formats that state their number and jump about in the file."""
-        self._rows_read = row / n
+    @property
+    def position(self) -> float:
+        """Which part of the bytes was read, in (0, 1]."""
+        return max(self._raw.tell(), 1) / self.size
+
+    def at(self, share: float | None) -> None:
+        """What `share` is, for readers that jump about in the file or read ahead. None: the position."""
+        self._share = share
 
     @property
     def raw(self) -> BufferedReader:
@@ -210,33 +215,19 @@ def _suffixes(name: str) -> tuple[str, str]:
     return last, ""
 
 
-def whole_lines(
-    source: Source, pieces: Iterable[AnyStr], end: AnyStr, complete: Callable[[AnyStr], bool] = bool
-) -> Iterator[tuple[int, AnyStr]]:
-    """Pieces cut anew after line ends, each with the number of its first line.
-
-    Parameters
-    ----------
-    source : Source
-    pieces : iterable of str or bytes
-    end : str or bytes
-        What ends a line.
-    complete : callable, default=bool
-        Whether a text may end here; where not, more is read.
-    """
-    rest, line = end[:0], 1
+def whole_lines(source: Source, pieces: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Pieces cut anew after line ends, each with the number of its first line."""
+    rest, line = b"", 1
     for piece in pieces:
         rest += piece
-        cut = rest.rfind(end) + 1
-        if cut and complete(rest[:cut]):
+        cut = rest.rfind(b"\n") + 1
+        if cut:
             yield line, rest[:cut]
-            line += rest.count(end)
+            line += rest.count(b"\n")
             rest = rest[cut:]
         elif len(rest) > LONGEST_LINE:
             raise source.refusal(
-                f"no row ends within {LONGEST_LINE >> 20} MiB; check --format, line endings and unclosed quotation "
-                "marks",
-                line=line,
+                f"no row ends within {LONGEST_LINE >> 20} MiB; check --format and line endings", line=line
             )
     if rest:
         yield line, rest

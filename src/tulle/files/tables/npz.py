@@ -13,16 +13,17 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.files.tables.columns import (
-    INFINITE_VALUE,
-    MISSING_VALUE,
+    MISSING_PERSON,
+    MISSING_TARGET,
+    Fault,
     Faults,
     Parts,
     Wanted,
     assign_roles,
-    check_finite,
     check_n_features,
-    check_people,
-    check_target,
+    fault_of_feature,
+    fault_of_target,
+    is_missing,
     some,
 )
 from tulle.files.tables.free_memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
@@ -57,14 +58,18 @@ def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
     faults = Faults(source, named=names is not None)
     if sp.issparse(X) or not wanted.missing:
-        _check_rows(faults, X, names)
-    y = None if target is None else archive.one_per_row(target, X.shape[0])
-    if y is not None and target is not None:
+        _note_rows(faults, X, names or [str(place) for place in range(X.shape[1])])
+    y = people = None
+    if target is not None:
+        y = archive.one_per_row(target, X.shape[0])
         y = y.astype(np.float64) if y.dtype.kind in "biuf" else y
-        check_target(faults, y, 1, target)
-    people = None if groups is None else archive.one_per_row(groups, X.shape[0])
-    if people is not None:
-        check_people(faults, people, 1, groups or "groups")
+        if y.dtype.kind == "f":
+            faults.add_first(target, y, ~np.isfinite(y), 1, fault_of_target)
+        else:
+            _note_missing(faults, y, target, MISSING_TARGET)
+    if groups is not None:
+        people = archive.one_per_row(groups, X.shape[0])
+        _note_missing(faults, people, groups, MISSING_PERSON)
     faults.check()
     progress.at(1.0)
     yield Parts(X, y, names, people)
@@ -196,14 +201,20 @@ class _Archive:
         return array.ravel()
 
 
-def _check_rows(faults: Faults, X: Any, names: Sequence[str] | None) -> None:
+def _note_rows(faults: Faults, X: Any, names: Sequence[str]) -> None:
     if not sp.issparse(X):
-        check_finite(faults, X, 1, names)
+        faults.add_numbers(names, X, 1)
         return
     for at in np.flatnonzero(~np.isfinite(X.data)).tolist():
-        row, place = int(np.searchsorted(X.indptr, at, "right")), int(X.indices[at])
-        fault = MISSING_VALUE if math.isnan(X.data[at]) else INFINITE_VALUE
-        faults.add(str(place) if names is None else names[place], fault, row=row)
+        row = int(np.searchsorted(X.indptr, at, "right"))
+        faults.add(names[X.indices[at]], fault_of_feature(str(X.data[at])), row=row)
+
+
+def _note_missing(faults: Faults, values: npt.NDArray[Any], column: str, fault: Fault) -> None:
+    """Note a word that says that there is no value, or NaN."""
+    words, codes = np.unique(values, return_inverse=True)
+    bad = np.array([is_missing(str(word)) for word in words])
+    faults.add_first(column, values, bad[codes], 1, lambda _: fault)
 
 
 def _kind(dtype: np.dtype[Any]) -> str:

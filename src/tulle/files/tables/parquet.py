@@ -1,32 +1,30 @@
-"""Parquet files through pyarrow, a batch of rows at a time."""
+"""Parquet through pyarrow, a batch of rows at a time: as cells with the types that the files declare, of one file or
+of several with the same columns."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from tulle.files.tables.columns import (
-    MISSING_PERSON,
-    MISSING_TARGET,
-    MISSING_VALUE,
-    Fault,
-    Faults,
-    Parts,
-    Wanted,
-    assign_roles,
-    check_finite,
-    check_people,
-    check_target,
-)
-from tulle.files.tables.input_files import BLOCK_BYTES, Progress, Source, report_damage
+from tulle.files.tables.addresses import open_address
+from tulle.files.tables.columns import Fault, Faults
+from tulle.files.tables.input_files import BLOCK_BYTES, Progress, Source, TableError, report_damage
+from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
 
 # Fewer rows at a time would spend more on each column than on its values.
 _FEWEST_ROWS = 256
 # Read ahead in each column.
 _BUFFER_BYTES = 1 << 20
+
+# Types as `pyarrow.types` calls them.
+NUMBERS = ("boolean", "integer", "floating", "decimal")
+STRINGS = ("string", "large_string", "string_view")
+_BYTES = ("binary", "large_binary", "binary_view", "fixed_size_binary")
+_OTHERS = ("null", "date", "timestamp", "time")
 
 
 def open_parquet(source: Source) -> tuple[Any, Any, int]:
@@ -41,138 +39,159 @@ def open_parquet(source: Source) -> tuple[Any, Any, int]:
         return file, file.schema_arrow, file.metadata.num_rows
 
 
-def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.files.tables.read_table`."""
-    file, schema, n = open_parquet(source)
-    roles = assign_roles(source, schema.names, wanted)
-    names = tuple(schema.names[place] for place in roles.features)
-    target, groups = (None if place is None else schema.names[place] for place in (roles.target, roles.groups))
-    _check_types(source, schema, names, [name for name in (target, groups) if name is not None])
-    if n < 1:
-        raise source.refusal("no rows; write the table again")
-    row, faults = 0, Faults(source)
-    for batch in record_batches(
-        source, file, [*names, *(name for name in (target, groups) if name is not None)], len(names)
-    ):
-        end = row + batch.num_rows
-        if end > n:
-            break
-        X = np.zeros((batch.num_rows, len(names)))
-        for place, name in enumerate(names):
-            column = _numbers(source, batch, name, row, None if wanted.missing else MISSING_VALUE, faults)
-            if column is not None:
-                X[:, place] = column
-        if not wanted.missing:
-            check_finite(faults, X, row + 1, names)
-        y = people = None
-        if target is not None:
-            read = _words if _is_text(schema.field(target).type) else _numbers
-            y = read(source, batch, target, row, MISSING_TARGET, faults)
-            if y is not None:
-                check_target(faults, y, row + 1, target)
-        if groups is not None:
-            people = _people(source, batch, groups, row, faults)
-            if people is not None:
-                check_people(faults, people, row + 1, groups)
-        row = end
-        source.at_row(row, n)
-        progress.at(source.share)
-        if not faults:
-            yield Parts(X, y, names, people)
-    faults.check()
-    if row != n:
-        raise source.refusal(wrong_number(n))
+def read_cells(
+    source: Source, file: Any, columns: Sequence[str], n_rows: int, *, strict: bool = False
+) -> Iterator[list[Cells]]:
+    """The rows of an open file as columns of cells, about `BLOCK_BYTES` at a time.
 
-
-def wrong_number(n: int) -> str:
-    """What is wrong where the rows of a file are not as many as it states."""
-    return f"it does not have the {n:,} rows that it states; it is damaged, so write it again"
-
-
-def _check_types(source: Source, schema: Any, features: tuple[str, ...], others: list[str]) -> None:
-    faults = Faults(source)
-    for name in features:
-        kind = schema.field(name).type
-        if not _is_number(kind):
-            faults.add(name, Fault(f"the column contains {kind}, not numbers", "encode it as numbers", True))
-    for name in others:
-        kind = schema.field(name).type
-        if not (_is_number(kind) or _is_text(kind)):
-            faults.add(name, Fault(f"the column contains {kind}", "store numbers or text"))
-    faults.check()
-
-
-def record_batches(source: Source, file: Any, columns: Sequence[str], width: int) -> Iterator[Any]:
-    """The rows of an open file, about `BLOCK_BYTES` at a time for `width` numbers a row."""
-    batches = file.iter_batches(max(_FEWEST_ROWS, BLOCK_BYTES // (8 * width)), columns=list(columns))
+    Parameters
+    ----------
+    source : Source
+    file : pyarrow.parquet.ParquetFile
+    columns : sequence of str
+    n_rows : int
+        As many as there must be.
+    strict : bool, default=False
+        Whether text that is not UTF-8 is refused. If not, replacement characters stand for such bytes.
+    """
+    with report_damage(source, "the file"):
+        groups = [file.metadata.row_group(place) for place in range(file.metadata.num_row_groups)]
+        # Long texts must not fill the memory.
+        longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    batches = file.iter_batches(max(_FEWEST_ROWS, BLOCK_BYTES // max(longest, 8 * len(columns))), columns=list(columns))
+    read = 0
     while True:
         with report_damage(source, "the file"):
             batch = next(batches, None)
+            cells = [] if batch is None else [_cells(batch.column(name), strict=strict) for name in columns]
+        read += 0 if batch is None else batch.num_rows
+        if read > n_rows or (batch is None and read < n_rows):
+            raise source.refusal(
+                f"it does not have the {n_rows:,} rows that it states; it is damaged, so write it again"
+            )
         if batch is None:
             return
-        yield batch
+        if batch.num_rows:
+            yield cells
 
 
-# --- columns of a batch --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _File:
+    """What the footer of a file says, and when it was written."""
+
+    path: str
+    n_rows: int
+    stamp: tuple[int, int]
 
 
-def plain_type(kind: Any) -> Any:
-    """The type of the values: categories are stored as a dictionary of them."""
-    import pyarrow as pa
+@contextmanager
+def open_parquet_cells(name: str, paths: Sequence[str], choose: Choose, progress: Progress) -> Iterator[RawTable]:
+    """Read the footers and choose columns; see `tulle.files.tables.raw_cells.open_raw`."""
+    files: list[_File] = []
+    header: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    types: list[Any] = []
+    for path in paths:
+        with _opened(path) as source:
+            _, schema, n_rows = open_parquet(source)
+            check_names(source, schema.names)
+            if not files:
+                header = tuple(schema.names)
+                columns = chosen_columns(source, header, choose)
+                types = _types(source, schema, columns)
+            elif set(schema.names) != set(header):
+                raise source.refusal(f"not the same columns as in {os.path.basename(paths[0])}; write all files alike")
+            elif _types(source, schema, columns) != types:
+                raise source.refusal(
+                    f"a column has another type than in {os.path.basename(paths[0])}; write all files alike"
+                )
+            files.append(_File(path, n_rows, _stamp(source)))
+    if sum(file.n_rows for file in files) < 1:
+        raise TableError(f"{name}: no rows; write the table again")
+    yield RawTable(name, header, columns, lambda: _batches(files, columns, progress), lambda: _fingerprint(files))
 
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+@contextmanager
+def _opened(path: str, file: _File | None = None) -> Iterator[Source]:
+    """A part, refused where it is not what it was."""
+    with open_address(path) as source:
+        source.format("parquet")
+        if file is not None and _stamp(source) != file.stamp:
+            raise source.refusal("changed while it was being read; wait until it is complete and read it again")
+        yield source
 
 
-def _is_number(kind: Any) -> bool:
+def _stamp(source: Source) -> tuple[int, int]:
+    """The size and, of a file on disk, the time of the last change."""
+    return source.size, 0 if "://" in source.name else os.fstat(source.raw.fileno()).st_mtime_ns
+
+
+def _fingerprint(files: Sequence[_File]) -> str:
+    found = []
+    for file in files:
+        with _opened(file.path, file) as source:
+            found.append(source.fingerprint())
+    if len(found) == 1:
+        return found[0]
+    return f"sha256:{hashlib.sha256(' '.join(found).encode()).hexdigest()}"
+
+
+def _batches(files: Sequence[_File], columns: tuple[str, ...], progress: Progress) -> Iterator[RawBatch]:
+    done, n_rows = 0, sum(file.n_rows for file in files)
+    for file in files:
+        with _opened(file.path, file) as source:
+            for cells in read_cells(source, open_parquet(source)[0], columns, file.n_rows):
+                done += len(cells[0])
+                progress.at(done / n_rows)
+                yield RawBatch(dict(zip(columns, cells)), len(cells[0]))
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+def is_one_of(kinds: Sequence[str], kind: Any) -> bool:
+    """Whether cells of a type are of one of these kinds; those of a dictionary are its values."""
     from pyarrow import types
 
-    plain = plain_type(kind)
-    return any(holds(plain) for holds in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
+    plain = _plain_type(kind)
+    return any(getattr(types, f"is_{name}")(plain) for name in kinds)
 
 
-def _is_text(kind: Any) -> bool:
+def _plain_type(kind: Any) -> Any:
     from pyarrow import types
 
-    plain = plain_type(kind)
-    return any(holds(plain) for holds in (types.is_string, types.is_large_string, types.is_string_view))
+    return kind.value_type if types.is_dictionary(kind) else kind
 
 
-def _cast(
-    source: Source, batch: Any, name: str, first_row: int, missing: Fault | None, faults: Faults, kind: Any
-) -> npt.NDArray[Any] | None:
-    """A column as `kind` or, for None, as stored; None, and a fault, where it has nulls and these are one."""
-    import pyarrow.compute as pc
-
-    column = batch.column(name)
-    with report_damage(source, f"the column {name}"):
-        nulls = column.is_null().to_numpy(zero_copy_only=False)
-        if missing is not None and nulls.any():
-            faults.add(name, missing, row=first_row + int(nulls.argmax()) + 1)
-            return None
-        column = pc.cast(column, plain_type(column.type) if kind is None else kind, safe=False)
-        array: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return array
-
-
-def _numbers(
-    source: Source, batch: Any, name: str, first_row: int, missing: Fault | None, faults: Faults
-) -> npt.NDArray[Any] | None:
+def _types(source: Source, schema: Any, columns: Sequence[str]) -> list[Any]:
+    """The types of the columns' cells, or a refusal of all columns that are none of cells."""
     import pyarrow as pa
 
-    return _cast(source, batch, name, first_row, missing, faults, pa.float64())
+    faults = Faults(source, named=False)
+    kinds = [_plain_type(schema.field(name).type) for name in columns]
+    for name, kind in zip(columns, kinds):
+        if not is_one_of((*NUMBERS, *STRINGS, *_BYTES, *_OTHERS), kind):
+            advice = "store numbers, dates or text, or leave the column out"
+            faults.add(name, Fault(f"the column contains {kind}", advice))
+    faults.check()
+    return [pa.string() if is_one_of((*STRINGS, *_BYTES), kind) else kind for kind in kinds]
 
 
-def _words(
-    source: Source, batch: Any, name: str, first_row: int, missing: Fault, faults: Faults
-) -> npt.NDArray[Any] | None:
+def _cells(column: Any, *, strict: bool) -> Cells:
+    """A column with its dictionary decoded, and text as UTF-8."""
     import pyarrow as pa
 
-    words = _cast(source, batch, name, first_row, missing, faults, pa.string())
-    return None if words is None else np.char.strip(words.astype(str))
-
-
-def _people(source: Source, batch: Any, name: str, first_row: int, faults: Faults) -> npt.NDArray[Any] | None:
-    kind = plain_type(batch.schema.field(name).type)
-    if _is_text(kind):
-        return _words(source, batch, name, first_row, MISSING_PERSON, faults)
-    return _cast(source, batch, name, first_row, MISSING_PERSON, faults, None)
+    if _plain_type(column.type) != column.type:
+        column = column.dictionary_decode()
+    if not is_one_of((*STRINGS, *_BYTES), column.type):
+        return column
+    column = column.cast(pa.binary())
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        if strict:
+            raise
+    # What Parquet calls text need not be; the same rule as for CSV.
+    return pa.array(
+        [None if cell is None else cell.decode("utf-8", "replace") for cell in column.to_pylist()], pa.string()
+    )

@@ -140,7 +140,7 @@ def open_raw(
             if format is None and (folder or all(file.lower().endswith(FORMATS["parquet"]) for file in files)):
                 format = "parquet"
             if format == "parquet":
-                from tulle.files.tables.raw_parquet import open_parquet_cells
+                from tulle.files.tables.parquet import open_parquet_cells
 
                 with open_parquet_cells(name, files, choose, said) as table:
                     yield table

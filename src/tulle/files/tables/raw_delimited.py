@@ -1,6 +1,6 @@
 """CSV as cells: by pyarrow's parser, and by the standard library where pyarrow is not installed or gives up.
 
-The standard library decides. What pyarrow refuses, in messages that quote rows, is read again here: either the line at
+The standard library decides. What pyarrow refuses, in messages that quote rows, is read again by it: either the line at
 fault is found, or the rows are read (one longer than pyarrow's blocks, for example). The rules are those in
 `tulle.files.tables.raw_cells.open_raw`; tests compare both parsers on the same bytes.
 """
@@ -11,24 +11,19 @@ import codecs
 import csv
 import io
 import itertools
-import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from tulle.files.tables.columns import is_number
-from tulle.files.tables.delimited import NO_ROWS, NUL, ONLY_BLANK, ONLY_NUMBERS, Delimiter, text_decoder
-from tulle.files.tables.input_files import BLOCK_BYTES, LONGEST_LINE, Progress, Source, shown
+from tulle.files.tables import input_files
+from tulle.files.tables.columns import DOUBTFUL, is_number, missing_spellings
+from tulle.files.tables.delimited import END, NUL, Lines, Text, divide, find_delimiter
+from tulle.files.tables.input_files import Progress, Source
 from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
 
-# A NUL character is replaced in all that is read. A row of them after the last row shows whether that has ended: if
-# a quotation mark is open, they are part of its cell.
-_END, _REPLACEMENT = "\0", "\ufffd"
-# Read at first, for the header.
-_HEAD_BYTES = 1 << 16
 # For pyarrow, which holds up to 32 blocks that it has read ahead. A row that is longer is left to the standard library.
 _ARROW_BYTES = 1 << 20
 
@@ -44,42 +39,21 @@ def open_csv_cells(
     plain: bool = False,
 ) -> RawTable:
     """Read the header and choose columns; see `tulle.files.tables.raw_cells.open_raw`."""
-    text = _Text(source, encoding)
-    lines = _Lines(source, text.pieces(min(BLOCK_BYTES, _HEAD_BYTES)))
-    mark = _delimiter(source, lines, header, delimiter)
-    # The limit of the module holds for the process. It is raised for good: lowered, it could fail another thread.
-    csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST_LINE))
-    lines.kept = []
-    first = next(_rows(source, lines, mark), None)
-    if first is None:
-        raise source.refusal(ONLY_BLANK)
-    if header and text.first_nul < lines.characters:
-        raise source.refusal(NUL, line=1)
-    names = [cell.strip() for cell in first] if header else [str(place) for place in range(len(first))]
-    if header and all(is_number(name) for name in names):
-        raise source.refusal(ONLY_NUMBERS, line=lines.row_line)
-    check_names(source, names)
-    columns = chosen_columns(source, names, choose)
-    cells = _CsvCells(source, text, mark, names, columns, len("".join(lines.kept).encode()) if header else 0)
-    arrow = not plain and mark.isascii() and _has_pyarrow()
-    return RawTable(
-        source.name,
-        tuple(names),
-        columns,
-        lambda: cells.batches(progress, arrow=arrow, plain=plain),
-        source.fingerprint,
-    )
+    cells = CsvCells(source, header, delimiter, encoding)
+    check_names(source, cells.names)
+    columns = chosen_columns(source, cells.names, choose)
+    places = [cells.names.index(name) for name in columns]
+
+    def batches() -> Iterator[RawBatch]:
+        for part in cells.batches(places, progress, plain=plain):
+            yield RawBatch(dict(zip(columns, part)), len(part[0]))
+
+    return RawTable(source.name, tuple(cells.names), columns, batches, source.fingerprint)
 
 
-def _delimiter(source: Source, lines: _Lines, header: bool, given: str | None) -> str:
-    mark = Delimiter(source, given)
-    if given == _END:
-        raise source.refusal(f"--delimiter must be a printed character, not {shown(given)}")
-    if given is not None:
-        return given
-    if not header:  # the first line is somebody's row
-        return "\t" if source.suffix == ".tsv" else ","
-    return mark.of(lines.first_line())
+def _text_bytes() -> int:
+    """How much the standard library reads at a time: cells as Python's objects take some 40 times the memory."""
+    return max(1, input_files.BLOCK_BYTES // 32)
 
 
 def _has_pyarrow() -> bool:
@@ -90,256 +64,161 @@ def _has_pyarrow() -> bool:
     return True
 
 
-# --- text and lines ------------------------------------------------------------------------------------------------
-
-
-class _Text:
-    """The characters of a file. Bytes that are not in its encoding and NUL characters are replaced; a byte-order mark
-    is skipped."""
-
-    def __init__(self, source: Source, encoding: str) -> None:
-        text_decoder(source, encoding)  # refuses unknown ones
-        self._source = source
-        self._encoding = encoding
-        self._utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
-        self.first_nul = math.inf  # how many characters come before the first NUL, of those that `pieces` has read
-
-    def pieces(self, size: int) -> Iterator[str]:
-        """All characters, in pieces of about `size` bytes that do not end inside a line end."""
-        decoder = text_decoder(self._source, self._encoding, "replace", translate=False)
-        self._source.raw.seek(0)
-        n_characters = 0
-        for block in itertools.chain(self._source.blocks(size), [b""]):
-            try:
-                text = decoder.decode(block, final=not block)
-            except ValueError:  # a few decoders cannot replace what they cannot read
-                text = None
-            if text is None:
-                raise self._source.refusal(f"not {self._encoding}; pass the right --encoding")
-            if not self._utf8:  # some have surrogates, which no UTF-8 has
-                text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-            if _END in text:
-                self.first_nul = min(self.first_nul, n_characters + text.index(_END))
-                text = text.replace(_END, _REPLACEMENT)
-            n_characters += len(text)
-            yield text
-
-    def encoded(self, size: int) -> Iterator[bytes]:
-        """The same characters as UTF-8; where the file is UTF-8 it is checked and not decoded."""
-        if not self._utf8:
-            for text in self.pieces(size):
-                yield text.encode()
-            return
-        self._source.raw.seek(0)
-        rest, begun = b"", False
-        for block in itertools.chain(self._source.blocks(size), [b""]):
-            whole = rest + block
-            cut = _whole_characters(whole) if block else len(whole)
-            piece, rest = whole[:cut], whole[cut:]
-            if piece and not begun:
-                piece, begun = piece.removeprefix(codecs.BOM_UTF8), True
-            piece = piece if _is_utf8(piece) else piece.decode("utf-8", "replace").encode()
-            yield piece.replace(_END.encode(), _REPLACEMENT.encode())
-
-
-def _whole_characters(text: bytes) -> int:
-    """Where the last character begins if it is not complete, else the length. A decoder could stop and go on there."""
-    for back, byte in enumerate(reversed(text[-3:]), 1):
-        if byte >= 0xC0:
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(text) - back if needed > back else len(text)
-        if byte < 0x80:
-            break
-    return len(text)
-
-
-def _is_utf8(text: bytes) -> bool:
-    """By pyarrow, several times faster than decoding."""
-    import pyarrow as pa
-
-    offsets = np.array([0, len(text)], dtype=np.int32)
-    array = pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(text))
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _line_ends(text: str) -> int:
-    return text.count("\n") + text.count("\r") - text.count("\r\n")
-
-
-class _Lines:
-    """Lines with their ends for `csv.reader`, the last one `_END`; counts what was handed out."""
-
-    def __init__(self, source: Source, pieces: Iterator[str]) -> None:
-        self._source = source
-        self._cut = self._lines(pieces)
-        self._ahead: list[str] = []
-        self._line = 0
-        self._row_start = 0
-        self.characters = 0
-        self.row_line = 1
-        self.ended = False
-        self.kept: list[str] | None = None  # what was handed out, for those who need it
-
-    def begin_row(self) -> None:
-        """What follows is a new row."""
-        self._row_start, self.row_line = self.characters, self._line + 1
-
-    def first_line(self) -> str:
-        """The first line that is not blank, without its end; it is not handed out by this."""
-        for line in self._cut:
-            self._ahead.append(line)
-            if line.strip("\r\n"):
-                return line.strip("\r\n")
-        return ""
-
-    def __iter__(self) -> Iterator[str]:
-        for line in itertools.chain(self._ahead, self._cut):
-            self.ended = line == _END
-            self._line += 1
-            self.characters += len(line)
-            if self.kept is not None:
-                self.kept.append(line)
-            yield line
-
-    def _lines(self, pieces: Iterator[str]) -> Iterator[str]:
-        rest = ""
-        for text in pieces:
-            whole, rest = rest + text, ""
-            for line in io.StringIO(whole, newline=""):
-                if line[-1] not in "\r\n":  # the last one of this text
-                    rest = line
-                    break
-                yield line
-            if self.characters + len(rest) - self._row_start > LONGEST_LINE:
-                raise self._source.refusal(
-                    f"no row ends within {LONGEST_LINE >> 20} MiB; check line endings and unclosed quotation marks",
-                    line=self.row_line,
-                )
-        if rest:
-            yield f"{rest}\n"
-        yield _END
-
-
-def _rows(source: Source, lines: _Lines, delimiter: str) -> Iterator[list[str]]:
-    """The rows that are not blank; `lines.row_line` is the first line of the last one."""
-    reader = csv.reader(lines, delimiter=delimiter)
-    while True:
-        lines.begin_row()
-        try:
-            row = next(reader)
-        except csv.Error:
-            raise source.refusal("cells cannot be separated here", line=lines.row_line) from None
-        if lines.ended:
-            if row != [_END]:
-                raise source.refusal(
-                    "a quotation mark that begins here is not closed; the file may be truncated", line=lines.row_line
-                )
-            return
-        if row:
-            yield row
-
-
-# --- batches -------------------------------------------------------------------------------------------------------
-
-
-class _CsvCells:
-    """The rows after the header.
+class CsvCells:
+    """A CSV file whose header was read.
 
     Parameters
     ----------
     source : Source
-    text : _Text
-    delimiter : str
-    names : sequence of str
-        Of all columns.
-    columns : tuple of str
-        To be read.
-    start : int
-        How many bytes of UTF-8 the header takes.
+    header, delimiter, encoding
+        See `tulle.files.tables.raw_cells.open_raw`.
+    strict : bool, default=False
+        For tables of numbers, which are refused for their cells. Whether a byte that is not in the encoding and a NUL
+        character are refused, how many cells a row has is told, and the delimiter is looked for in the first line also
+        where it is a row.
+
+    Attributes
+    ----------
+    names : list of str
+        Of all columns; "" for one without.
+    doubtful : bool
+        Whether the header may be somebody's row, as it has a number in it.
     """
 
     def __init__(
-        self,
-        source: Source,
-        text: _Text,
-        delimiter: str,
-        names: Sequence[str],
-        columns: tuple[str, ...],
-        start: int,
+        self, source: Source, header: bool, delimiter: str | None, encoding: str, *, strict: bool = False
     ) -> None:
         self._source = source
-        self._text = text
-        self._delimiter = delimiter
-        self._width = len(names)
-        self._columns = columns
-        self._places = [names.index(name) for name in columns]
-        self._start = start
+        self._strict = strict
+        self._text = Text(source, encoding, strict=strict)
+        lines = Lines(source, self._text.pieces(_text_bytes()))
+        self._delimiter = find_delimiter(source, lines, delimiter, look=header or strict)
+        # The limit of the module holds for the process. It is raised for good: lowered, it could fail another thread.
+        csv.field_size_limit(max(csv.field_size_limit(), 2 * input_files.LONGEST_LINE))
+        lines.kept = []
+        first = next(divide(source, lines, self._delimiter), None)
+        if first is None:
+            raise source.refusal("only blank lines; write the table again")
+        if header and self._text.first_nul < lines.characters:
+            raise source.refusal(NUL, line=1)
+        self.names = [cell.strip() for cell in first] if header else [str(place) for place in range(len(first))]
+        if header and all(is_number(name) for name in self.names):
+            raise source.refusal(
+                "the first line has only numbers; if it is a row, pass --no-header, and if it is the header, give a "
+                "column a name that is not a number",
+                line=lines.row_line,
+            )
+        self.doubtful = header and any(is_number(name) for name in self.names)
+        self._start = len("".join(lines.kept).encode()) if header else 0  # bytes of UTF-8 that the header takes
 
-    def batches(self, progress: Progress, *, arrow: bool, plain: bool) -> Iterator[RawBatch]:
-        """All rows; by pyarrow as far as it can where `arrow`, in numpy's arrays where `plain`."""
-        n_rows = 0
-        complete = False
-        if arrow:
-            parser = _ArrowParser(self._bytes(), self._delimiter, self._width, self._places)
+    def _rows(self) -> tuple[Lines, Iterator[list[str]]]:
+        """The rows after the header, and the lines that they are in."""
+        lines = Lines(self._source, self._text.pieces(_text_bytes()))
+        rows = divide(self._source, lines, self._delimiter)
+        if self._start:
+            next(rows)
+        return lines, rows
+
+    def first_cell(self, place: int) -> str | None:
+        """A cell of the first row; None where there is none."""
+        row = next(self._rows()[1], [])
+        return row[place] if place < len(row) else None
+
+    def lines_of(self, numbers: Collection[int]) -> dict[int, int]:
+        """The first line of each of the rows with these numbers; both count from 1."""
+        lines, rows = self._rows()
+        return {row: lines.row_line for row, _ in enumerate(itertools.islice(rows, max(numbers)), 1) if row in numbers}
+
+    def batches(
+        self,
+        places: Sequence[int],
+        progress: Progress,
+        *,
+        plain: bool = False,
+        numbers: Collection[int] = (),
+        missing: bool = False,
+    ) -> Iterator[list[Cells]]:
+        """All rows after the header, some at a time.
+
+        Parameters
+        ----------
+        places : sequence of int
+            The columns to read.
+        progress : Progress
+        plain : bool, default=False
+            Whether to read by the standard library although pyarrow is installed, into arrays of numpy.
+        numbers : collection of int, default=()
+            Columns that pyarrow is to read as float64. If there are any, its array of one is of that type, or is an
+            object array of text: from the first block on in which a cell is no number to it.
+        missing : bool, default=False
+            Whether a cell among these numbers that says that there is no value is null. If not, it is no number.
+        """
+        n_rows, complete = 0, False
+        if not plain and self._delimiter.isascii() and _has_pyarrow():
+            stream = _ByteStream(self._bytes(), self._source)
+            parser = _ArrowParser(stream, self._delimiter, len(self.names), places, numbers, missing=missing)
             try:
                 while (part := parser.next_part()) is not None:
                     n_rows += len(part[0])
-                    progress.at(self._source.share)
-                    yield RawBatch(dict(zip(self._columns, part)), len(part[0]))
+                    self._source.at(parser.share)
+                    progress.at(parser.share)
+                    yield part
             finally:
                 parser.stop()
+                self._source.at(None)
             complete = parser.complete
         if not complete:
-            to_cells = _object_array if plain or not _has_pyarrow() else _string_array
-            for rows in self._plain_rows(n_rows):
+            to_cells = _object_array if plain or numbers or not _has_pyarrow() else _string_array
+            for rows in self._plain_rows(places, n_rows):
                 n_rows += len(rows)
                 progress.at(self._source.share)
-                yield RawBatch({name: to_cells(cells) for name, cells in zip(self._columns, zip(*rows))}, len(rows))
+                yield [to_cells(cells) for cells in zip(*rows)]
         if not n_rows:
-            raise self._source.refusal(NO_ROWS)
+            raise self._source.refusal("a header but no rows; write the table again")
+        progress.at(1.0)
 
     def _bytes(self) -> Iterator[bytes]:
         """UTF-8 for pyarrow, which skips one byte-order mark: the one that is written here, and none of a cell."""
         yield codecs.BOM_UTF8
         skipped, last = 0, b"\n"
-        for piece in self._text.encoded(min(BLOCK_BYTES, _ARROW_BYTES)):
+        for piece in self._text.encoded(min(input_files.BLOCK_BYTES, _ARROW_BYTES)):
             rest = piece[max(0, self._start - skipped) :]
             skipped += len(piece) - len(rest)
             last = rest[-1:] or last
             yield rest
         end = "" if last in b"\r\n" else "\n"
-        yield f"{end}{self._delimiter.join(_END * self._width)}\n".encode()
+        yield f"{end}{self._delimiter.join(END * len(self.names))}\n".encode()
 
-    def _plain_rows(self, skip: int) -> Iterator[list[Sequence[str]]]:
+    def _plain_rows(self, places: Sequence[int], skip: int) -> Iterator[list[Sequence[str]]]:
         """The chosen cells of the rows after the first `skip`, some rows at a time."""
-        lines = _Lines(self._source, self._text.pieces(BLOCK_BYTES))
-        rows = _rows(self._source, lines, self._delimiter)
-        if self._start:
-            next(rows)
-        places = self._places
+        lines, rows = self._rows()
         take = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
         taken: list[Sequence[str]] = []
-        begin = lines.characters
+        begin, width, size = lines.characters, len(self.names), _text_bytes()
         for row in rows:
-            if len(row) != self._width:
-                raise self._source.refusal(
-                    "a row with more or fewer cells than the first line; the file may be truncated here, or a cell "
-                    f"that contains {self._delimiter!r} lacks quotation marks",
-                    line=lines.row_line,
-                )
+            if len(row) != width:
+                raise self._source.refusal(self._ragged(len(row)), line=lines.row_line)
             if skip:
                 skip -= 1
                 continue
             taken.append(take(row))
-            if lines.characters - begin >= BLOCK_BYTES:
+            if lines.characters - begin >= size:
+                self._source.at(lines.share)
                 yield taken
                 taken, begin = [], lines.characters
+        self._source.at(1.0)
         if taken:
             yield taken
+
+    def _ragged(self, n_cells: int) -> str:
+        what = "a row with more or fewer cells than the first line"
+        if self._strict:
+            what = f"{n_cells} cells, but the first line has {len(self.names)}"
+        doubt = f" ({DOUBTFUL})" if self._strict and self.doubtful else ""
+        return (
+            f"{what}; the file may be truncated here, or a cell that contains {self._delimiter!r} lacks quotation "
+            f"marks{doubt}"
+        )
 
 
 def _object_array(cells: Sequence[str]) -> Cells:
@@ -359,21 +238,51 @@ class _ArrowParser:
 
     Parameters
     ----------
-    pieces : iterator of bytes
-        UTF-8, with `_END` in every cell of the last row.
+    stream : _ByteStream
+        UTF-8, with `END` in every cell of the last row.
     delimiter : str
         One ASCII character.
     width : int
         The number of columns.
     places : sequence of int
         The columns to read.
+    numbers : collection of int
+        Those of them to read as float64; the others are strings.
+    missing : bool
+        Whether a number may be missing, and is null then.
+
+    Attributes
+    ----------
+    share : float
+        Which part of the file the rows come from that were read, in (0, 1].
+    complete : bool
+        Whether they are all.
     """
 
-    def __init__(self, pieces: Iterator[bytes], delimiter: str, width: int, places: Sequence[int]) -> None:
-        self._stream = _ByteStream(pieces)
-        self._settings = (delimiter, width, [str(place) for place in places])
+    def __init__(
+        self,
+        stream: _ByteStream,
+        delimiter: str,
+        width: int,
+        places: Sequence[int],
+        numbers: Collection[int],
+        *,
+        missing: bool,
+    ) -> None:
+        self._stream = stream
+        self._delimiter = delimiter
+        self._names = [str(place) for place in range(width)]
+        self._n_columns = len(places)
+        self._kinds = {str(place): "float64" if place in numbers else "string" for place in places}
+        self._nulls, self._end = [END], 0
+        if missing:  # the end shows in the last column only, which is read whether it was asked for or not
+            self._nulls += missing_spellings()
+            self._kinds.setdefault(self._names[-1], "string")
+            self._end = list(self._kinds).index(self._names[-1])
         self._reader: Any = None
         self._held: list[Cells] | None = None
+        self._n_blocks = 0
+        self.share = 1.0
         self.complete = False
 
     def next_part(self) -> list[Cells] | None:
@@ -388,17 +297,22 @@ class _ArrowParser:
             except Exception:
                 return None
             held, self._held = self._held, part
+            self.share = 1.0 if part is None else self._stream.share_after(self._n_blocks - 1)
             if part is None:
                 return self._last(held)
             if held is not None:
-                return held
+                return held[: self._n_columns]
 
     def _last(self, held: list[Cells] | None) -> list[Cells] | None:
-        """The last rows without `_END`; the file was read to its end only if it is there."""
-        if held is None or held[0][-1].as_py() != _END:
+        """The last rows without `END`; the file was read to its end only if it is there.
+
+        If a quotation mark is open, all that follows is in the last cell of its row, and not `END` alone, no number and
+        not null. The cells before it are null only if numbers may be missing.
+        """
+        if held is None or held[self._end][-1].as_py() not in (None, END):
             return None
         self.complete = True
-        return [cells[:-1] for cells in held] if len(held[0]) > 1 else None
+        return [cells[:-1] for cells in held[: self._n_columns]] if len(held[0]) > 1 else None
 
     def _read(self) -> list[Cells] | None:
         """The rows of a block; None at the end."""
@@ -409,6 +323,7 @@ class _ArrowParser:
                 batch = self._reader.read_next_batch()
             except StopIteration:
                 return None
+            self._n_blocks += 1
             if batch.num_rows:
                 return list(batch.columns)
 
@@ -416,19 +331,20 @@ class _ArrowParser:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        delimiter, width, chosen = self._settings
-        names = [str(place) for place in range(width)]
+        types = {name: pa.type_for_alias(kind) for name, kind in self._kinds.items()}
         return arrow_csv.open_csv(
             self._stream,
             read_options=arrow_csv.ReadOptions(
-                use_threads=False, block_size=min(BLOCK_BYTES, _ARROW_BYTES), column_names=names
+                use_threads=False, block_size=min(input_files.BLOCK_BYTES, _ARROW_BYTES), column_names=self._names
             ),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=True),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=True
+            ),
             convert_options=arrow_csv.ConvertOptions(
                 check_utf8=False,
-                column_types=dict.fromkeys(names, pa.string()),
-                include_columns=chosen,
-                null_values=[],
+                column_types=types,
+                include_columns=list(types),
+                null_values=self._nulls,
                 strings_can_be_null=False,
             ),
         )
@@ -442,8 +358,11 @@ class _ArrowParser:
 class _ByteStream(io.RawIOBase):
     """Pieces of bytes as a file, for pyarrow, which reads ahead in a thread of its own."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, pieces: Iterator[bytes], source: Source) -> None:
         self._pieces = pieces
+        self._source = source
+        self._n_taken = 0
+        self._shares: list[float] = []  # of the file, after each read
         self._rest = b""
         self._lock = threading.Lock()
 
@@ -452,23 +371,28 @@ class _ByteStream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as asked for, or those up to the end; one fewer where they would end inside a line end."""
+        """At least half as many bytes as asked for, as a block could be shorter than a row, or those up to the end."""
         with self._lock:
-            # A short block could be shorter than a row.
-            parts, length = [self._rest], len(self._rest)
-            while size < 0 or length <= size:
+            parts, length, ended = [self._rest] if self._rest else [], len(self._rest), False
+            while not ended and (size < 0 or 2 * length < size):
                 piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                parts.append(piece)
-                length += len(piece)
-            whole = b"".join(parts)
-            end = length if size < 0 else size
+                ended = piece is None
+                if piece:
+                    parts.append(piece)
+                    length += len(piece)
+                    self._n_taken += len(piece)
+            whole = b"".join(parts)  # no copy where it is one
+            end = length if size < 0 else min(size, length)
             # pyarrow takes a newline that begins a block for the rest of a line end, inside a quoted cell too.
-            if 1 < end < length and whole[end - 1 : end + 1] == b"\r\n":
+            if not ended and end > 1 and whole[end - 1 : end] == b"\r":
                 end -= 1
             self._rest = whole[end:]
+            self._shares.append(self._source.position * (1 - len(self._rest) / max(self._n_taken, 1)))
             return whole[:end]
+
+    def share_after(self, n_blocks: int) -> float:
+        """Which part of the file was read when so many blocks were."""
+        return self._shares[min(max(n_blocks, 1), len(self._shares)) - 1]
 
     def stop(self) -> None:
         """The stream ends here."""

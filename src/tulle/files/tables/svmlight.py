@@ -1,6 +1,6 @@
 """svmlight (LIBSVM) files: scikit-learn's parser on blocks of whole lines, each a CSR array.
 
-As in `tulle.files.tables.delimited`, a block that cannot be read is gone through again line by line to name the
+A block that cannot be read is gone through again line by line to name the
 places, and no index and no value is quoted but the feature that a bad value belongs to.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from tulle.files.tables.columns import (
     Faults,
     Parts,
     Wanted,
-    is_number,
+    fault_of_number,
 )
 from tulle.files.tables.free_memory import fits
 from tulle.files.tables.input_files import Progress, Source, shown, whole_lines
@@ -65,7 +64,7 @@ def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterato
     used = n_rows = 0
     faults = Faults(source, named=False)
     people = wanted.groups is not None
-    for line, text in whole_lines(source, _without_mark(source.blocks()), b"\n"):
+    for line, text in whole_lines(source, _without_mark(source.blocks())):
         block = _parsed(text, people=people)
         if block is None or (len(block.indices) and (block.indices.min() < first or block.indices.max() > largest)):
             _note_faults(source, faults, line, text, (first, largest), n_features, people=people)
@@ -155,9 +154,7 @@ def _note_row(
 ) -> str | None:
     """Note bad values of a line; why it is no row, if it is none."""
     target, *entries = tokens
-    fault = _fault_of_number(target, _TARGET_WORD, MISSING_TARGET, INFINITE_TARGET)
-    if fault is not None:
-        faults.add(_TARGET, fault, line=line)
+    faults.add(_TARGET, fault_of_number(target, _TARGET_WORD, MISSING_TARGET, INFINITE_TARGET), line=line)
     if entries and entries[0].startswith("qid"):
         if not _is_integer(entries.pop(0).partition(":")[2]):
             return "no qid can be read; write qid: and a whole number"
@@ -176,18 +173,8 @@ def _note_row(
         if int(index) <= before:
             return "indices are not increasing; sort the indices of a row and write each once"
         before = int(index)
-        fault = _fault_of_number(value, NO_NUMBER, _NO_VALUE, INFINITE_VALUE)
-        if fault is not None:
-            faults.add(str(before), fault, line=line)
+        faults.add(str(before), fault_of_number(value, NO_NUMBER, _NO_VALUE, INFINITE_VALUE), line=line)
     return None
-
-
-def _fault_of_number(text: str, word: Fault, missing: Fault, infinite: Fault) -> Fault | None:
-    if not is_number(text):
-        return word
-    if math.isnan(float(text)):
-        return missing
-    return None if math.isfinite(float(text)) else infinite
 
 
 def _is_integer(text: str) -> bool:
