@@ -40,6 +40,7 @@ from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
 from mutants_schema import SCHEMA_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
+from mutants_survival import SURVIVAL_MUTANTS
 from mutants_zcdp import ZCDP_MUTANTS
 from planted import Mutant
 
@@ -1890,6 +1891,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *AUDIT_MUTANTS,
     *PUBLIC_MUTANTS,
     *PREPROCESSING_MUTANTS,
+    *SURVIVAL_MUTANTS,
     *FEATURE_MUTANTS,
     *SCHEMA_MUTANTS,
 )
