@@ -38,6 +38,8 @@ class WithIntervals(LinearModel):
             raise ValueError(f"inference must be True or False, got {self.inference!r}")
         if not self.inference:
             return resolve_method(self.method)
+        if isinstance(self.method, IntervalFit):
+            return self.method
         if self.method != "auto":
             raise ValueError(f"inference=True has a method of its own; omit method={self.method!r}")
         return IntervalFit()

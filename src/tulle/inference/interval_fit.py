@@ -122,10 +122,14 @@ class IntervalFit(MethodBase):
     split_rows : bool, default=True
         Whether features, if they are to be chosen, are chosen by other rows than those that weights are fitted to.
         Intervals then hold for the chosen features. False is for rows that cannot be divided here.
+    periods : bool, default=False
+        Whether the rows of a person are the periods of a hazard: given what came before, gradients of a period have
+        mean 0, so that those of different periods are not correlated and add up as those of independent rows do.
     """
 
-    def __init__(self, split_rows: bool = True) -> None:
+    def __init__(self, split_rows: bool = True, periods: bool = False) -> None:
         self.split_rows = split_rows
+        self.periods = periods
 
     # --- what will be released ---
 
@@ -368,7 +372,7 @@ class IntervalFit(MethodBase):
                 f"intervals are there for at most {MOST_WEIGHTS} weights among {MOST_COLUMNS:,} columns, and this fit "
                 f"is of {public.n_nonzero:,} among {public.n_features:,}; pass fewer columns, or n_nonzero=..."
             )
-        if public.rows_per_unit > 1:
+        if public.rows_per_unit > 1 and not self.periods:
             raise ValueError("intervals take rows as independent: one row per person; use Bounds(rows_per_person=1)")
         if public.budget is not None and public.budget.delta == 0:
             raise ValueError("intervals need delta > 0: their noise is Gaussian")

@@ -10,6 +10,7 @@ Proof: docs/proofs/survival.md.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.sparse import SparseClassifier
 from tulle.files.array_checks import read_rows
+from tulle.inference.interval_fit import IntervalFit
+from tulle.inference.weight_summary import WeightSummary
 from tulle.survival.person_periods import (
     check_edges,
     expand_periods,
@@ -41,19 +44,22 @@ class SparseHazard(BaseEstimator):
     edges : sequence of float
         The ends of the periods: 2 to 1,001 rising numbers, such as [0, 30, 60, 90], declared without looking at times.
         An event at a time t counts in the period (e, f] that holds it; one after the last edge is not observed. Whose
-        observation ends within a period counts as half a person there.
+        observation ends within a period does not count in it; with `inference=False` as half a person.
     epsilon : float or None, default=1.0
         In (0, inf); None: no privacy.
     delta : float or None, default=None
         In (0, 1); None: min(1e-5, 1 / (10 rows)), where rows are those of persons and periods.
     n_nonzero : int or None, default=None
-        The most weights of features, not counting those of periods; None: by the method.
+        With `inference=False`: the most weights of features, not counting those of periods; None: by the method.
     row_l2 : float, default=1.0
         Above 0: people's rows are clipped to this length, declared without looking at them.
     normalise : bool, default=False
         Whether shorter rows are stretched to that length.
+    inference : bool, default=True
+        Whether weights are those of all features, with standard errors and intervals (`summary`). False chooses few
+        features for predictions; their weights are then commonly too large, as the loss is cut for less noise.
     method : str or method, default="auto"
-        As in `SparseClassifier`.
+        With `inference=False`, as in `SparseClassifier`.
     random_state : int, RandomState, Generator or None, default=None
         As in `SparseClassifier`.
 
@@ -91,6 +97,7 @@ class SparseHazard(BaseEstimator):
         n_nonzero: int | None = None,
         row_l2: float = 1.0,
         normalise: bool = False,
+        inference: bool = True,
         method: Any = "auto",
         random_state: Any = None,
     ) -> None:
@@ -100,6 +107,7 @@ class SparseHazard(BaseEstimator):
         self.n_nonzero = n_nonzero
         self.row_l2 = row_l2
         self.normalise = normalise
+        self.inference = inference
         self.method = method
         self.random_state = random_state
 
@@ -122,11 +130,16 @@ class SparseHazard(BaseEstimator):
         self
         """
         edges = check_edges(self.edges)
+        if self.inference and (self.method != "auto" or self.n_nonzero is not None):
+            raise ValueError(
+                "weights with intervals are of all features, by a method of their own; use inference=False"
+            )
         if not (is_number(self.row_l2) and 0 < self.row_l2 < math.inf):
             raise ValueError(f"row_l2 must be a finite number > 0, got {self.row_l2!r}")
         with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
             rows = _clip(sp.csr_array(read_rows(X, least_rows=2)), float(self.row_l2), self.normalise)
-            expanded = expand_periods(rows, y, edges, period_value=float(self.row_l2))
+            halves = not self.inference
+            expanded = expand_periods(rows, y, edges, period_value=float(self.row_l2), half_periods=halves)
         n_periods = len(edges) - 1
         kept = None if self.n_nonzero is None else self.n_nonzero + n_periods
         classifier = SparseClassifier(
@@ -134,12 +147,14 @@ class SparseHazard(BaseEstimator):
             self.delta,
             n_nonzero=kept,
             bounds=Bounds(row_l2=math.sqrt(2) * self.row_l2, rows_per_person=n_periods),
-            method=self.method,
+            method=IntervalFit(periods=True) if self.inference else self.method,
+            inference=self.inference,
             fit_intercept=False,
             classes=[0, 1],
             random_state=self.random_state,
         )
-        classifier.fit(expanded.X, expanded.y, groups=expanded.groups, sample_weight=expanded.sample_weight)
+        weights = expanded.sample_weight if halves else None
+        classifier.fit(expanded.X, expanded.y, groups=expanded.groups, sample_weight=weights)
         self.classifier_ = classifier
         self.privacy_ = classifier.privacy_
         self.baseline_ = float(self.row_l2) * classifier.coef_[0, :n_periods]
@@ -172,6 +187,20 @@ class SparseHazard(BaseEstimator):
         """The probability of no event up to each edge: of shape (n, K + 1), 1 at the first."""
         hazard = self.predict_hazard(X)
         return np.hstack([np.ones((len(hazard), 1)), np.cumprod(1 - hazard, axis=1)])
+
+    def summary(self, level: float = 0.95, *, ratios: bool = False) -> WeightSummary:
+        """Weights of features with standard errors, intervals and p-values. Looks at no row and costs nothing.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The coverage of the intervals, in (0, 1).
+        ratios : bool, default=False
+            Whether to show the ratios of odds instead: exp of weights.
+        """
+        check_is_fitted(self, "coef_")
+        found = self.classifier_.summary(level, ratios=ratios)
+        return replace(found, lines=found.lines[self.n_periods :])
 
     def find_exits(self, y: Any) -> npt.NDArray[np.intp]:
         """The cell of each row: the period of its event, from 0, or K + the periods it has lived through."""
