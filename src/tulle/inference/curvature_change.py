@@ -19,6 +19,8 @@ from tulle.trusted.losses import AnyLoss
 
 # Beyond these the multiple is a guess, and none is as good.
 _LEAST, _MOST = 0.5, 2.0
+# How much larger than the largest entry noise may make the usual one.
+_NOISY = 1.5
 # Between the two ends: Simpson's rule.
 _PLACES, _SHARES = (0.0, 0.5, 1.0), (1 / 6, 4 / 6, 1 / 6)
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
@@ -82,9 +84,12 @@ def find_steady(
         return np.ones(len(start), dtype=bool)
     means = curvature[-1] / curvature[-1, -1]
     of_one_sign = np.diag(curvature) / np.where(curvature[-1] == 0, 1e-300, curvature[-1])
-    one_sign = np.abs(of_one_sign) <= largest
+    # Of one sign it is at most the largest entry; noise may have made it more.
+    one_sign = np.abs(of_one_sign) <= _NOISY * largest
     one_sign[-1] = True
-    size = np.where(one_sign, of_one_sign, np.sqrt(np.maximum(np.diag(curvature), 0.0) / curvature[-1, -1]))
+    of_both = np.sqrt(np.maximum(np.diag(curvature), 0.0) / curvature[-1, -1])
+    size = np.where(one_sign, np.clip(of_one_sign, -largest, largest), of_both)
+    size[-1] = 1.0
     rest = means @ start - means * start
     signs = (1.0, -1.0)
 
