@@ -246,7 +246,7 @@ def test_a_forked_worker_ends_by_sigterm_as_any_process() -> None:
 def test_a_model_outlives_a_report_that_fails(run: Any, place: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """The budget is gone: the model is written first, and the user is told where it is."""
 
-    def failing(*_: Any) -> str:
+    def failing(*_: Any, **__: Any) -> str:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tulle.reports.pages.fit_page", failing)

@@ -335,7 +335,7 @@ def test_the_expected_width_is_about_the_one_that_comes() -> None:
 
 
 def test_it_is_a_method_that_can_be_looked_at() -> None:
-    assert IntervalFit().get_params() == {"split_rows": True}
+    assert IntervalFit().get_params() == {"split_rows": True, "periods": False}
     report = model("logistic", 4.0, n_nonzero=4).fit(*draw("logistic", 1000, 0, 30)).privacy_
     assert "350 rows drawn at random" in report.method
     assert any("Intervals" in line for line in report.assumptions)

@@ -39,6 +39,9 @@ from tulle.trusted.mechanisms import ObjectivePerturbation
 from tulle.trusted.plan import Release
 from tulle.trusted.queries import Query
 
+# No published table has intervals; models are fitted by this with inference=True alone.
+_RESULTS_DEPEND_ON = "nothing"
+
 # Weights that a fit with intervals can have, and columns that they can be chosen among. The curvature has as many
 # entries as half the square of the one.
 MOST_WEIGHTS, MOST_COLUMNS = 200, 100_000
