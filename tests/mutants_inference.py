@@ -89,7 +89,7 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows of one person taken as independent",
         "standard errors without clusters: ten visits count as ten people",
-        '        if public.rows_per_unit > 1:\n            raise ValueError("intervals',
+        '        if public.rows_per_unit > 1 and not self.periods:\n            raise ValueError("intervals',
         '        if public.rows_per_unit > 1000:\n            raise ValueError("intervals',
         (_FIT + "test_bad_settings_are_refused_before_anything_is_released",),
     ),
