@@ -363,3 +363,24 @@ def test_rows_at_clients_have_the_same_intervals(tmp_path: Path) -> None:
     here, there = clone(unfitted).fit(CLIENT_ROWS, CLIENT_LABELS), clone(unfitted).fit(houses.rows(), None)
     np.testing.assert_allclose(there.inference_.estimates, here.inference_.estimates, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(there.inference_.covariance, here.inference_.covariance, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "words"),
+    [
+        ({}, {"sample_weight": np.ones(300)}, "does not take sample_weight"),
+        (
+            {"bounds": Bounds(row_l2=9.0, label=9.0, offset=1.0)},
+            {"offset": np.zeros(300)},
+            "does not take sample_weight",
+        ),
+        ({"method": IntervalFit(periods=True), "n_nonzero": 2}, {}, "for all features"),
+    ],
+)
+def test_what_intervals_are_not_for_is_refused(settings: Any, given: Any, words: str) -> None:
+    """Before the bill: weights and offsets, and features of hazards that would be chosen by some of a person's rows."""
+    X, y = draw("squared", 300, 0)
+    own = {"bounds": Bounds(row_l2=9.0, label=9.0), **settings}
+    with Ledger(Budget(9.0, 0.1)) as ledger, pytest.raises(ValueError, match=words):
+        SparseRegressor(1.0, inference=True, **own).fit(X, y, **given)
+    assert len(ledger.fits) == 0

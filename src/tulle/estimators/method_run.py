@@ -18,7 +18,7 @@ from tulle.methods.base import RowSplit
 from tulle.preprocessing.private_step import run_steps
 from tulle.trusted.curator import Ask
 from tulle.trusted.mechanisms import Then
-from tulle.trusted.plan import Release
+from tulle.trusted.plan import PlanError, Release
 from tulle.trusted.queries import Query
 from tulle.trusted.rows import Rows
 
@@ -49,6 +49,8 @@ def run_method(
         rows.carry(factors)
     split = chosen.method.split(public)
     if split is not None:
+        if any(release.mechanism.sampling is not None for release in chosen.plan):
+            raise PlanError("a method that divides rows draws no batches of them")
         ask = _ask_of_parts(ask, rows, split, request.seed)
     return chosen.method.run(ask, public)
 

@@ -375,6 +375,8 @@ class IntervalFit(MethodBase):
                 f"intervals are there for at most {MOST_WEIGHTS} weights among {MOST_COLUMNS:,} columns, and this fit "
                 f"is of {public.n_nonzero:,} among {public.n_features:,}; pass fewer columns, or n_nonzero=..."
             )
+        if self.periods and public.n_nonzero < public.n_features:
+            raise ValueError("periods of a person cannot be divided: intervals of hazards are for all features")
         if public.rows_per_unit > 1 and not self.periods:
             raise ValueError("intervals take rows as independent: one row per person; use Bounds(rows_per_person=1)")
         if public.budget is not None and public.budget.delta == 0:
