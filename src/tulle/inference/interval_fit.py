@@ -246,8 +246,9 @@ class IntervalFit(MethodBase):
         try:
             return self._infer(released, public, releases)
         except (ArithmeticError, np.linalg.LinAlgError):
-            p = len(released.features) + public.fit_intercept
-            weights = np.zeros(p) if released.weights is None else released.weights
+            p, constant = len(released.features) + public.fit_intercept, self._settings(public).intercept_value
+            weights = np.zeros(p) if released.weights is None else released.weights.copy()
+            weights[len(released.features) :] *= constant  # the constant column's weight belongs to that entry
             return self._evidence(released.features, weights, np.zeros((p, p)), np.zeros(p), np.ones(p), None, public)
 
     def _infer(self, released: _Released, public: PublicFacts, releases: tuple[Release, ...]) -> Evidence:
