@@ -471,7 +471,7 @@ def test_labels_at_workers_are_read_one_by_one() -> None:
     dask = pytest.importorskip("tulle.backends.dask")
     labels: list[Any] = Y.tolist()
     labels[3] = "unknown"
-    part = dask._check_partition(X, labels)
+    part = dask._check_partition(X, labels, missing=False)
     assert part.problem == ""
     block = dask._block(part, intake.ClassCodes(np.array([0, 1]), False), None)
     assert block.active.sum() == N - 1
@@ -479,7 +479,7 @@ def test_labels_at_workers_are_read_one_by_one() -> None:
     np.testing.assert_array_equal(np.delete(block.targets, 3), np.delete(2.0 * Y - 1, 3))
     _, joined = dask._join([X[:2], X[2:4]], [np.array([0, 1]), np.array(["a", "1"])])
     assert [get_key(cell) for cell in joined] == [0, 1, "a", "1"]
-    assert "Jane" not in dask._check_partition([[0.0, "Jane Doe"]], [0]).problem
+    assert "Jane" not in dask._check_partition([[0.0, "Jane Doe"]], [0], missing=False).problem
     assert dask._smallest(np.array([1.0, np.nan]))[1].startswith("Input y contains NaN")
 
 
