@@ -473,7 +473,7 @@ def test_labels_at_workers_are_read_one_by_one() -> None:
     labels[3] = "unknown"
     part = dask._check_partition(X, labels, missing=False)
     assert part.problem == ""
-    block = dask._block(part, intake.ClassCodes(np.array([0, 1]), False), None)
+    block = dask._block(part, intake.ClassCodes(np.array([0, 1]), False), None, None)
     assert block.active.sum() == N - 1
     assert not block.active[3]
     np.testing.assert_array_equal(np.delete(block.targets, 3), np.delete(2.0 * Y - 1, 3))
