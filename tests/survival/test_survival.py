@@ -161,6 +161,17 @@ def test_intervals_of_curves_hold_the_truth() -> None:
     assert "Survival, 95 % intervals" in str(curve)
 
 
+def test_tables_of_any_size_and_any_noise_have_intervals() -> None:
+    """Of 600 periods and 20 groups, and with noise far beyond the counts: by now the budget is spent."""
+    _, y = people(200)
+    many = private_kaplan_meier(
+        y, np.arange(601.0), epsilon=1.0, groups=np.arange(200) % 20, values=range(20), random_state=0
+    )
+    assert many.low.shape == (20, 601)
+    noisy = private_kaplan_meier(y, EDGES, epsilon=1e-12, random_state=0)
+    assert ((noisy.low >= 0) & (noisy.high <= 1) & (noisy.low <= noisy.high)).all()
+
+
 # --- hazards ---------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +276,8 @@ def test_concordance_counts_pairs() -> None:
         (lambda X, y: SparseHazard(EDGES).fit(np.where(X > 0.5, math.inf, X), y), "infinity"),
         (lambda X, y: SparseHazard(EDGES).fit(X[:1], y[:1]), "minimum of 2"),
         (lambda X, y: private_kaplan_meier(y, EDGES, epsilon=0.0), "epsilon"),
+        (lambda X, y: private_kaplan_meier(y, EDGES, epsilon=1e-30), "outside the range"),
+        (lambda X, y: private_score(SparseHazard(EDGES, None).fit(X, y), X, y, epsilon=1e-12), "outside the range"),
         (lambda X, y: private_kaplan_meier(y, EDGES, epsilon=1.0, confidence=1.0), "confidence"),
         (lambda X, y: private_kaplan_meier(y, EDGES, epsilon=1.0, groups=["a"] * 50), "groups and values"),
         (lambda X, y: private_kaplan_meier(y, EDGES, epsilon=1.0, groups=["a"] * 9, values=["a", "b"]), "9 cells"),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tulle.survival.simulated_counts import draw_counts
 from tulle.trusted.events import FloatArray
 from tulle.trusted.queries import Query
 from tulle.tuning.metrics import CellCounts, Interval, Metric, quietly
@@ -89,12 +90,11 @@ class Concordance(Metric):
 
     def interval(self, answer: FloatArray, n_rows: int, scale: float, error: float) -> Interval:
         """By simulation from the released counts, which says how far sampling and noise move the value."""
-        table, generator = self._table(answer), np.random.default_rng(0)
+        table = self._table(answer)
         counts = np.maximum(table, 0.0)
         # Cut-off noise would add people to every cell: as many are taken away from all.
         counts *= min(1.0, max(float(table.sum()), 1.0) / max(float(counts.sum()), 1.0))
-        shape = (_DRAWS, *table.shape)
-        drawn = generator.poisson(np.broadcast_to(counts, shape)) + generator.laplace(0.0, scale, shape)
+        drawn = draw_counts(counts, scale, _DRAWS)
         moved = _concordance(drawn, self.n_periods) - _concordance(counts[None], self.n_periods)
         low, high = np.quantile(moved, [error / 2, 1 - error / 2])
         value = self.score(answer)

@@ -43,8 +43,8 @@ class SparseHazard(BaseEstimator):
     ----------
     edges : sequence of float
         The ends of the periods: 2 to 1,001 rising numbers, such as [0, 30, 60, 90], declared without looking at times.
-        An event at a time t counts in the period (e, f] that holds it; one after the last edge is not observed. Whose
-        observation ends within a period does not count in it; with `inference=False` as half a person.
+        An event at a time t counts in the period (e, f] that holds it; one after the last edge is not observed. A
+        person whose observation ends within a period does not count in it; with `inference=False` as half a person.
     epsilon : float or None, default=1.0
         In (0, inf); None: no privacy.
     delta : float or None, default=None

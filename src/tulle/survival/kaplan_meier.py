@@ -10,30 +10,30 @@ Curves and intervals are computed from the answer. Proof: docs/proofs/survival.m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.files.class_labels import check_classes
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
-from tulle.reports.report import BillLine, PrivacyReport, arithmetic_line, describe_fixed_nonce
+from tulle.reports.report import PrivacyReport
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.survival.person_periods import check_edges, find_periods, read_outcomes
+from tulle.survival.simulated_counts import draw_counts
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.fit import Order, open_account
 from tulle.trusted.mechanisms import Laplace
-from tulle.trusted.plan import Budget, Plan, Release, is_number
+from tulle.trusted.plan import Budget, Plan, Release
 from tulle.trusted.randomness import seed_of
 from tulle.trusted.rows import Rows
 from tulle.tuning.metrics import CellCounts
+from tulle.tuning.pure_release import check_confidence, check_epsilon, find_scale, report_release
 
 _DRAWS = 2000
 
@@ -135,10 +135,8 @@ def private_kaplan_meier(
     >>> np.round(curve.survival[0], 2).tolist()
     [1.0, 0.74, 0.55, 0.41, 0.3]
     """
-    if not (is_number(epsilon) and 0 < epsilon < math.inf):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
-    if not (is_number(confidence) and 0 < confidence < 1):
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
+    check_epsilon(epsilon)
+    check_confidence(confidence)
     if (groups is None) != (values is None):
         raise ValueError("pass groups and values together: which groups there are must not be read off the rows")
     warn_of_large_epsilon(epsilon, 4)
@@ -159,6 +157,7 @@ def private_kaplan_meier(
     cell = np.where(happens, through, n_periods + through) + width * place
     query = CellCounts(width * len(names))
     public = facts_without_model(n_rows, 1, 1)
+    scale = find_scale(query, query.cells, epsilon, public)
     plan = Plan((Release("exits", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
     order = Order("private_kaplan_meier", (plan,), 0.0, 1, seed_of(random_state), Budget(epsilon))
     rows = Rows(np.where(place < 0, -1, cell).astype(np.float64)[:, None], np.zeros(n_rows), place >= 0)
@@ -168,8 +167,20 @@ def private_kaplan_meier(
     # From here on, a function of the answer.
     exits = np.asarray(answer).reshape(len(names), width)
     survival, at_risk, events = _curves(exits, n_periods)
-    low, high = _intervals(exits, n_periods, 2 / float(epsilon), 1 - confidence)
-    report = _report(float(epsilon), n_rows, len(names), account.seeded)
+    low, high = _intervals(exits, n_periods, scale, 1 - confidence)
+    report = report_release(
+        f"private_kaplan_meier: {len(names)} curve{'s' * (len(names) > 1)}",
+        "exits",
+        f"one person; replace-one adjacency: the number of people, {n_rows:,}, is public",
+        float(epsilon),
+        account.seeded,
+        ("Each person has one row. The edges of periods and the groups were declared without looking at the rows.",),
+        (
+            "The process held the times and the exact counts.",
+            "Recipients of the result see the noisy counts, the curves and this report; the guarantee covers all of "
+            "it.",
+        ),
+    )
     return KaplanMeier(
         groups=names,
         edges=ends,
@@ -200,42 +211,11 @@ def _curves(exits: FloatArray, n_periods: int) -> tuple[FloatArray, FloatArray, 
 
 def _intervals(exits: FloatArray, n_periods: int, scale: float, error: float) -> tuple[FloatArray, FloatArray]:
     """Where survival lies: its released value, less how far sampling and noise move it in draws like the release."""
-    generator = np.random.default_rng(0)  # of a computation on released counts, the same each time
     counts = np.maximum(exits, 0.0)
-    shape = (_DRAWS, *exits.shape)
-    drawn = generator.poisson(np.broadcast_to(counts, shape)) + generator.laplace(0.0, scale, shape)
+    drawn = draw_counts(counts, scale, _DRAWS)
     # The curve that draws are about: that of the counts they are drawn from.
     centre = _curves(counts, n_periods)[0]
     moved = _curves(drawn, n_periods)[0] - centre
     released = _curves(exits, n_periods)[0]
     low, high = np.quantile(moved, [error / 2, 1 - error / 2], axis=0)
     return np.clip(released - high, 0.0, 1.0), np.clip(released - low, 0.0, 1.0)
-
-
-def _report(epsilon: float, n_rows: int, n_groups: int, seeded: bool) -> PrivacyReport:
-    return PrivacyReport(
-        epsilon=epsilon,
-        delta=0.0,
-        asked=(epsilon, 0.0),
-        method=f"private_kaplan_meier: {n_groups} curve{'s' * (n_groups > 1)}",
-        calibration="rigorous",
-        accountant="pure composition",
-        unit=f"one person; replace-one adjacency: the number of people, {n_rows:,}, is public",
-        bill=(BillLine("exits", describe_mechanism(Laplace()), 1, 1 / epsilon, epsilon),),
-        assumptions=(
-            "Each person has one row. The edges of periods and the groups were declared without looking at the rows.",
-            f"{arithmetic_line(0.0)} Running time is not protected.",
-            "The noise came from a seed: not private against anyone who knows or guesses the seed, or sees another "
-            "release with the same seed."
-            if seeded
-            else "The noise came from AES-128 in counter mode, keyed by the operating system.",
-            *describe_fixed_nonce(),
-        ),
-        who_saw_what=(
-            "The process held the times and the exact counts.",
-            "Recipients of the result see the noisy counts, the curves and this report; the guarantee covers all of "
-            "it.",
-        ),
-        seeded=seeded,
-        floating_point_slack=0.0,
-    )

@@ -12,16 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.files import array_checks, class_labels
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
-from tulle.reports.report import BillLine, PrivacyReport, arithmetic_line, describe_fixed_nonce
+from tulle.reports.report import PrivacyReport
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.trusted import intake
-from tulle.trusted.curator import summation_slack
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.fit import Account, Order, open_account
@@ -30,6 +28,7 @@ from tulle.trusted.plan import Budget, Plan, Release, is_number
 from tulle.trusted.randomness import seed_of
 from tulle.trusted.rows import Rows
 from tulle.tuning.metrics import Metric, resolve_metric
+from tulle.tuning.pure_release import check_confidence, check_epsilon, find_scale, report_release
 
 
 def row_figures(metric: Metric, model: Any, X: Any, labels: intake.Cells, label: float) -> FloatArray:
@@ -56,12 +55,6 @@ def ask_score(account: Account, metric: Metric, figures: FloatArray, active: int
     rows = Rows(figures, np.zeros(len(figures)), active)
     answer: FloatArray = account.ask(rows, public, plan, lambda ask: ask("score", metric.query))
     return answer
-
-
-# --- metrics ---------------------------------------------------------------------------------------------------------
-
-
-# --- intervals -------------------------------------------------------------------------------------------------------
 
 
 # --- the score of a model --------------------------------------------------------------------------------------------
@@ -164,11 +157,9 @@ def private_score(
     from sklearn.utils import check_consistent_length
     from sklearn.utils.validation import check_is_fitted
 
-    if not (is_number(epsilon) and 0 < epsilon < math.inf):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
+    check_epsilon(epsilon)
     warn_of_large_epsilon(epsilon, 4)  # np.errstate stands between
-    if not (is_number(confidence) and 0 < confidence < 1):
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
+    check_confidence(confidence)
     if not (isinstance(rows_per_person, (int, np.integer)) and rows_per_person >= 1):
         raise ValueError(f"rows_per_person must be an integer >= 1, got {rows_per_person!r}")
     if not hasattr(model, "predict"):
@@ -184,13 +175,10 @@ def private_score(
         raise ValueError("there are no rows to score")
     seed = seed_of(random_state)
     public = facts_without_model(len(labels), chosen.columns, int(rows_per_person))
-    noise = 1 / float(epsilon)
-    if not 1e-100 < noise * chosen.query.sensitivity(public).l1 < 1e100:
-        raise ValueError(f"epsilon = {epsilon:g} needs noise outside the range of float64; choose another epsilon")
-    scale = _noise_scale(chosen, noise, public)
+    scale = find_scale(chosen.query, chosen.answers, epsilon, public)
     figures = row_figures(chosen, model, X, labels, bound)
 
-    plan = Plan((Release("score", Laplace(NoisePerSensitivity(noise)), 1),))
+    plan = Plan((Release("score", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
     order = Order("private_score", (plan,), 0.0, int(rows_per_person), seed, Budget(epsilon))
     with open_account(order) as account:
         note_release()
@@ -236,15 +224,6 @@ def _labels(
     return labels, chosen, bound, active
 
 
-def _noise_scale(metric: Metric, noise: float, public: PublicFacts) -> float:
-    """The scale of Laplace noise of `noise` per sensitivity, as `Curator.ask` draws it, with room for its grid."""
-    sensitivity = metric.query.sensitivity(public).times(summation_slack(public.n_rows))
-    grid, scale = Laplace(NoisePerSensitivity(noise)).grid_and_scale(sensitivity, metric.answers)
-    # The answer and the noise are rounded by half a unit each. A whole unit more of noise covers both at every
-    # confidence above 1 - 1/e, and at the others by far within what intervals leave.
-    return scale + grid
-
-
 def label_bound(label: Any, bounds: Any) -> float:
     """The declared bound on labels: given here, or in the model's bounds."""
     label = getattr(bounds, "label", None) if label is None else label
@@ -261,31 +240,20 @@ def label_bound(label: Any, bounds: Any) -> float:
 
 def _score_report(metric: Metric, epsilon: float, public: PublicFacts, seeded: bool) -> PrivacyReport:
     unit = "one row" if public.rows_per_unit == 1 else f"one person with at most {public.rows_per_unit} rows"
-    return PrivacyReport(
-        epsilon=epsilon,
-        delta=0.0,
-        asked=(epsilon, 0.0),
-        method=f"private_score: {metric.name}",
-        calibration="rigorous",
-        accountant="pure composition",
-        unit=f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
-        bill=(BillLine("score", describe_mechanism(Laplace()), 1, 1 / epsilon, epsilon),),
-        assumptions=(
+    return report_release(
+        f"private_score: {metric.name}",
+        "score",
+        f"{unit}; replace-one adjacency: the number of rows, {public.n_rows:,}, is public",
+        epsilon,
+        seeded,
+        (
             "The model is public or billed elsewhere, and predicts each row independently of the others.",
             "If it was fitted to some of these rows, their total privacy loss is the sum of both guarantees.",
-            f"{arithmetic_line(0.0)} Running time is not protected.",
-            "The noise came from a seed: not private against anyone who knows or guesses the seed, or sees another "
-            "release with the same seed."
-            if seeded
-            else "The noise came from AES-128 in counter mode, keyed by the operating system.",
-            *describe_fixed_nonce(),
         ),
-        who_saw_what=(
+        (
             "The process held the rows (those on a cluster were held by its workers), the predictions for them and the "
             "exact score.",
             "Recipients of the result see the noisy score, its interval and this report; the guarantee covers all of "
             "it.",
         ),
-        seeded=seeded,
-        floating_point_slack=0.0,
     )
