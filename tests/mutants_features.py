@@ -5,6 +5,7 @@ from __future__ import annotations
 from planted import Mutant
 
 _ROWS, _FRONT = "tests/backends/test_weighted_rows.py::", "tests/estimators/test_model_features.py::"
+_COLUMNS = "tests/estimators/test_column_rules.py::"
 _REPLAY = "tests/estimators/test_features_replay.py::test_weights_and_offsets_tell_nothing_but_the_answers"
 _GRADIENT = _ROWS + "test_no_neighbour_moves_a_gradient_of_an_objective_further"
 
