@@ -139,4 +139,19 @@ FEATURE_MUTANTS: tuple[Mutant, ...] = (
         '        if not private:\n            raise ValueError("an offset needs a bound',
         (_FRONT + "test_what_cannot_be_had_is_refused_before_anything_is_billed",),
     ),
+    # --- rules about columns ---
+    Mutant(
+        "features that stay in are dropped",
+        "a covariate that the protocol fixed, screened out for its small score",
+        "fixed = self.always if always else ()",
+        "fixed: tuple[int, ...] = ()",
+        (_COLUMNS + "test_features_stay_in_whatever_the_rows_say",),
+    ),
+    Mutant(
+        "a group of which single columns are kept",
+        "the dummies of one category, some of them",
+        "groups = np.arange(n_features) if self.groups is None else self.groups\n        return GroupThreshold",
+        "groups = np.arange(n_features)\n        return GroupThreshold",
+        (_COLUMNS + "test_columns_of_a_group_come_and_go_together",),
+    ),
 )
