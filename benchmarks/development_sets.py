@@ -55,7 +55,7 @@ def _svmlight(name: str, n_features: int) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=2)
-def _w8a() -> tuple[Any, Any]:
+def load_w8a() -> tuple[Any, Any]:
     return _svmlight("w8a", 300)
 
 
@@ -154,8 +154,8 @@ SETS: dict[str, DevelopmentSet] = {
     "news_med": DevelopmentSet(
         "classification", lambda seed: _news(lambda g: g == "sci.med", lambda g: g in ("sci.med", "sci.space"))
     ),
-    "w8a": DevelopmentSet("classification", lambda seed: _again(*_w8a(), 40_000, seed), Bounds(row_linf=1.0)),
-    "w8a_5000": DevelopmentSet("classification", lambda seed: _again(*_w8a(), 5_000, seed), Bounds(row_linf=1.0)),
+    "w8a": DevelopmentSet("classification", lambda seed: _again(*load_w8a(), 40_000, seed), Bounds(row_linf=1.0)),
+    "w8a_5000": DevelopmentSet("classification", lambda seed: _again(*load_w8a(), 5_000, seed), Bounds(row_linf=1.0)),
     "a9a": DevelopmentSet("classification", lambda seed: _a9a(), Bounds(row_l2=3.742, row_linf=1.0)),
     "a9a_2000": DevelopmentSet(
         "classification", lambda seed: _some_rows(_a9a(), 2000, seed), Bounds(row_l2=3.742, row_linf=1.0)

@@ -16,8 +16,8 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a standard error without the noise term",
         "the textbook's sandwich for private estimates: it covers 51 to 91 % where it says 95",
-        "(spread.matrix + scores.noise_variance * np.eye(len(moved)))",
-        "(spread.matrix + 0 * scores.noise_variance * np.eye(len(moved)))",
+        "noise = scores.noise_variance * np.eye(len(before))",
+        "noise = 0 * scores.noise_variance * np.eye(len(before))",
         (_COVERAGE + "test_intervals_cover[logistic]",),
     ),
     Mutant(
@@ -40,6 +40,43 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
         "found[np.arange(f), np.arange(f)] += among",
         "found *= 0",
         ("tests/inference/test_noisy_matrices.py::test_errors_along_a_vector_are_as_large_as_is_said[diagonal]",),
+    ),
+    Mutant(
+        "the noise of a released curvature that is not counted",
+        "a residual of the noisy equation, taken as exact",
+        "+ curvature.noise_covariance(before)",
+        "+ 0 * curvature.noise_covariance(before)",
+        (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared-6000-1.0]",),
+    ),
+    Mutant(
+        "entries below the noise taken for 0",
+        "shrinkage that is good on average: weights of a category then share an error, and their intervals miss",
+        "_CORRECTIONS = 2",
+        "_CORRECTIONS = 0",
+        (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared-6000-1.0]",),
+    ),
+    Mutant(
+        "a straight line where slopes are bent",
+        "Wald's interval of a feature that nearly decides the outcome (Hauck and Donner)",
+        "            curves = SlopeCurves.find(loss, bend,",
+        "            SlopeCurves.find(loss, bend,",
+        (_COVERAGE + "test_every_weight_of_a_category_is_covered[logistic-6000-2.0]",),
+    ),
+    Mutant(
+        "a spread of gradients with weights, not their squares",
+        "survey weights taken for numbers of rows",
+        "factors = weights * np.clip(slopes,",
+        "factors = np.sqrt(weights) * np.clip(slopes,",
+        (
+            "tests/inference/test_weighted_intervals.py::test_without_noise_they_are_those_of_statsmodels[weights-squared]",
+        ),
+    ),
+    Mutant(
+        "a curvature without the offsets",
+        "rates whose exposure is in the fit and not in its Hessian",
+        "margins, weights = rows @ self.weights + row_offsets(targets), row_weights(targets)",
+        "margins, weights = rows @ self.weights + 0 * row_offsets(targets), row_weights(targets)",
+        ("tests/inference/test_weighted_intervals.py::test_without_noise_they_are_those_of_statsmodels[both-poisson]",),
     ),
     # --- chosen features ---
     Mutant(
@@ -68,8 +105,8 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a curvature of rows that are centred by all rows",
         "a covariance instead of a second moment: a line then depends on other rows, and no clip makes up for it",
-        "        margins = rows @ self.weights\n",
-        "        rows = rows - rows.mean(axis=0)\n        margins = rows @ self.weights\n",
+        "        margins, weights = rows @ self.weights",
+        "        rows = rows - rows.mean(axis=0)\n        margins, weights = rows @ self.weights",
         (_ROWS + "test_a_row_function_treats_each_row_by_itself[rows by curvature]",),
     ),
     Mutant(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tulle.estimators.method_run import ask_of_parts
 from tulle.estimators.progress import Witness, show_answers
 from tulle.estimators.request import PlannedFit
 from tulle.trusted.curator import Curator
@@ -33,8 +34,12 @@ class AuditLedger:
 
 
 def run_plan(planned: PlannedFit, rows: Rows, generator: np.random.Generator, witness: Witness | None) -> FloatArray:
-    """Let a method ask what its plan holds, of rows that an audit made up; returns its weights."""
+    """Let a method ask what its plan holds, of rows that an audit made up; returns its weights. Rows are divided as in
+    a fit, where the method divides them."""
     curator = Curator(rows, planned.public, Plan(planned.plan.releases), generator)
-    weights = planned.method.run(show_answers(curator.ask, witness), planned.public)
+    ask, split = show_answers(curator.ask, witness), planned.method.split(planned.public)
+    if split is not None:
+        ask = ask_of_parts(ask, rows, split, int(generator.integers(2**62)))
+    weights = planned.method.run(ask, planned.public)
     curator.settle()
     return weights

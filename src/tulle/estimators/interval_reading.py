@@ -92,7 +92,7 @@ class WithIntervals(LinearModel):
         )
 
     @available_if(_has_intervals)
-    def predict_interval(self, X: Any, level: float = 0.95) -> FloatArray:
+    def predict_interval(self, X: Any, level: float = 0.95, *, offset: Any = None) -> FloatArray:
         """Intervals for the mean of rows like these: of the target, of counts, or of the second class's probability.
 
         They are intervals of the model's mean, not of a new person's target, which varies around it.
@@ -104,15 +104,18 @@ class WithIntervals(LinearModel):
             them.
         level : float, default=0.95
             In (0, 1).
+        offset : array of shape (m,) or None, default=None
+            As for `predict`.
 
         Returns
         -------
         array of shape (m, 2)
-            The lower and the upper end; NaN where a weight of the row has no interval.
+            The lower and the upper end; NaN where a weight of the row has no interval, or an open one.
         """
         check_is_fitted(self)
         check_level(level)
-        evidence, margins = self.inference_, self._margins(X)[:, 0]
+        model: Any = self  # one that takes offsets
+        evidence, margins = self.inference_, model._margins(X, offset)[:, 0]
         rows = self._columns_of(self._checked(X), evidence.features)
         reach = evidence.margin_errors(rows, level)
         loss = resolve_loss(self.loss, "classification" if is_classifier(self) else "regression")

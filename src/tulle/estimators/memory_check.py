@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tulle.backends.rows_elsewhere import Spread
+from tulle.backends.rows_elsewhere import Spread, count_bytes
 from tulle.files.tables.free_memory import free_memory, shown_size
 from tulle.methods.base import MOST_DENSE_VECTORS
+from tulle.trusted.rows import Rows
 
 if TYPE_CHECKING:
     from tulle.estimators.request import PlannedFit
@@ -58,6 +59,15 @@ def check_memory(X: Any, planned: Sequence[PlannedFit], steps: int = 0) -> None:
             needed = 8 * n_features * n_outputs * _VECTORS_OF_A_WORKER
             if needed > spread.least_memory:
                 raise _refusal(n_features, needed, spread.least_memory, "the smallest worker has")
+
+
+def rehearse_copy(rows: Rows) -> None:
+    """Take the memory of a copy of the rows, and give it back.
+
+    Parts of sparse rows are made after the bill, and how much they take depends on the rows. Where it is too much, the
+    fit ends here, before the bill, as it does where the rows themselves do not fit.
+    """
+    np.ones(sum(count_bytes(block) for block in rows.blocks), dtype=np.uint8)
 
 
 def check_width(n_features: int, n_outputs: int = 1) -> None:

@@ -51,7 +51,7 @@ def run_method(
     if split is not None:
         if any(release.mechanism.sampling is not None for release in chosen.plan):
             raise PlanError("a method that divides rows draws no batches of them")
-        ask = _ask_of_parts(ask, rows, split, request.seed)
+        ask = ask_of_parts(ask, rows, split, request.seed)
     return chosen.method.run(ask, public)
 
 
@@ -74,7 +74,7 @@ def _use_elsewhere(rows: Rows, first_rows: npt.NDArray[np.bool_] | None) -> Call
     return use
 
 
-def _ask_of_parts(ask: Ask, rows: Rows, split: RowSplit, seed: int | None) -> Ask:
+def ask_of_parts(ask: Ask, rows: Rows, split: RowSplit, seed: int | None) -> Ask:
     """Ask some releases of a part of the rows, and all others of the rest.
 
     Which rows are drawn for the part depends on their number alone: the same rows on neighbouring data sets. So a

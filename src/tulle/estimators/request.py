@@ -24,6 +24,7 @@ from tulle.backends.rows_elsewhere import Spread
 from tulle.backends.weighted_rows import CarriedNumbers, WeightedRows
 from tulle.estimators.beforehand import warn_beforehand
 from tulle.estimators.bounds import Bounds, estimate_quantiles, quantile_releases
+from tulle.estimators.memory_check import rehearse_copy
 from tulle.estimators.method_run import run_method
 from tulle.estimators.progress import Witness, show_answers
 from tulle.ledgers.ledger import describe_entries
@@ -377,6 +378,8 @@ def run_fit(
         # Of rows whose features are not known yet, the numbers come with the first step.
         known = X.blank() if isinstance(X, KeyedRows) else X
         held = Rows(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
+        if any(one.method.split(one.public) is not None for one in planned):
+            rehearse_copy(held)
     warn_beforehand(request, planned)
     with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:
         if request.budget is not None:

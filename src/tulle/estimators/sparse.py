@@ -111,9 +111,6 @@ class _SparseLinearModel(CallbackSupportMixin, WithIntervals):
         preparation = (*warn_of_peeks(self), *(step.describe() for step, _ in steps))
         with np.errstate(all="ignore"):  # a warning, or an error, about somebody's extreme row would be a release
             inputs = read_inputs(self, X, targets, loss, given)
-            weighs = inputs.numbers is not None or inputs.balance is not None or given.offset is not None
-            if self.inference and weighs:
-                raise ValueError("inference=True does not take sample_weight, class_weight and offset; omit one")
             request = replace(
                 self._request(inputs.loss, X.shape[0]),
                 preparation=(*preparation, *inputs.said),

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
+from tulle.inference.curvature_change import CurveKind, SlopeCurves
 from tulle.inference.noisy_matrices import Denoised, GradientSpread
 from tulle.trusted.events import FloatArray
 
@@ -27,9 +28,11 @@ _MOST_FROM_CURVATURE = 1.0
 # What the curvature must tell about a weight, in units of its noise: less may be noise by itself.
 _LEAST_TOLD = 2.0
 _LEAST_FREEDOM = 4.0
+# How often the residual of the released equation is solved for (docs/proofs/inference.md, lemma 2).
+_CORRECTIONS = 2
 
 # The parts that are no arrays.
-_PLAIN = ("choice", "n_rows")
+_PLAIN = ("choice", "n_rows", "curve_kind")
 
 Choice = Literal["fixed", "split", "same rows"]
 
@@ -72,22 +75,24 @@ def estimate(
 ) -> Estimated:
     """The weights without the penalty's bias, and the law of their errors.
 
-    The variance of E (true - start) depends on how far the true weights are from the start, which has the variance
-    that is looked for: a fixed point. There is none where the noise in the curvature is as large as the curvature.
+    The equation is solved with the denoised matrix, and its residual with the released one is then solved for twice:
+    what denoising took off that was no noise, as entries between features of one category, is put back, and what it
+    leaves is of third order. The price is the whole noise of the released matrix times true - start.
+
+    The errors of earlier solutions add a variance that depends on the one that is looked for: a fixed point. There is
+    none where the noise in the curvature is as large as the curvature.
 
     `change(moved, covariance)` is the mean curvature on the way, as a multiple of that at the start.
     """
-    inverse = curvature.inverse
-    moved = inverse @ scores.pull
-    covariance, added = _covariance(scores, curvature, spread, inverse, moved)
     multiple = 1.0
+    inverse, before, moved = _solve(scores, curvature, multiple)
+    covariance, added = _covariance(scores, curvature, spread, inverse, before)
     for _ in range(8):
-        before, multiple = multiple, 1.0 if change is None or added == math.inf else change(moved, covariance)
-        if abs(multiple - before) <= 1e-3:
+        last, multiple = multiple, 1.0 if change is None or added == math.inf else change(moved, covariance)
+        if abs(multiple - last) <= 1e-3:
             break
-        inverse = curvature.inverse / multiple
-        moved = inverse @ scores.pull
-        covariance, added = _covariance(scores, curvature, spread, inverse, moved)
+        inverse, before, moved = _solve(scores, curvature, multiple)
+        covariance, added = _covariance(scores, curvature, spread, inverse, before)
     told = 1 / np.maximum(np.diag(curvature.inverse), 1e-300) >= _LEAST_TOLD * curvature.scale
     determined = told & (curvature.n_floored == 0 and added <= _MOST_FROM_CURVATURE)
     covariance = covariance + scores.hidden**2 * np.eye(len(moved))
@@ -107,22 +112,32 @@ def estimate(
     return Estimated(weights, covariance, sampling, np.maximum(freedom, _LEAST_FREEDOM), determined)
 
 
+def _solve(scores: Scores, curvature: Denoised, multiple: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The inverse that is used, the solution before the last correction, and the last."""
+    inverse = curvature.inverse / multiple
+    before = moved = inverse @ scores.pull
+    if curvature.scale > 0:
+        for _ in range(_CORRECTIONS):
+            before, moved = moved, moved + inverse @ (scores.pull - multiple * (curvature.noisy @ moved))
+    return inverse, before, moved
+
+
 def _covariance(
-    scores: Scores, curvature: Denoised, spread: GradientSpread, inverse: FloatArray, moved: FloatArray
+    scores: Scores, curvature: Denoised, spread: GradientSpread, inverse: FloatArray, before: FloatArray
 ) -> tuple[FloatArray, float]:
-    """The covariance of the errors, and by which part the errors in true - start add to what they are without these:
-    inf where there is no fixed point."""
-    base = inverse @ (spread.matrix + scores.noise_variance * np.eye(len(moved))) @ inverse
-    covariance = first = base + inverse @ curvature.error_covariance(moved, np.zeros_like(base)) @ inverse
+    """The covariance of the errors, and by which part the errors of the solution `before` the last add to it: inf where
+    there is no fixed point."""
+    noise = scores.noise_variance * np.eye(len(before)) + curvature.noise_covariance(before)
+    covariance = base = inverse @ (spread.matrix + noise) @ inverse
     for _ in range(100):
-        new = base + inverse @ curvature.error_covariance(moved, covariance) @ inverse
-        added = float(np.max(np.diag(new) / np.maximum(np.diag(first), 1e-300))) - 1
+        new = base + inverse @ curvature.error_covariance(covariance) @ inverse
+        added = float(np.max(np.diag(new) / np.maximum(np.diag(base), 1e-300))) - 1
         if np.allclose(np.diag(new), np.diag(covariance), rtol=1e-4, atol=0.0):
             return new, added
         if not added <= 2 * _MOST_FROM_CURVATURE:
             break
         covariance = new
-    return first, math.inf
+    return base, math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +157,17 @@ class Evidence:
     freedom : array of shape (p,)
         Degrees of freedom: how well each variance is known.
     determined : bool array of shape (p,)
-        For which weights there are intervals: none where the curvature does not stand out of its noise, and none for a
-        weight over whose interval it changes much.
+        For which weights there are intervals: none where the curvature does not stand out of its noise.
     choice : {"fixed", "split", "same rows"}
         Whether features were fixed beforehand, chosen by other rows than those that weights were fitted to, or by the
         same. In the last case nothing is known about the law of chosen features.
     n_rows : int
         Rows that the weights were fitted to.
+    curves : array of shape (6, p) or None, default=None
+        The weights on straight lines, their standard errors there, and the table of `SlopeCurves`: an interval's ends
+        are those on the line, each taken to the curve. None: estimates are on straight lines.
+    curve_kind : {"line", "logistic", "poisson"}, default="line"
+        Of `SlopeCurves`.
     """
 
     features: npt.NDArray[np.intp]
@@ -159,6 +178,8 @@ class Evidence:
     determined: npt.NDArray[np.bool_]
     choice: Choice
     n_rows: int
+    curves: FloatArray | None = None
+    curve_kind: CurveKind = "line"
 
     def check(self) -> None:
         """Raise where the parts do not go together: a file may contain anything. What a fit computes is not checked,
@@ -170,6 +191,11 @@ class Evidence:
         kinds = [array.dtype.kind for array in (*arrays, self.determined, self.features)] == list("ffffbi")
         if not (p and shapes and features and kinds and all(np.isfinite(array).all() for array in arrays)):
             raise ValueError("estimates and their covariance do not go together")
+        curves = np.zeros((6, p)) if self.curves is None else self.curves
+        if curves.shape != (6, p) or curves.dtype.kind != "f" or not np.isfinite(curves).all() or curves[1].min() < 0:
+            raise ValueError("estimates and their curves do not go together")
+        if self.curve_kind not in ("line", "logistic", "poisson"):
+            raise ValueError(f"curves of the kind {self.curve_kind!r}")
         if not (type(self.n_rows) is int and self.n_rows >= 1):
             raise ValueError(f"a fit to {self.n_rows!r} rows")
         symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-6)
@@ -180,7 +206,8 @@ class Evidence:
 
     def to_arrays(self) -> dict[str, Any]:
         """The parts that are arrays, by their names."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _PLAIN}
+        parts = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _PLAIN}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def to_values(self) -> dict[str, Any]:
         """The parts that are not."""
@@ -198,12 +225,34 @@ class Evidence:
         """By how many standard errors an interval extends to each side."""
         return np.asarray(student.ppf((1 + level) / 2, self.freedom))
 
+    def _lines(self) -> tuple[FloatArray, FloatArray, SlopeCurves]:
+        """The weights on straight lines, their standard errors, and the curves."""
+        if self.curves is None:
+            errors = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+            return self.estimates, errors, SlopeCurves.straight(len(errors))
+        return self.curves[0], self.curves[1], SlopeCurves(self.curve_kind, self.curves[2:])
+
+    def find_ends(self, level: float) -> tuple[FloatArray, FloatArray]:
+        """The lower and the upper ends of intervals: -inf or inf where the rows do not limit a weight on that side."""
+        on_line, errors, curves = self._lines()
+        reach = self.quantiles(level) * errors
+        return curves.find_weights(on_line - reach), curves.find_weights(on_line + reach)
+
+    def p_values(self) -> FloatArray:
+        """Of the hypothesis that a weight is 0."""
+        on_line, errors, curves = self._lines()
+        with np.errstate(all="ignore"):
+            distance = np.abs(on_line - curves.find_on_line(np.zeros(len(errors)))) / errors
+        return np.asarray(2 * student.sf(distance, self.freedom))
+
     def margin_errors(self, rows: FloatArray, level: float) -> FloatArray:
-        """How far an interval of <x, w> + intercept extends to each side; rows on `features`, of shape (n, s)."""
+        """How far an interval of <x, w> + intercept extends to each side; rows on `features`, of shape (n, s). NaN
+        where a row has a weight without an interval, or with an open one."""
         with_constant = len(self.estimates) > len(self.features)
         x = np.hstack([rows, np.ones((len(rows), 1))]) if with_constant else rows
         squares = np.einsum("ij,jk,ik->i", x, self.covariance, x)
-        squares[np.any((x != 0) & ~self.determined, axis=1)] = math.nan
+        closed = self.determined & np.isfinite(self.find_ends(level)).all(axis=0)
+        squares[np.any((x != 0) & ~closed, axis=1)] = math.nan
         return np.asarray(self.quantiles(level).max() * np.sqrt(np.maximum(squares, 0.0)))
 
 

@@ -22,13 +22,13 @@ import numpy.typing as npt
 from scipy.special import gammaincinv
 
 from tulle.accounting.zcdp import rho_of
-from tulle.inference.curvature_change import find_steady, mean_change
+from tulle.inference.curvature_change import SlopeCurves, mean_change
 from tulle.inference.evidence import Evidence, Scores, estimate
 from tulle.inference.noisy_matrices import denoise, estimate_spread
 from tulle.inference.weighted_moments import Factor, WeightedMoments
 from tulle.methods.base import MethodBase, RowSplit
 from tulle.methods.gradient_queries import SecondMoments, to_symmetric
-from tulle.methods.loss_functions import LOSSES, Logistic, Poisson, Squared
+from tulle.methods.loss_functions import LOSSES, Logistic, Loss, Poisson, Squared, of_one_output, without_weights
 from tulle.methods.noise_scales import kept_row_norm
 from tulle.methods.penalised_fit import Refinement, Start, curvature_of, gaussian, perturbation, refinement
 from tulle.methods.screen_refine import ScreenRefine
@@ -117,6 +117,11 @@ def _largest_mean(label: float) -> float:
     return max(float(gammaincinv(label + 1, 0.01)), label / 3)
 
 
+def _has_loss(public: PublicFacts, kind: type[Loss]) -> bool:
+    """Whether the loss is of a kind, with weights of rows or without."""
+    return isinstance(of_one_output(public.loss), kind)
+
+
 class IntervalFit(MethodBase):
     """Weights with all that intervals need. For logistic, squared and Poisson loss, one row per person.
 
@@ -148,7 +153,7 @@ class IntervalFit(MethodBase):
                 raise ValueError("intervals: bounds are so large that squares overflow; use larger units for columns")
         rest = 1 - settings.screening_share
         plan = self._screening_releases(public, settings.screening_share)
-        if isinstance(public.loss, Squared):
+        if _has_loss(public, Squared):
             plan.append(Release("moments", gaussian((1 - _SPREAD_SHARE) * rest), 1))
         else:
             if self._starts(public) and not settings.screening_share:
@@ -167,7 +172,7 @@ class IntervalFit(MethodBase):
     @staticmethod
     def _starts(public: PublicFacts) -> bool:
         """Whether the constant model is asked for; the fit to second moments has no use for it."""
-        return public.fit_intercept and not isinstance(public.loss, Squared) and public.budget is not None
+        return public.fit_intercept and not _has_loss(public, Squared) and public.budget is not None
 
     def _weights_share(self, public: PublicFacts) -> float:
         """Of the cost of all but choosing features."""
@@ -200,7 +205,7 @@ class IntervalFit(MethodBase):
         centre = np.zeros(len(features) + bool(settings.intercept_value))
         if settings.intercept_value:
             centre[-1] = start / settings.intercept_value
-        if isinstance(public.loss, Squared):
+        if _has_loss(public, Squared):
             moments = to_symmetric(ask("moments", self._moments(settings, features)))
             p = len(moments) - 1
             # Slopes are taken at the weights that these moments have; noise is taken off them later, with its scale.
@@ -249,7 +254,11 @@ class IntervalFit(MethodBase):
             p, constant = len(released.features) + public.fit_intercept, self._settings(public).intercept_value
             weights = np.zeros(p) if released.weights is None else released.weights.copy()
             weights[len(released.features) :] *= constant  # the constant column's weight belongs to that entry
-            return self._evidence(released.features, weights, np.zeros((p, p)), np.zeros(p), np.ones(p), None, public)
+            none = np.zeros(p, dtype=bool)
+            straight = SlopeCurves.straight(p)
+            return self._evidence(
+                released.features, weights, np.zeros((p, p)), np.zeros(p), np.ones(p), none, public, straight
+            )
 
     def _infer(self, released: _Released, public: PublicFacts, releases: tuple[Release, ...]) -> Evidence:
         settings, n = self._settings(public), public.n_rows
@@ -273,6 +282,7 @@ class IntervalFit(MethodBase):
             query = self._question(public, settings, features, at, "curvature")
             curvature = denoise(n * released.curvature, scale("curvature", query), bool(a))
             scores = self._scores(released.weights, released.centre, public, settings, noise["weights"])
+            # Weights of rows multiply the curvature, and their squares the spread.
             usual = _USUAL_SPREAD if isinstance(public.loss, Logistic) else None
         spread = estimate_spread(n * released.spread, spread_scale, curvature.matrix, usual)
 
@@ -280,51 +290,69 @@ class IntervalFit(MethodBase):
             # In units in which the constant column's entry is 1.
             units = np.append(np.ones(len(features)), a)
             bend = curvature.matrix / np.outer(units, units)
-            return mean_change(public.loss, bend, at * units, moved * units, covariance * np.outer(units, units))
+            return mean_change(loss, bend, at * units, moved * units, covariance * np.outer(units, units))
 
-        moves = bool(a) and released.weights is not None and public.budget is not None
+        # Where offsets are unknown parts of margins, so is the average row; of counts it is not needed.
+        loss = of_one_output(public.loss)
+        hidden = isinstance(loss, Logistic) and getattr(public.loss, "offset_bound", 0.0) > 0
+        moves = bool(a) and released.weights is not None and public.budget is not None and not hidden
         found = estimate(scores, curvature, spread, change if moves else None)
         # The constant column's weight belongs to an entry of `a`.
         units = np.append(np.ones(len(features)), [a] * bool(a))
         weights = found.weights
-        steady = np.ones(len(units), dtype=bool)
+        curves = SlopeCurves.straight(len(units))
         if moves:
-            reach = 1.96 * np.sqrt(np.diag(found.covariance)) * units
-            bend, moved = curvature.matrix / np.outer(units, units), (weights - at) * units
-            steady = find_steady(public.loss, bend, at * units, moved, reach, min(public.row_linf, settings.row_bound))
+            bend = curvature.matrix / np.outer(units, units)
+            curves = SlopeCurves.find(loss, bend, at * units, min(public.row_linf, settings.row_bound))
         if not found.determined.any() and released.weights is not None:
             weights = released.weights  # as the penalty leaves them: taking its bias off would add noise alone
+            curves = SlopeCurves.straight(len(units))
+        covariance = found.covariance * np.outer(units, units)
         return self._evidence(
             features,
             weights * units,
-            found.covariance * np.outer(units, units),
+            covariance,
             found.sampling * units**2,
             found.freedom,
-            found.determined & steady,
+            found.determined,
             public,
+            curves,
         )
 
     def _evidence(
         self,
         features: npt.NDArray[np.intp],
-        estimates: FloatArray,
+        on_line: FloatArray,
         covariance: FloatArray,
         sampling: FloatArray,
         freedom: FloatArray,
-        determined: npt.NDArray[np.bool_] | None,
+        determined: npt.NDArray[np.bool_],
         public: PublicFacts,
+        curves: SlopeCurves,
     ) -> Evidence:
-        """What is known, and how features were chosen; nothing is determined where that is None."""
+        """What is known, and how features were chosen. Estimates and their covariance are taken from lines to curves,
+        the latter by the delta method. Where the curve ends before the line does, the estimate is the interval's closed
+        end, or the weight on the line if that lies within."""
+        errors = np.sqrt(np.diag(covariance))
+        low, high = (curves.find_weights(on_line + side * 1.96 * errors) for side in (-1, 1))
+        estimates = curves.find_weights(on_line)
+        open_ended = ~np.isfinite(estimates)
+        estimates = np.where(open_ended, np.clip(on_line, low, high), estimates)
+        # A curve so steep that no float holds its weight.
+        estimates = np.where(np.isfinite(estimates), estimates, on_line)
+        rates = np.where(open_ended, 1.0, curves.find_rates(estimates))
         split, chosen = self.split(public), public.n_nonzero < public.n_features
         return Evidence(
             features,
             estimates,
-            covariance,
-            sampling,
+            covariance * np.outer(rates, rates),
+            sampling * rates**2,
             freedom,
-            np.zeros(len(estimates), dtype=bool) if determined is None else determined,
+            determined,
             "fixed" if not chosen else "split" if split is not None else "same rows",
             public.n_rows if split is None else public.n_rows - split.count(public.n_rows),
+            np.vstack([on_line, errors, curves.table]),
+            curves.kind,
         )
 
     @staticmethod
@@ -353,23 +381,24 @@ class IntervalFit(MethodBase):
             a = max(1 / math.sqrt(public.n_nonzero + 1), _LEAST_CONSTANT) * bound if bound < math.inf else 1.0
         longest = math.hypot(bound, a)
         # The slope of the logistic loss is at most 1. Others are cut where a prediction is off by the label bound.
-        tau = 1.0 if isinstance(public.loss, Logistic) else public.label
+        tau = 1.0 if _has_loss(public, Logistic) else public.label
         if not private:
             tau = math.inf
         square = self._weights_share(public) * (1 - share)
         constants = refinement(public, tau, longest, a, curvature_of(public, _XI, square))
         if not private:  # as good as none: its bias is taken off in one step
             constants = replace(constants, penalty=1e-9 * constants.penalty)
-        cut = 0.25 if isinstance(public.loss, Logistic) else math.inf
-        if private and isinstance(public.loss, Poisson):
+        cut = 0.25 if _has_loss(public, Logistic) else math.inf
+        if private and _has_loss(public, Poisson):
             cut = _largest_mean(public.label)
         unit = longest / public.label if max(longest, public.label) < math.inf else 1.0
         return _Settings(constants, cut, unit, share)
 
     def _check(self, public: PublicFacts) -> None:
-        if type(public.loss) not in (LOSSES["logistic"], LOSSES["squared"], LOSSES["poisson"]):
+        if type(without_weights(public.loss)) not in (LOSSES["logistic"], LOSSES["squared"], LOSSES["poisson"]):
             raise ValueError(
-                f"intervals are there for loss='logistic' (two classes), 'squared' and 'poisson', not {public.loss!r}"
+                f"intervals are there for loss='logistic' (two classes), 'squared' and 'poisson', not "
+                f"{without_weights(public.loss)!r}"
             )
         if public.n_features > MOST_COLUMNS or public.n_nonzero > MOST_WEIGHTS:
             raise ValueError(
@@ -382,7 +411,7 @@ class IntervalFit(MethodBase):
             raise ValueError("intervals take rows as independent: one row per person; use Bounds(rows_per_person=1)")
         if public.budget is not None and public.budget.delta == 0:
             raise ValueError("intervals need delta > 0: their noise is Gaussian")
-        if rho_of(public.budget) is not None and not isinstance(public.loss, Squared):
+        if rho_of(public.budget) is not None and not _has_loss(public, Squared):
             raise ValueError("intervals need a budget in epsilon, not in rho, but for loss='squared'")
 
     # --- for the report and for warnings ---
@@ -391,7 +420,7 @@ class IntervalFit(MethodBase):
         settings = self._settings(public)
         fitted = (
             "noisy second moments"
-            if isinstance(public.loss, Squared)
+            if _has_loss(public, Squared)
             else f"objective perturbation (rows at {settings.row_bound:.4g}, penalty {settings.constants.penalty:.4g}) "
             "with the curvature at the weights"
         )
@@ -428,8 +457,8 @@ class IntervalFit(MethodBase):
         rows = n if split is None else n - split.count(n)
         bound, label = kept_row_norm(public, spread_out=False), public.label
         entry = bound / math.sqrt(3 * s)
-        squared = isinstance(public.loss, Squared)
-        bend = 1.0 if squared else min(1.0, label) if isinstance(public.loss, Poisson) else _USUAL_CURVATURE
+        squared = _has_loss(public, Squared)
+        bend = 1.0 if squared else min(1.0, label) if _has_loss(public, Poisson) else _USUAL_CURVATURE
         curvature = rows * bend * entry**2
         residual = (_USUAL_RESIDUAL * label) ** 2 if squared else 1.0
         p = s + public.fit_intercept
@@ -443,6 +472,9 @@ class IntervalFit(MethodBase):
             query = self._question(public, settings, features, at, "curvature")
             of_curvature = noise["curvature"] * query.sensitivity(public).l2 * n
             variance = self._scores(at, at, public, settings, noise["weights"]).noise_variance
+            # The noise of the curvature times how far the penalty moves weights that make a margin of 1.
+            moved = settings.constants.penalty / (settings.constants.penalty + curvature) / (entry * math.sqrt(s))
+            variance += (of_curvature * moved) ** 2 / 2
         half = 1.96 * math.sqrt(variance + residual * curvature) / curvature
         at_entry = half * entry / (label if squared else 1.0)
         hidden = of_curvature * math.sqrt(2 * p) > curvature

@@ -20,6 +20,8 @@ class Denoised:
 
     Attributes
     ----------
+    noisy : array of shape (p, p)
+        As it was released.
     matrix, inverse : array of shape (p, p)
         Positive definite, and its inverse.
     n_floored : int
@@ -32,6 +34,7 @@ class Denoised:
         The features' means, that is their line of the constant column over its own entry; None without a constant.
     """
 
+    noisy: FloatArray
     matrix: FloatArray
     inverse: FloatArray
     n_floored: int
@@ -39,16 +42,22 @@ class Denoised:
     left: float
     means: FloatArray | None
 
-    def error_covariance(self, moved: FloatArray, covariance: FloatArray) -> FloatArray:
-        """The covariance of (error of the matrix) v, for a v of this mean and covariance; errors of entries between
-        features are taken as independent. An error e of the means is one of means e' + e means' between features."""
-        squares, noise = moved**2 + np.diag(covariance), self.scale**2
-        f = len(moved) - (self.means is not None)
+    def noise_covariance(self, vector: FloatArray) -> FloatArray:
+        """The covariance of (noise of the released matrix) v, for a fixed v: exact."""
+        half = self.scale**2 / 2
+        return half * (np.outer(vector, vector) + float(vector @ vector) * np.eye(len(vector)))
+
+    def error_covariance(self, covariance: FloatArray) -> FloatArray:
+        """The covariance of (error of the denoised matrix) v, for a v of mean 0 and this covariance; errors of entries
+        between features are taken as independent. An error e of the means is one of means e' + e means' between
+        features."""
+        squares, noise = np.diag(covariance), self.scale**2
+        f = len(squares) - (self.means is not None)
         among = noise * squares[:f] + self.left * (squares[:f].sum() - squares[:f])
         found = np.zeros_like(covariance)
         if self.means is not None:
             line = np.append(self.means, 1.0)
-            among = among + noise / 2 * ((line @ moved) ** 2 + line @ covariance @ line)
+            among = among + noise / 2 * (line @ covariance @ line)
             found = noise / 2 * squares[:f].sum() * np.outer(line, line)
             found[f, f] += noise * squares[f]
         found[np.arange(f), np.arange(f)] += among
@@ -62,6 +71,7 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
     means, which make up most of the entries between features where features are not centred. What these add to the
     others is set aside, and noise is taken off what is left.
     """
+    released = noisy
     f, left = len(noisy) - constant, 0.0
     means = np.zeros(f)
     if scale > 0:
@@ -81,7 +91,8 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
     raised = np.maximum(values, floor)
     inverse = (vectors / raised) @ vectors.T
     n_floored = int((values < floor).sum())
-    return Denoised((vectors * raised) @ vectors.T, inverse, n_floored, scale, left, means if constant else None)
+    matrix = (vectors * raised) @ vectors.T
+    return Denoised(released, matrix, inverse, n_floored, scale, left, means if constant else None)
 
 
 def _shrink(noisy: FloatArray, scale: float, more: float) -> tuple[FloatArray, float]:

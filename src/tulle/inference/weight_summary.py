@@ -163,13 +163,20 @@ def summarise(
     determined = ~np.any((change != 0) & ~evidence.determined, axis=1)
     errors = np.where(determined, np.sqrt(np.maximum(variances, 0.0)), math.nan)
     with np.errstate(all="ignore"):
-        reach = student.ppf((1 + level) / 2, freedom) * errors
-        tests = 2 * student.sf(np.abs(estimates) / errors, freedom)
+        tests = np.where(determined, evidence.p_values(), math.nan)
+        low, high = (np.where(determined, ends, math.nan) for ends in evidence.find_ends(level))
+        if units is not None:
+            low, high = low / np.append(halves, np.ones(len(low) - s)), high / np.append(halves, np.ones(len(low) - s))
+        if units is not None and len(estimates) > s:
+            # A sum over weights: on a straight line, by the covariance.
+            reach = student.ppf((1 + level) / 2, freedom[s]) * errors[s]
+            low[s], high[s] = estimates[s] - reach, estimates[s] + reach
+            tests[s] = 2 * student.sf(np.abs(estimates[s]) / errors[s], freedom[s])
         shares = np.clip(1 - np.sqrt(sampling) / errors, 0.0, 1.0)
     if evidence.choice == "same rows":
         tests = np.full(len(estimates), math.nan)
     shown = [str(names[feature]) for feature in evidence.features] + [INTERCEPT] * (len(estimates) > s)
-    table = np.column_stack([estimates, errors, estimates - reach, estimates + reach, tests, shares])
+    table = np.column_stack([estimates, errors, low, high, tests, shares])
     if ratio:
         table, shown = table[:s], shown[:s]  # the exponential of an intercept is no ratio
         with np.errstate(over="ignore"):

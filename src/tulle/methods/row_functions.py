@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.methods.loss_functions import of_one_output
-from tulle.methods.weighted_loss import row_weights
+from tulle.methods.weighted_loss import row_offsets, row_weights
 from tulle.trusted.clipped_sum import RowFunction, SeenRows, clip_contributions, compute_lengths
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
@@ -119,7 +119,8 @@ class FeaturesAndTarget(RowFunction):
 class RootsOfMoments(RowFunction):
     """The row on the chosen features and the constant column, scaled down to a length, times the root of the loss's
     second derivative at public weights ("curvature"), or times its slope there ("slope"): v v' is then what the row
-    adds to the Hessian, or to the spread of gradients.
+    adds to the Hessian, or to the spread of gradients. The loss is that of a row with its weight and its offset, if it
+    has them.
 
     Attributes
     ----------
@@ -140,11 +141,12 @@ class RootsOfMoments(RowFunction):
 
     def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
         rows, loss = seen.columns(self.features, self.row_bound), of_one_output(public.loss)
-        margins = rows @ self.weights
+        margins, weights = rows @ self.weights + row_offsets(targets), row_weights(targets)
         if self.factor == "slope":
-            factors = np.clip(loss.slope(margins[:, None], targets)[:, 0], -self.most, self.most)
+            slopes = loss.slope(margins[:, None], np.asarray(targets))[:, 0]
+            factors = weights * np.clip(slopes, -self.most, self.most)
         else:
-            factors = np.sqrt(np.clip(loss.curvature_at(margins), 0.0, self.most))
+            factors = np.sqrt(weights * np.clip(loss.curvature_at(margins), 0.0, self.most))
         return np.asarray(rows * factors[:, None])
 
 

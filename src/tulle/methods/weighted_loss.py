@@ -23,6 +23,12 @@ def row_weights(targets: FloatArray) -> FloatArray | float:
     return 1.0 if weights is None else np.asarray(weights)
 
 
+def row_offsets(targets: FloatArray) -> FloatArray | float:
+    """The offsets that are added to margins, from the targets of rows; 0 where they carry none."""
+    offsets = getattr(targets, "offsets", None)
+    return 0.0 if offsets is None else np.asarray(offsets)
+
+
 @dataclass(frozen=True)
 class WeightedLoss(Loss):
     """Another loss, of rows with weights and offsets.
