@@ -2,6 +2,7 @@
 
     python benchmarks/inference.py coverage [--simulations 500] [--cells fixed] [--into results.json]
     python benchmarks/inference.py real [--simulations 200]
+    python benchmarks/inference.py hazard [--simulations 100]
     python benchmarks/inference.py time
     python benchmarks/inference.py tables    # those of docs/intervals.md, from docs/pictures/inference_*.json
 
@@ -29,6 +30,7 @@ from scipy.special import expit
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.datasets import load_a9a, load_covertype
+from tulle.survival import SparseHazard
 
 ROWS, EPSILONS, LOSSES = (2_000, 10_000, 50_000), (0.5, 1.0, 4.0), ("logistic", "squared", "poisson")
 WEIGHTS = np.array([-0.3, 0.475, -0.65, 0.825, -1.0])
@@ -211,6 +213,28 @@ def real_cell(name: str, loss: str, n: int, epsilon: float, simulations: int) ->
     return simulate(fit, simulations, lambda seed: model(loss, None, Bounds()).fit(*draw_rows(seed)))
 
 
+HAZARD_WEIGHTS = np.array([1.5, -1.0, 0.0])
+PEOPLE = (2_000, 10_000, 40_000)
+
+
+def hazard_cell(n: int, epsilon: float, simulations: int) -> dict[str, Any]:
+    """Six periods, three features in [-0.58, 0.58]; times follow the hazards that the model has."""
+    edges, level = np.arange(0, 181, 30), -2.5
+
+    def fit(seed: int) -> tuple[Any, np.ndarray]:
+        rng = np.random.default_rng((seed, n, 3))
+        X = rng.uniform(-1, 1, (n, 3)) / 3**0.5
+        hazards = expit(level + X @ HAZARD_WEIGHTS)
+        periods = rng.geometric(hazards) - 1  # of the event
+        leaves = rng.integers(1, 13, n)  # after so many periods observation ends
+        event = (periods < leaves) & (periods < 6)
+        time_of = np.where(event, 30 * periods + 15, 30 * np.minimum(leaves, 6))
+        y = np.column_stack([time_of, event])
+        return SparseHazard(edges, epsilon, random_state=seed).fit(X, y), HAZARD_WEIGHTS
+
+    return simulate(fit, simulations)
+
+
 def time_cells() -> None:
     """Seconds of a fit with intervals over those of one without, the best of five each."""
     for loss, d in itertools.product(LOSSES, (10, 50, 200)):
@@ -297,7 +321,7 @@ def write_tables() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("coverage", "real", "time", "tables"))
+    parser.add_argument("what", choices=("coverage", "real", "hazard", "time", "tables"))
     parser.add_argument("--simulations", type=int, default=500)
     parser.add_argument("--cells", default="", help="only cells whose name has this text")
     parser.add_argument("--into", type=Path, help="JSON file to write results to, and to resume from")
@@ -316,6 +340,9 @@ def main() -> None:
                 return coverage_cell(loss, n, epsilon, kind, count)
 
             cells[f"{kind} {loss} n={n} eps={epsilon:g}"] = cell
+    elif arguments.what == "hazard":
+        for n, epsilon in itertools.product(PEOPLE, (1.0, 4.0)):
+            cells[f"hazard n={n} eps={epsilon:g}"] = functools.partial(hazard_cell, n, epsilon, count)
     else:
         for name, loss, n, epsilon in itertools.product(REAL, LOSSES[:2], (10_000, 30_000), EPSILONS):
 

@@ -1982,6 +1982,12 @@ def main() -> int:
     With --rest, those that `make test` does not plant; with --only TEXT, those with the text in their name, their patch
     or their tests.
     """
+    if {"-h", "--help"} & set(sys.argv):
+        print(
+            "usage: python tests/mutants.py [--rest] [--only TEXT]\n\n--rest: without those that the tests plant; "
+            "--only TEXT: those with this text in their names, lines or tests"
+        )
+        return 0
     wanted = [mutant for mutant in MUTANTS if "--rest" not in sys.argv or mutant not in WITH_THE_TESTS]
     if "--only" in sys.argv:
         text = sys.argv[sys.argv.index("--only") + 1]

@@ -30,9 +30,19 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the model taken as right",
         "the inverse Hessian as covariance: wrong where counts vary more than Poisson's, or variances differ",
-        "    part = max(0.0, 1.0 - noise / max(float((rest**2).sum()), 1e-300))",
-        "    part = 0.0",
-        (_COVERAGE + "test_without_noise_they_are_those_of_statsmodels[True-squared]",),
+        "    ratios = np.maximum(1 + part * away, _LEAST_RATIO)",
+        "    ratios = np.ones(len(away))",
+        (
+            "tests/inference/test_noisy_matrices.py::test_variances_that_differ_are_found_where_noise_is_small_and_doubted_"
+            "where_it_is_not",
+        ),
+    ),
+    Mutant(
+        "residuals cut at the label bound",
+        "a prediction of one sign and a target of the other are off by up to twice that",
+        "public.label * (2 if _has_loss(public, Squared) else 1)",
+        "public.label",
+        (_COVERAGE + "test_residuals_beyond_the_label_bound_count",),
     ),
     Mutant(
         "noise in the curvature that is not counted",
@@ -46,21 +56,21 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
         "a residual of the noisy equation, taken as exact",
         "+ curvature.noise_covariance(before)",
         "+ 0 * curvature.noise_covariance(before)",
-        (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared-6000-1.0]",),
+        (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared]",),
     ),
     Mutant(
         "entries below the noise taken for 0",
         "shrinkage that is good on average: weights of a category then share an error, and their intervals miss",
         "_CORRECTIONS = 2",
         "_CORRECTIONS = 0",
-        (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared-6000-1.0]",),
+        (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared]",),
     ),
     Mutant(
         "a straight line where slopes are bent",
         "Wald's interval of a feature that nearly decides the outcome (Hauck and Donner)",
-        "            curves = SlopeCurves.find(loss, bend,",
-        "            SlopeCurves.find(loss, bend,",
-        (_COVERAGE + "test_every_weight_of_a_category_is_covered[logistic-6000-2.0]",),
+        "            curves = row.find_curves(",
+        "            row.find_curves(",
+        (_COVERAGE + "test_every_weight_of_a_category_is_covered[logistic]",),
     ),
     Mutant(
         "a spread of gradients with weights, not their squares",

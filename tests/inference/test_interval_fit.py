@@ -343,7 +343,7 @@ def test_the_expected_width_is_about_the_one_that_comes(loss: str) -> None:
 
 
 def test_it_is_a_method_that_can_be_looked_at() -> None:
-    assert IntervalFit().get_params() == {"split_rows": True, "periods": False}
+    assert IntervalFit().get_params() == {"split_rows": True, "periods": 0, "period_value": 1.0}
     report = model("logistic", 4.0, n_nonzero=4).fit(*draw("logistic", 1000, 0, 30)).privacy_
     assert "350 rows drawn at random" in report.method
     assert any("Intervals" in line for line in report.assumptions)
@@ -411,7 +411,7 @@ def test_rows_at_clients_have_the_same_intervals(tmp_path: Path) -> None:
     ("settings", "given", "words"),
     [
         ({}, {"sample_weight": np.ones(299)}, "299 numbers for 300 rows"),
-        ({"method": IntervalFit(periods=True), "n_nonzero": 2}, {}, "for all features"),
+        ({"method": IntervalFit(periods=2), "n_nonzero": 2}, {}, "for all features"),
     ],
 )
 def test_what_intervals_are_not_for_is_refused(settings: Any, given: Any, words: str) -> None:

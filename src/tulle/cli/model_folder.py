@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -206,6 +207,12 @@ def _write_intervals(summary: WeightSummary) -> str:
     return lines.getvalue()
 
 
+def _of_json(value: Any) -> Any:
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
+
+
 def weights_of(model: Any) -> list[tuple[str, str, float]]:
     """Class ("" where there is one output), feature and weight, by falling magnitude."""
     classes = getattr(model, "classes_", ())
@@ -263,8 +270,7 @@ def fit_outcome(
         "weights": [{"class": name, "feature": feature, "weight": weight} for name, feature, weight in weights],
     }
     if summary is not None:
-        lines_of = [
-            {name: None if value != value else value for name, value in asdict(line).items()} for line in summary.lines
-        ]
+        # JSON has no numbers that are not finite: an open end is a word.
+        lines_of = [{name: _of_json(value) for name, value in asdict(line).items()} for line in summary.lines]
         values["intervals"] = {"level": summary.level, "notes": list(summary.notes), "weights": lines_of}
     return Outcome("\n".join(lines), values)

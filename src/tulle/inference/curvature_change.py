@@ -172,6 +172,52 @@ class SlopeCurves:
         return np.where(np.isfinite(found), found, 1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class AverageRow:
+    """A curvature and weights, in a model whose last column is constantly 1: that column has the features' means.
+
+    Attributes
+    ----------
+    loss : loss
+    curvature : array of shape (q, q)
+    start : array of shape (q,)
+    change : array of shape (q, p)
+        What makes such weights of the p fitted ones.
+    """
+
+    loss: AnyLoss
+    curvature: FloatArray
+    start: FloatArray
+    change: FloatArray
+
+    @classmethod
+    def of_intercept(cls, loss: AnyLoss, curvature: FloatArray, start: FloatArray, value: float) -> AverageRow:
+        """Where the last of the fitted columns is constant already, with this value."""
+        units = np.append(np.ones(len(start) - 1), value)
+        return cls(loss, curvature / np.outer(units, units), start * units, np.diag(units))
+
+    @classmethod
+    def of_periods(
+        cls, loss: AnyLoss, curvature: FloatArray, start: FloatArray, periods: int, value: float
+    ) -> AverageRow:
+        """Where a row has this value in one of the first `periods` columns, else 0: the sum of these is constant."""
+        constant = np.append(np.full(periods, 1 / value), np.zeros(len(start) - periods))
+        rows = np.vstack([np.eye(len(start)), constant])
+        change = np.vstack([np.eye(len(start)), np.zeros(len(start))])
+        return cls(loss, rows @ curvature @ rows.T, change @ start, change)
+
+    def mean_change(self, moved: FloatArray, covariance: FloatArray) -> float:
+        """As the function `mean_change`, of fitted weights."""
+        return mean_change(
+            self.loss, self.curvature, self.start, self.change @ moved, self.change @ covariance @ self.change.T
+        )
+
+    def find_curves(self, largest: float) -> SlopeCurves:
+        """Of the fitted weights, the intercept's in units of a constant of 1."""
+        found = SlopeCurves.find(self.loss, self.curvature, self.start, largest)
+        return SlopeCurves(found.kind, found.table[:, : self.change.shape[1]])
+
+
 def _bend(margins: FloatArray) -> FloatArray:
     """The second derivative of the logistic loss."""
     return np.asarray(expit(margins) * expit(-margins))

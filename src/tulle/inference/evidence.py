@@ -99,8 +99,7 @@ def estimate(
     variances = np.diag(covariance)
     # Satterthwaite: twice the squared mean of a variance over the variance that noise gives its estimate.
     by_factor = np.diag(inverse @ curvature.matrix @ inverse) * spread.factor_error
-    by_entry = (inverse**2).sum(axis=0) * spread.entry_error
-    uncertain = (by_factor**2 + by_entry**2) / np.maximum(variances, 1e-150) ** 2
+    uncertain = (by_factor**2 + (spread.errors / multiple**2) ** 2) / np.maximum(variances, 1e-150) ** 2
     freedom = np.maximum(2 / np.maximum(uncertain, 1e-12), _LEAST_FREEDOM)
     sampling = np.diag(inverse @ spread.matrix @ inverse)
     symmetric = (covariance + covariance.T) / 2

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.special import gammaincinv
 
 from tulle.accounting.zcdp import rho_of
-from tulle.inference.curvature_change import SlopeCurves, mean_change
+from tulle.inference.curvature_change import AverageRow, SlopeCurves
 from tulle.inference.evidence import Evidence, Scores, estimate
 from tulle.inference.noisy_matrices import denoise, estimate_spread
 from tulle.inference.weighted_moments import Factor, WeightedMoments
@@ -47,7 +47,8 @@ _RESULTS_DEPEND_ON = "nothing"
 MOST_WEIGHTS, MOST_COLUMNS = 200, 100_000
 
 # How the cost is divided, by simulation (benchmarks/inference.py): of the part that is not for choosing features.
-_CURVATURE_SHARE, _SPREAD_SHARE = 0.3, 0.05
+_CURVATURE_SHARE = 0.3
+_SPREAD_SHARE, _SPREAD_SHARE_OF_SQUARED = 0.05, 0.1
 # Of the constant model, where the penalty's centre is: with classes of unequal size it is far from 0.
 _START_SHARE = 0.02
 # What choosing takes, of the cost and of the rows.
@@ -122,6 +123,10 @@ def _has_loss(public: PublicFacts, kind: type[Loss]) -> bool:
     return isinstance(of_one_output(public.loss), kind)
 
 
+def _spread_share(public: PublicFacts) -> float:
+    return _SPREAD_SHARE_OF_SQUARED if _has_loss(public, Squared) else _SPREAD_SHARE
+
+
 class IntervalFit(MethodBase):
     """Weights with all that intervals need. For logistic, squared and Poisson loss, one row per person.
 
@@ -130,14 +135,18 @@ class IntervalFit(MethodBase):
     split_rows : bool, default=True
         Whether features, if they are to be chosen, are chosen by other rows than those that weights are fitted to.
         Intervals then hold for the chosen features. False is for rows that cannot be divided here.
-    periods : bool, default=False
-        Whether the rows of a person are the periods of a hazard: given what came before, gradients of a period have
-        mean 0, so that those of different periods are not correlated and add up as those of independent rows do.
+    periods : int, default=0
+        Above 0 where the rows of a person are so many periods of a hazard: given what came before, gradients of a
+        period have mean 0, so that those of different periods are not correlated and add up as those of independent
+        rows do. The first so many columns are then indicators of the period.
+    period_value : float, default=1.0
+        The entry of these indicators, > 0.
     """
 
-    def __init__(self, split_rows: bool = True, periods: bool = False) -> None:
+    def __init__(self, split_rows: bool = True, periods: int = 0, period_value: float = 1.0) -> None:
         self.split_rows = split_rows
         self.periods = periods
+        self.period_value = period_value
 
     # --- what will be released ---
 
@@ -154,14 +163,14 @@ class IntervalFit(MethodBase):
         rest = 1 - settings.screening_share
         plan = self._screening_releases(public, settings.screening_share)
         if _has_loss(public, Squared):
-            plan.append(Release("moments", gaussian((1 - _SPREAD_SHARE) * rest), 1))
+            plan.append(Release("moments", gaussian((1 - _spread_share(public)) * rest), 1))
         else:
             if self._starts(public) and not settings.screening_share:
                 plan.append(Release("start", gaussian(_START_SHARE), 1))
             weights = self._weights_share(public) * rest
             plan.append(Release("weights", perturbation(settings.constants, weights, public), 1))
             plan.append(Release("curvature", gaussian(_CURVATURE_SHARE * rest), 1))
-        plan.append(Release("spread", gaussian(_SPREAD_SHARE * rest), 1))
+        plan.append(Release("spread", gaussian(_spread_share(public) * rest), 1))
         return tuple(plan)
 
     def split(self, public: PublicFacts) -> RowSplit | None:
@@ -284,29 +293,17 @@ class IntervalFit(MethodBase):
             scores = self._scores(released.weights, released.centre, public, settings, noise["weights"])
             # Weights of rows multiply the curvature, and their squares the spread.
             usual = _USUAL_SPREAD if isinstance(public.loss, Logistic) else None
-        spread = estimate_spread(n * released.spread, spread_scale, curvature.matrix, usual)
+        spread = estimate_spread(n * released.spread, spread_scale, curvature, usual)
 
-        def change(moved: FloatArray, covariance: FloatArray) -> float:
-            # In units in which the constant column's entry is 1.
-            units = np.append(np.ones(len(features)), a)
-            bend = curvature.matrix / np.outer(units, units)
-            return mean_change(loss, bend, at * units, moved * units, covariance * np.outer(units, units))
-
-        # Where offsets are unknown parts of margins, so is the average row; of counts it is not needed.
-        loss = of_one_output(public.loss)
-        hidden = isinstance(loss, Logistic) and getattr(public.loss, "offset_bound", 0.0) > 0
-        moves = bool(a) and released.weights is not None and public.budget is not None and not hidden
-        found = estimate(scores, curvature, spread, change if moves else None)
+        row = self._average_row(released, public, settings, curvature.matrix)
+        found = estimate(scores, curvature, spread, None if row is None else row.mean_change)
         # The constant column's weight belongs to an entry of `a`.
         units = np.append(np.ones(len(features)), [a] * bool(a))
-        weights = found.weights
-        curves = SlopeCurves.straight(len(units))
-        if moves:
-            bend = curvature.matrix / np.outer(units, units)
-            curves = SlopeCurves.find(loss, bend, at * units, min(public.row_linf, settings.row_bound))
+        weights, curves = found.weights, SlopeCurves.straight(len(units))
         if not found.determined.any() and released.weights is not None:
             weights = released.weights  # as the penalty leaves them: taking its bias off would add noise alone
-            curves = SlopeCurves.straight(len(units))
+        elif row is not None:
+            curves = row.find_curves(min(public.row_linf, settings.row_bound))
         covariance = found.covariance * np.outer(units, units)
         return self._evidence(
             features,
@@ -318,6 +315,19 @@ class IntervalFit(MethodBase):
             public,
             curves,
         )
+
+    def _average_row(
+        self, released: _Released, public: PublicFacts, settings: _Settings, curvature: FloatArray
+    ) -> AverageRow | None:
+        """None where the curvature does not change, or where it is unknown how."""
+        loss, weights, a = of_one_output(public.loss), released.weights, settings.intercept_value
+        if weights is None or public.budget is None:
+            return None
+        if isinstance(loss, Logistic) and getattr(public.loss, "offset_bound", 0.0) > 0:
+            return None  # offsets are unknown parts of margins; for counts the average row is not needed
+        if self.periods:
+            return AverageRow.of_periods(loss, curvature, weights, self.periods, self.period_value)
+        return AverageRow.of_intercept(loss, curvature, weights, a) if a else None
 
     def _evidence(
         self,
@@ -380,8 +390,9 @@ class IntervalFit(MethodBase):
         if public.fit_intercept:
             a = max(1 / math.sqrt(public.n_nonzero + 1), _LEAST_CONSTANT) * bound if bound < math.inf else 1.0
         longest = math.hypot(bound, a)
-        # The slope of the logistic loss is at most 1. Others are cut where a prediction is off by the label bound.
-        tau = 1.0 if _has_loss(public, Logistic) else public.label
+        # The slope of the logistic loss is at most 1. Others are at most what predictions within the label bound can be
+        # off by: counts and their means are both positive, and other targets are of both signs.
+        tau = 1.0 if _has_loss(public, Logistic) else public.label * (2 if _has_loss(public, Squared) else 1)
         if not private:
             tau = math.inf
         square = self._weights_share(public) * (1 - share)

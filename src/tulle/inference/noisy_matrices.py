@@ -13,6 +13,9 @@ import numpy as np
 
 from tulle.trusted.events import FloatArray
 
+# How far the variance of a weight may commonly be from that of a right model, as a part of it; and the least ratio.
+_USUAL_DEPARTURE, _LEAST_RATIO = 0.3, 0.2
+
 
 @dataclass(frozen=True, eq=False)
 class Denoised:
@@ -121,51 +124,66 @@ def _shrink(noisy: FloatArray, scale: float, more: float) -> tuple[FloatArray, f
 
 @dataclass(frozen=True, eq=False)
 class GradientSpread:
-    """The sum over rows of gradient × gradient', estimated, and how much of it may still be noise.
+    """The sum over rows of gradient × gradient', estimated, and how well the variances that it gives are known.
 
     Attributes
     ----------
-    matrix : array
+    matrix : array of shape (p, p)
         Positive semi-definite.
     factor_error : float
         The standard deviation of its ratio to the curvature.
-    entry_error : float
-        That of noise in the form q' matrix q, for |q| = 1.
+    errors : array of shape (p,)
+        Those of the variances of weights, the diagonal of inverse × matrix × inverse, besides.
     """
 
     matrix: FloatArray
     factor_error: float
-    entry_error: float
+    errors: FloatArray
 
 
 def estimate_spread(
-    noisy: FloatArray, scale: float, curvature: FloatArray, usual: tuple[float, float] | None
+    noisy: FloatArray, scale: float, curvature: Denoised, usual: tuple[float, float] | None
 ) -> GradientSpread:
     """The spread of gradients behind a noisy one.
 
     If the model is right the spread is a multiple of the curvature: 1 for classes, the dispersion for counts, the
-    residual variance for squared loss. The multiple takes one number of the noisy matrix, and is told well. How far the
-    spread is from it, as for models that are not right, is kept as far as it exceeds the noise (James and Stein).
+    residual variance for squared loss. The multiple takes one number of the noisy matrix, and is told well. If it is
+    not right, as where variances differ, each weight has a multiple of its own: the ratio of its variance by the noisy
+    matrix to that by the common multiple. Such a ratio is shrunk towards 1 by the size of its noise, compared with how
+    far the ratios of all weights are from 1, and at least as far as they commonly are.
 
     Parameters
     ----------
     noisy : array
     scale : float
         Of the noise, >= 0.
-    curvature : array
-        Positive definite.
+    curvature : Denoised
     usual : tuple of (float, float) or None
         The multiple where it is known beforehand, and how far it may commonly be from that.
     """
-    size, square = len(noisy), float((curvature**2).sum())
-    factor, error = float((noisy * curvature).sum()) / square, scale / math.sqrt(square)
+    bend, inverse = curvature.matrix, curvature.inverse
+    square = float((bend**2).sum())
+    factor, error = float((noisy * bend).sum()) / square, scale / math.sqrt(square)
     if usual is not None and error > 0:
         near, far = usual[0], usual[1] ** 2
         factor, error = (factor * far + near * error**2) / (far + error**2), math.sqrt(1 / (1 / far + 1 / error**2))
     # One that noise has made negative, or nearly so, is at least what it may be short by.
-    factor = max(factor, error, 0.0)
-    rest = noisy - factor * curvature
-    noise = scale**2 * size * (size + 1) / 2
-    part = max(0.0, 1.0 - noise / max(float((rest**2).sum()), 1e-300))
-    values, vectors = np.linalg.eigh(factor * curvature + part * rest)
-    return GradientSpread((vectors * np.maximum(values, 0.0)) @ vectors.T, error, part * scale)
+    factor = max(factor, error, 1e-300)
+    common = factor * np.diag(inverse)
+    found = inverse @ noisy @ inverse
+    # The form q' E q of the noise has a standard deviation of scale |q|².
+    noise = scale * (inverse**2).sum(axis=0) / common
+    away = np.diag(found) / common - 1
+    commonly = _USUAL_DEPARTURE if usual is None else usual[1]
+    departure = max(float((away**2 - noise**2).mean()), commonly**2)
+    part = departure / (departure + noise**2)
+    ratios = np.maximum(1 + part * away, _LEAST_RATIO)
+    # Between weights as much is kept as of the variances, and the whole has these.
+    mixed = factor * inverse + float(part.mean()) * (found - factor * inverse)
+    values, vectors = np.linalg.eigh((mixed + mixed.T) / 2)
+    mixed = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    units = np.sqrt(common * ratios / np.maximum(np.diag(mixed), 1e-300))
+    mixed = bend @ (mixed * np.outer(units, units)) @ bend
+    if scale == 0:  # nothing to estimate, and an inverse of rounding's size would only add to it
+        mixed = noisy
+    return GradientSpread(mixed, error, common * np.sqrt(part) * noise)

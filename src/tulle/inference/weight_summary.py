@@ -27,9 +27,10 @@ _NOT_DETERMINED = (
     "No intervals: at this budget the curvature of the loss does not stand out of its noise. Use more rows, fewer "
     "features or a larger epsilon. Estimates are shrunk towards 0."
 )
-_NEARLY_DECIDES = (
-    "No interval (–) for a weight that the curvature tells too little about, or over whose range it changes much, as "
-    "for a rare feature, or one that nearly decides the outcome."
+_TOLD_LITTLE = "No interval (–) for a weight that the curvature tells too little about, as for a rare feature."
+_OPEN = (
+    "An end at ∞ (for ratios 0 or ∞) is open: the rows do not limit the weight on that side, as where a feature nearly "
+    "decides the outcome."
 )
 _APPROXIMATE = "Intervals hold approximately, the better the more rows there are; they count sampling and all noise."
 
@@ -54,12 +55,13 @@ class WeightSummary:
     Attributes
     ----------
     lines : tuple of Line
-        `name`, `estimate`, `standard_error`, `low`, `high`, `p_value` (of the hypothesis that the weight is 0) and
+        `name`, `estimate`, `standard_error`, `low`, `high` (-inf and inf where the interval is open), `p_value` (of the
+        hypothesis that the weight is 0) and
         `privacy_share`: the part of the interval's width that is due to privacy, in [0, 1).
     level : float
         The coverage of the intervals.
     scale : str
-        What the estimates are: "weight", "odds ratio" or "rate ratio".
+        What the estimates are: "weight", "odds ratio", "rate ratio" or "hazard odds ratio".
     notes : tuple of str
         What to know when reading them.
     n_rows : int
@@ -120,6 +122,8 @@ class WeightSummary:
 
 
 def _number(value: float) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     return "–" if math.isnan(value) else f"{value:.4g}"
 
 
@@ -142,7 +146,8 @@ def summarise(
     units : tuple of arrays or None, default=None
         (middles, halves) of all features, as `Schema.units` gives them: weights are then for one unit of the column.
     ratio : str, default=""
-        "odds ratio" or "rate ratio": exponentials of the weights, with standard errors by the delta method.
+        "odds ratio", "rate ratio" or "hazard odds ratio": exponentials of the weights, with standard errors by the
+        delta method.
     """
     check_level(level)
     s = len(evidence.features)
@@ -166,7 +171,7 @@ def summarise(
         tests = np.where(determined, evidence.p_values(), math.nan)
         low, high = (np.where(determined, ends, math.nan) for ends in evidence.find_ends(level))
         if units is not None:
-            low, high = low / np.append(halves, np.ones(len(low) - s)), high / np.append(halves, np.ones(len(low) - s))
+            low[:s], high[:s] = low[:s] / halves, high[:s] / halves
         if units is not None and len(estimates) > s:
             # A sum over weights: on a straight line, by the covariance.
             reach = student.ppf((1 + level) / 2, freedom[s]) * errors[s]
@@ -182,11 +187,13 @@ def summarise(
         with np.errstate(over="ignore"):
             table[:, [0, 2, 3]] = np.exp(table[:, [0, 2, 3]])
         table[:, 1] *= table[:, 0]
+    opened = bool(np.isinf(low).any() or np.isinf(high).any())
     lines = tuple(Line(name, *(float(value) for value in row)) for name, row in zip(shown, table))
     some, every = bool(evidence.determined.any()), bool(evidence.determined.all())
     notes = (
         _APPROXIMATE if some else _NOT_DETERMINED,
-        *([_NEARLY_DECIDES] if some and not every else []),
+        *([_TOLD_LITTLE] if some and not every else []),
+        *([_OPEN] if opened else []),
         *([_SPLIT] if evidence.choice == "split" else []),
         *([FIXED_BEFOREHAND] if evidence.choice == "same rows" else []),
     )

@@ -24,7 +24,7 @@ from tulle.estimators.bounds import Bounds
 from tulle.estimators.sparse import SparseClassifier
 from tulle.files.array_checks import read_rows
 from tulle.inference.interval_fit import IntervalFit
-from tulle.inference.weight_summary import WeightSummary
+from tulle.inference.weight_summary import WeightSummary, summarise
 from tulle.survival.person_periods import (
     check_edges,
     expand_periods,
@@ -147,7 +147,7 @@ class SparseHazard(BaseEstimator):
             self.delta,
             n_nonzero=kept,
             bounds=Bounds(row_l2=math.sqrt(2) * self.row_l2, rows_per_person=n_periods),
-            method=IntervalFit(periods=True) if self.inference else self.method,
+            method=IntervalFit(periods=n_periods, period_value=float(self.row_l2)) if self.inference else self.method,
             inference=self.inference,
             fit_intercept=False,
             classes=[0, 1],
@@ -188,19 +188,30 @@ class SparseHazard(BaseEstimator):
         hazard = self.predict_hazard(X)
         return np.hstack([np.ones((len(hazard), 1)), np.cumprod(1 - hazard, axis=1)])
 
-    def summary(self, level: float = 0.95, *, ratios: bool = False) -> WeightSummary:
+    def summary(self, level: float = 0.95, *, schema: Any = None, ratios: bool = False) -> WeightSummary:
         """Weights of features with standard errors, intervals and p-values. Looks at no row and costs nothing.
 
         Parameters
         ----------
         level : float, default=0.95
             The coverage of the intervals, in (0, 1).
+        schema : tulle.Schema or None, default=None
+            The fitted schema that encoded the rows: weights are then for one unit of the user's columns.
         ratios : bool, default=False
-            Whether to show the ratios of odds instead: exp of weights.
+            Whether to show the ratios of the odds of an event in a period instead: exp of weights. Where events are
+            rare in every period, they are hazard ratios.
         """
         check_is_fitted(self, "coef_")
-        found = self.classifier_.summary(level, ratios=ratios)
-        return replace(found, lines=found.lines[self.n_periods :])
+        found, k = self.classifier_, self.n_periods
+        names, units = list(found.weight_names_), None
+        if schema is not None:
+            own, (middles, halves) = list(schema.get_feature_names_out()), schema.units()
+            if len(own) != len(self.coef_):
+                raise ValueError(f"the schema makes {len(own)} features, and the model has {len(self.coef_)}")
+            names[k:] = own
+            units = np.append(np.zeros(k), middles), np.append(np.ones(k), halves)
+        table = summarise(found.inference_, names, level, units, "hazard odds ratio" if ratios else "")
+        return replace(table, lines=table.lines[k:])
 
     def find_exits(self, y: Any) -> npt.NDArray[np.intp]:
         """The cell of each row: the period of its event, from 0, or K + the periods it has lived through."""

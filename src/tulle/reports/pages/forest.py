@@ -18,20 +18,23 @@ _LONGEST = {True: 34, False: 20}
 def interval_parts(drawn: Any, listed: Any) -> list[Markup]:
     """The chart of one `tulle.inference.WeightSummary` and the table of another, which may be in other units."""
     notes = [*listed.notes, "“Privacy” is the part of an interval's width that is due to noise."]
-    parts = [forest_chart(drawn)] if any(math.isfinite(line.low) for line in drawn.lines) else []
+    parts = [forest_chart(drawn)] if any(not math.isnan(line.low) for line in drawn.lines) else []
     return [*parts, _listed(listed), listing(notes)]
 
 
 def forest_chart(summary: Any) -> Markup:
     """A line for each weight: its estimate, its interval, and where it would be without an effect."""
     percent = f"{100 * summary.level:g}\u00a0%"
-    lines = [line for line in summary.lines if math.isfinite(line.low) and math.isfinite(line.high)][:_MOST_DRAWN]
+    lines = [line for line in summary.lines if not math.isnan(line.low)][:_MOST_DRAWN]
     logarithmic = summary.scale != "weight"
-    ends = [end for line in lines for end in (line.low, line.high)] + [summary.null_value]
+    values = [value for line in lines for value in (line.low, line.estimate, line.high)] + [summary.null_value]
+    ends = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
     low, high, ticks = _logarithmic(ends) if logarithmic else _linear(ends)
     words = f"Estimates (squares) and {percent} intervals of each {summary.scale}; the vertical line is "
     words += f"{setting(summary.null_value)}, no effect."
-    if any(not math.isfinite(line.low) for line in summary.lines):
+    if any(_is_open(end, logarithmic) for line in lines for end in (line.low, line.high)):
+        words += " Arrows are open ends."
+    if any(math.isnan(line.low) for line in summary.lines):
         words += " Weights without an interval are not drawn."
 
     def draw(width: int) -> tuple[Markup, float]:
@@ -49,9 +52,12 @@ def forest_chart(summary: Any) -> Markup:
             most = _LONGEST[wide]
             name = line.name if len(line.name) <= most else f"{line.name[: most - 1]}…"
             parts.append(written(left - 10, y + 4, name, "end"))
-            start, stop = x.place(line.low), x.place(line.high)
+            opened = [_is_open(end, logarithmic) for end in (line.low, line.high)]
+            start, stop = left if opened[0] else x.place(line.low), right if opened[1] else x.place(line.high)
             parts.append(segment(start, y, stop, y, "whisker s0"))
-            parts += [segment(end, y - 4, end, y + 4, "whisker s0") for end in (start, stop)]
+            for end, is_open, inwards in ((start, opened[0], 7), (stop, opened[1], -7)):
+                ticks_of = ((-4, inwards), (4, inwards)) if is_open else ((-4, 0),)
+                parts += [segment(end, y if is_open else y + 4, end + by, y + up, "whisker s0") for up, by in ticks_of]
             parts.append(shaped(x.place(line.estimate), y, SQUARE, "marker s0"))
             if wide:
                 interval = f"{number(line.estimate, 3)} ({number(line.low, 3)} to {number(line.high, 3)})"
@@ -62,6 +68,11 @@ def forest_chart(summary: Any) -> Markup:
         return join_markup(parts), bottom + 52
 
     return figure("forest", "The weights and their intervals", words, draw)
+
+
+def _is_open(end: float, logarithmic: bool) -> bool:
+    """Whether an interval has no end there: a ratio of 0 is that of a weight of -inf."""
+    return math.isinf(end) or (logarithmic and end <= 0)
 
 
 def _linear(ends: list[float]) -> tuple[float, float, list[float]]:
