@@ -641,7 +641,7 @@ def test_there_are_files_of_every_format() -> None:
 @pytest.mark.filterwarnings("ignore::tulle.files.error_messages.PrivacyWarning")
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_files_of_every_format_predict_as_the_code_that_wrote_them(tmp_path: Path, name: str) -> None:
-    """predictions.json has what each model said before it was saved, by the code of that time. Saved again: the same."""
+    """predictions.json has what each model said before it was saved, by the code of its time; saved again, the same."""
     new: Any = np.array([[0.5, -0.5, 0.25], [-0.125, 0.875, 0.5], [0.0, 0.0, 0.0]])
     if "schema" in name:
         new = pd.DataFrame({"age": [20.0, 50.0, 95.0], "job": ["clerk", "nurse", "other"]})
