@@ -125,6 +125,27 @@ def test_blocks_that_never_reached_the_disk_are_removed(tmp_path: Path) -> None:
     assert read(path) == [*LINES, b"next"]
 
 
+@pytest.mark.parametrize("content", [b"-----BEGIN KEY-----", b'{"epsilon": 1}', b"one line", b"a,b\n1,2", b"abc xyz"])
+def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    """A path by mistake: what has no line break must not be taken for a record that was cut off, and be erased."""
+    (tmp_path / "j").write_bytes(content)
+    with pytest.raises(JournalError, match=r"line 1: (this is no line of a journal|the checksum does not match)"):
+        Journal(tmp_path / "j")
+    assert (tmp_path / "j").read_bytes() == content
+
+
+def test_what_was_read_is_confirmed_by_the_disk_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed process leaves records that are in the system's memory alone."""
+    path, synced = tmp_path / "j", []
+    write(path, LINES)
+    journal = Journal(path)
+    monkeypatch.setattr("os.fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    journal.start()
+    assert path.stat().st_ino in synced
+
+
 def test_a_newer_journal_says_who_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j"
     with monkeypatch.context() as later:

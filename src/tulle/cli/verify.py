@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from typing import get_args
 
 from tulle.cli.outcome import BAD_NEWS, Outcome
 from tulle.cli.sign import describe_files
-
-_KINDS = ("model", "report", "receipt", "ledger", "comparison", "folder", "file")
+from tulle.files.signatures import Kind, SignatureError, verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a trusted public key, a file with several, or a folder of *.pub and *.pem files; may be repeated",
     )
     parser.add_argument("--signature", metavar="FILE", help="the signature file; default: PATH.sig, next to PATH")
-    parser.add_argument("--kind", choices=_KINDS, help="refuse signatures of anything else")
+    parser.add_argument("--kind", choices=get_args(Kind), help="refuse signatures of anything else")
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.files.signatures import SignatureError, verify
-
     try:
         statement = verify(arguments.path, arguments.key, signature=arguments.signature, kind=arguments.kind)
     except SignatureError as error:

@@ -31,6 +31,9 @@ from tulle.files.durable_writes import name_file, sync_folder
 _FORMAT = "tulle journal 2"
 _START = b"tulle journal 2\n"
 _LINE = re.compile(rb"([0-9a-f]{64}) ([0-9]{1,12}) (.*)", re.DOTALL)
+# The beginnings of a line, and of lines of older versions.
+_CUT_OFF = re.compile(rb"[0-9a-f]{0,64}|[0-9a-f]{64} [0-9]{0,12}|[0-9a-f]{64} [0-9]{1,12} .*", re.DOTALL)
+_OLD_LINES = (b'{"written by": "tulle ', b'{"tulle":1,"message":"answer",', b'{"closed": ')
 
 
 class JournalError(ValueError):
@@ -66,9 +69,10 @@ class Journal:
         new = not self._path.exists()
         with name_file(self._path):
             self._file = self._path.open("ab", buffering=0)
-            if self._found > self._size:
+            if self._found:
                 self._check_size(self._found)
                 self._file.truncate(self._size)
+                # A killed process may have written records that no disk has confirmed, and that count from now on.
                 os.fsync(self._file.fileno())
             if new:
                 sync_folder(self._path.parent)
@@ -175,6 +179,11 @@ def _check_format(path: Path, content: bytes) -> None:
 def _check_torn(path: Path, rest: bytes, number: int) -> None:
     """Raise unless bytes without a line break are the beginning of a record: one that has all its bytes and another end
     was confirmed, and changed afterwards."""
+    # Zeros are blocks that never reached the disk.
+    begun = rest.rstrip(b"\0")
+    old = any(begun[: len(line)] == line[: len(begun)] for line in _OLD_LINES)
+    if not (old or _CUT_OFF.fullmatch(begun) or (number > 1 and rest.startswith(b"\0"))):
+        raise JournalError(f"{path}, line {number}: this is no line of a journal; is it another file?")
     found = _LINE.fullmatch(rest)
     if found is not None and len(found[3]) > int(found[2]):
         raise JournalError(f"{path}, line {number}: the end of the line was changed; restore the file from a copy")

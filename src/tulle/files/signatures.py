@@ -264,7 +264,7 @@ def verify(
     if not os.path.lexists(path):
         raise ValueError(f"{os.fspath(path)} does not exist")
     if not source.exists():
-        raise ValueError(f"{source} does not exist; get the signature file, or name it with --signature")
+        raise ValueError(f"{source} does not exist; get the signature file, or say where it is (--signature)")
     statement, signed = _read_signature(source)
     if statement.key not in trusted:
         known = ", ".join(sorted(trusted))
