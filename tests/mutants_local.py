@@ -410,6 +410,7 @@ LOCAL_MUTANTS: tuple[Mutant, ...] = (
         "if len({name for name, _ in pairs}) < len(pairs):",
         "if not pairs and dict(pairs):",
         (_WIRE + "test_fields_of_ask_and_channel_occur_once",),
+        at="_distinct",
     ),
     Mutant(
         "answers count before they are in the journal",
