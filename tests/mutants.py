@@ -39,6 +39,7 @@ from mutants_public import PUBLIC_MUTANTS
 from mutants_replay import REPLAY_MUTANTS
 from mutants_rows import ROWS_MUTANTS
 from mutants_schema import SCHEMA_MUTANTS
+from mutants_signing import SIGNING_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
 from mutants_survival import SURVIVAL_MUTANTS
 from mutants_zcdp import ZCDP_MUTANTS
@@ -1879,6 +1880,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FRONT_MUTANTS,
     *INFERENCE_MUTANTS,
     *INTAKE_MUTANTS,
+    *SIGNING_MUTANTS,
     *SPREAD_MUTANTS,
     *ZCDP_MUTANTS,
     *OBJECTIVE_MUTANTS,

@@ -127,5 +127,7 @@ def test_forged_steps_are_refused(what: str, tmp_path: Path) -> None:
     _change(header, what)
     kept = {name: value for name, value in header.items() if name not in ("format", "arrays")}
     write_archive(path, "tulle model", 4, kept, arrays)
-    with pytest.raises(ArchiveError, match="is not a tulle model file"):
+    with pytest.raises(
+        ArchiveError, match=r"is not a tulle model file|was made by .* unknown step 'Popen'; upgrade tulle"
+    ):
         load(path)

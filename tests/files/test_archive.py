@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tulle
 from tulle.files import archive
 from tulle.files import durable_writes as durable
 from tulle.files.archive import ArchiveError, read_archive, write_archive
@@ -222,7 +223,8 @@ def test_the_format_that_was_found_is_named(path: Path) -> None:
 def test_a_newer_version_says_upgrade(path: Path) -> None:
     """The file is sound, and this tulle too old for it."""
     assert refusal(path, version=2) == (
-        "FILE is a tulle test of version 3, and this tulle reads up to version 2; upgrade tulle"
+        "FILE was made by a version of tulle that it does not name and is a tulle test of version 3; this is tulle "
+        f"{tulle.__version__}, which reads up to version 2: upgrade tulle"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 import threading
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 import tulle
 from tulle import Bounds, Budget
+from tulle.files.journal import Journal, JournalError
 from tulle.local.server_side.protocols import LabelCollection, LdpIht, Protocol
 from tulle.local.server_side.study_server import Server
 from tulle.local.user_side.answer_format import Answer, WireError, decode_answer, decode_question, encode_answer, place
@@ -476,10 +479,25 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+def contents(journal: bytes) -> list[bytes]:
+    """What the lines of a journal hold, without their checksums and lengths."""
+    return [line.split(b" ", 2)[2] for line in journal.splitlines()]
+
+
+def write_journal(path: Path, lines: list[bytes]) -> None:
+    """A journal of these lines with proper checksums; the first, which names the format, is written by itself."""
+    path.unlink(missing_ok=True)
+    journal = Journal(path)
+    journal.start()
+    for line in lines[1:]:
+        journal.append(line)
+    journal.close()
+
+
 def test_a_journal_holds_each_answer_that_counts_and_each_end_of_a_round(journal: bytes, tmp_path: Path) -> None:
     """A line each; what does not count leaves none."""
-    first, *lines = journal.splitlines()
-    assert json.loads(first) == {"written by": f"tulle {tulle.__version__}"}
+    first, *lines = contents(journal)
+    assert json.loads(first) == {"format": "tulle journal 2", "written by": f"tulle {tulle.__version__}"}
     assert len(lines) == N + ROUNDS
     closed = [json.loads(line) for line in lines if b"closed" in line]
     assert closed == [{"closed": number} for number in range(1, ROUNDS + 1)]
@@ -487,7 +505,7 @@ def test_a_journal_holds_each_answer_that_counts_and_each_end_of_a_round(journal
     study = server(journal=tmp_path / "study")
     study.receive(b"nonsense", min(study.asked))
     study.receive(forged("mallory"), "mallory")
-    assert (tmp_path / "study").read_bytes() == first + b"\n"
+    assert contents((tmp_path / "study").read_bytes()) == [first]
 
 
 def test_a_journal_is_written_before_the_answer_is_confirmed(tmp_path: Path) -> None:
@@ -504,25 +522,20 @@ def test_a_full_disk_leaves_no_half_line_in_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "study"
     study, everyone = server(journal=path), users()
     found = answers(study, everyone)
-    file = study._journal
+    assert study._journal is not None
+    file: Any = study._journal._file
 
     class Full:
-        name, tell, truncate, seek, close, fileno = (
-            file.name,
-            file.tell,
-            file.truncate,
-            file.seek,
-            file.close,
-            file.fileno,
-        )
+        truncate, close, fileno = file.truncate, file.close, file.fileno
 
         def write(self, content: bytes) -> int:
-            if file.tell() >= room:
+            left = room - path.stat().st_size
+            if left <= 0:
                 raise OSError(28, "No space left on device")
-            return int(file.write(content[: room - file.tell()]))
+            return int(file.write(content[:left]))
 
-    room = file.tell() + 200
-    study._journal = Full()
+    room = path.stat().st_size + 400
+    study._journal._file = Full()  # type: ignore[assignment]
     accepted = 0
     with pytest.raises(OSError, match=r"No space left on device: '.*study'"):  # noqa: PT012
         for name, raw in found.items():
@@ -540,8 +553,8 @@ def test_a_study_goes_on_wherever_it_was_cut_off(journal: bytes, tmp_path: Path)
     expected = undisturbed()[1], N
     ends = [match.end() for match in re.finditer(b"\n", journal)]
     first_closed = journal.index(b'{"closed"')
-    last_lines = [end for end in ends if end <= first_closed][-3]
-    cuts = {0, 1, *ends, *range(last_lines, first_closed + 20), *range(ends[-3], len(journal) + 1)}
+    last_lines = [end for end in ends if end <= first_closed][-2]
+    cuts = {0, 1, *ends, *range(last_lines, first_closed + 20), *range(ends[-2], len(journal) + 1)}
     path = tmp_path / "study"
     for cut in sorted(cuts):
         path.write_bytes(journal[:cut])
@@ -552,7 +565,7 @@ def test_a_study_goes_on_wherever_it_was_cut_off(journal: bytes, tmp_path: Path)
 def test_a_study_goes_on_after_two_crashes(journal: bytes, tmp_path: Path) -> None:
     """What was cut off in the middle of a line is gone from the file, and the next line starts afresh."""
     path = tmp_path / "study"
-    path.write_bytes(journal[:300])
+    path.write_bytes(journal[:500])
     study, everyone = server(journal=path), users()
     name, raw = next((name, raw) for name, raw in answers(study, everyone).items() if name not in study._answered)
     assert study.receive(raw, name).accepted
@@ -563,12 +576,39 @@ def test_a_study_goes_on_after_two_crashes(journal: bytes, tmp_path: Path) -> No
 def test_a_journal_of_before_that_names_no_version_goes_on(journal: bytes, tmp_path: Path) -> None:
     """And stays as it is: a version is no line of the middle."""
     path = tmp_path / "study"
-    first, older = journal.split(b"\n", 1)
+    older = b"".join(line + b"\n" for line in contents(journal)[1:])
     path.write_bytes(older[: len(older) // 2])
     assert resumed(path) == (undisturbed()[1], N)
-    path.write_bytes(older[: older.index(b"\n") + 1] + first + b"\n")
+    path.write_bytes(older[: older.index(b"\n") + 1] + b'{"written by": "tulle 0.1.0"}\n')
     with pytest.raises(ValueError, match="line 2, does not belong to this study"):
         server(journal=path)
+
+
+BEFORE = Path(__file__).parents[1] / "written_before" / "study.journal"
+
+
+def test_a_journal_of_before_without_checksums_goes_on_with_them(tmp_path: Path) -> None:
+    """What it held stays as it is, to the last byte, and is covered by the checksum of the first line that is added."""
+    path, before = tmp_path / "study", BEFORE.read_bytes()
+    whole = before[: before.rfind(b"\n") + 1]
+    assert len(whole) < len(before)  # it was cut off
+    path.write_bytes(before)
+    assert resumed(path) == (undisturbed()[1], N)
+    now = path.read_bytes()
+    assert now.startswith(whole)
+    assert b'"tulle journal 2"' in now[len(whole) :].splitlines()[0]
+    assert resumed(path) == (undisturbed()[1], N)
+    for at in (40, whole.index(b'"values"') + 12, len(whole) - 3):
+        path.write_bytes(now[:at] + bytes([now[at] ^ 1]) + now[at + 1 :])
+        with pytest.raises(JournalError, match="the checksum does not match"):
+            server(journal=path)
+
+
+def test_a_finished_journal_of_before_is_only_read(journal: bytes, tmp_path: Path) -> None:
+    older = b"".join(line + b"\n" for line in contents(journal)[1:])
+    (tmp_path / "study").write_bytes(older)
+    assert server(journal=tmp_path / "study").finished
+    assert (tmp_path / "study").read_bytes() == older
 
 
 def test_who_answered_before_the_crash_is_a_duplicate_after(journal: bytes, tmp_path: Path) -> None:
@@ -576,7 +616,7 @@ def test_who_answered_before_the_crash_is_a_duplicate_after(journal: bytes, tmp_
     path = tmp_path / "study"
     path.write_bytes(b"\n".join(journal.split(b"\n")[:2]) + b"\n")
     study = server(journal=path)
-    said = json.loads(journal.split(b"\n")[1])["user"]
+    said = json.loads(contents(journal)[1])["user"]
     assert study.accepted == 1
     assert study.receive(forged(said), said).reason == "duplicate"
     assert study.accepted == 1
@@ -613,8 +653,8 @@ def test_a_journal_of_another_study_is_refused(journal: bytes, tmp_path: Path) -
 
 @pytest.mark.parametrize("spoil", ["letters", "nothing", "a bit", "twice", "an end too early", "swapped rounds"])
 def test_a_journal_that_is_spoilt_in_the_middle_is_refused(spoil: str, journal: bytes, tmp_path: Path) -> None:
-    """With the number of the line; a guess about what users said is not made."""
-    lines = journal.split(b"\n")
+    """Also if the checksums are right. With the number of the line; a guess about what users said is not made."""
+    lines = contents(journal)
     if spoil == "letters":
         lines[4] = b"corrupted"
     elif spoil == "nothing":
@@ -628,9 +668,76 @@ def test_a_journal_that_is_spoilt_in_the_middle_is_refused(spoil: str, journal: 
     else:
         lines[4] = lines[-3]
     path = tmp_path / "study"
-    path.write_bytes(b"\n".join(lines))
+    write_journal(path, lines)
     with pytest.raises(ValueError, match="line 5, does not belong to this study"):
         server(journal=path)
+
+
+def test_a_journal_is_opened_by_one_process_at_a_time(tmp_path: Path) -> None:
+    """Two servers on one journal: the second one's answers do not count, and the journal stays readable."""
+    path, found = tmp_path / "study", next(iter(undisturbed()[0].values()))
+    one, two = server(journal=path), server(journal=path)
+    (name, raw), (other, later), *_ = found.items()
+    assert one.receive(raw, name).accepted
+    with pytest.raises(JournalError, match="was changed by another process"):
+        two.receive(later, other)
+    assert two.accepted == 0
+    assert one.receive(later, other).accepted
+    assert server(journal=path).accepted == 2
+
+
+def test_an_answer_that_the_disk_does_not_confirm_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a later one: what the disk has is unknown until the file is read again."""
+    path, found = tmp_path / "study", next(iter(undisturbed()[0].values()))
+    study = server(journal=path)
+    synced: list[int] = []
+
+    def fails(handle: int) -> None:
+        synced.append(handle)
+        raise OSError(5, "Input/output error")
+
+    (name, raw), (other, later), *_ = found.items()
+    with monkeypatch.context() as patch:
+        patch.setattr("tulle.files.journal.os.fsync", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            study.receive(raw, name)
+    assert synced
+    assert study.accepted == 0
+    with pytest.raises(JournalError, match="the disk did not confirm an earlier record"):
+        study.receive(later, other)
+    assert resumed(path) == (undisturbed()[1], N)
+
+
+_KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_study_server import answers, server, users
+study, everyone = server(journal=sys.argv[2]), users()
+while not study.finished:
+    for name, raw in answers(study, everyone).items():
+        if name not in study._answered:
+            assert study.receive(raw, name).accepted
+            print(name, flush=True)
+    study.close_round()
+"""
+
+
+def test_nobody_who_was_confirmed_is_lost_by_kill_9(tmp_path: Path) -> None:
+    """Killed at several moments, one after the other, each time going on from the journal."""
+    path = tmp_path / "study"
+    confirmed: set[str] = set()
+    for lines in (1, 5, 12, 2, 9):
+        words = [sys.executable, "-c", _KILLED, str(Path(__file__).parent), str(path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            confirmed |= {process.stdout.readline().rstrip("\n") for _ in range(lines)}
+            process.kill()
+            confirmed |= {line for line in process.stdout.read().splitlines() if line in NAMES}
+        confirmed.discard("")
+        assert confirmed <= server(journal=path)._answered
+    assert resumed(path) == (undisturbed()[1], N)
 
 
 def test_a_finished_study_is_read_from_its_journal(journal: bytes, tmp_path: Path) -> None:

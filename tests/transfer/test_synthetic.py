@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from pairwise import reduce_to_pairs
 from sklearn.exceptions import NotFittedError
 
+import tulle
 from tulle import Bounds, Budget, Ledger, SparseClassifier, SparseRegressor
 from tulle.files.archive import ArchiveError, read_archive, write_archive
 from tulle.files.error_messages import PrivacyWarning
@@ -301,7 +302,8 @@ NO_DATA = "is not a data set that tulle saved"
 WAYS = {
     **dict.fromkeys(("truncated", "corrupt", "empty", "text", "one array", "foreign", "zip"), NO_ARCHIVE),
     **dict.fromkeys(("a model", "header", "pickle"), NO_ARCHIVE),
-    "newer": "is a tulle synthetic data of version 99, and this tulle reads up to version 1; upgrade tulle",
+    "newer": f"was made by a version of tulle that it does not name and is a tulle synthetic data of version 99; this "
+    f"is tulle {tulle.__version__}, which reads up to version 1: upgrade tulle",
     "changed": "was changed after it was written",
     **dict.fromkeys(("report", "no report", "missing", "no rows", "lengths", "columns"), NO_DATA),
 }

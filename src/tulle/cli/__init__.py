@@ -44,6 +44,9 @@ COMMANDS = {
     "federated": "federated learning, with rows that stay at the clients: server, client, simulation",
     "ledger": "open and show ledgers: the privacy cost spent on a data set, and its cap",
     "report": "write the HTML report of a saved model or of a comparison",
+    "keygen": "create a pair of keys for signatures",
+    "sign": "sign a model, a report, a receipt or any other file or folder",
+    "verify": "check that a file or folder is unchanged since the holder of a trusted key signed it",
     "reproduce": "run a table or figure of a paper, with the paper's noise and with correct noise",
 }
 
@@ -70,9 +73,9 @@ def parser() -> argparse.ArgumentParser:
         prog="tulle",
         description="Differentially private sparse learning: linear and logistic models with few non-zero weights.",
         epilog="See tulle COMMAND --help for details. Exit codes: 0 done, 1 done with a negative result (a refuted "
-        "claim, a failed cell), 2 wrong input (nothing was spent), 3 a ledger refused (nothing was released), 4 the "
-        "budget is spent, or may be, and there is no result or it could not be written, 5 a federated client took no "
-        "part (nothing was spent), 70 a bug, 130 interrupted, 143 terminated.",
+        "claim, a failed cell, a signature that does not hold), 2 wrong input (nothing was spent), 3 a ledger refused "
+        "(nothing was released), 4 the budget is spent, or may be, and there is no result or it could not be "
+        "written, 5 a federated client took no part (nothing was spent), 70 a bug, 130 interrupted, 143 terminated.",
     )
     root.add_argument("--version", action="version", version=f"tulle {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +54,7 @@ class RoundLog:
             self._file.close()
 
     def _write(self, *cells: Any) -> None:
+        from tulle.files.csv_cells import write_csv
         from tulle.files.durable_writes import name_file
 
         with name_file(self._path):
@@ -62,8 +62,8 @@ class RoundLog:
                 new = not (self._going_on and self._path.exists())
                 self._file = self._path.open("w" if new else "a", encoding="utf-8", newline="")
                 if new:
-                    csv.writer(self._file, lineterminator="\n").writerow(_ROUND_COLUMNS)
-            csv.writer(self._file, lineterminator="\n").writerow(cells)
+                    self._file.write(write_csv(_ROUND_COLUMNS, ()))
+            self._file.write(write_csv((), [cells]))
             self._file.flush()
 
     def add(self, record: RoundRecord, weights: Any) -> None:

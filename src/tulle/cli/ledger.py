@@ -4,6 +4,7 @@
   tulle fit visits.csv --target y --epsilon 1 --ledger budget --dataset "visits 2026" -o models/first
   tulle ledger show budget                              # what was spent, and what is left
   tulle ledger show budget --html budget.html           # the same over time, by analyst and purpose
+  tulle ledger show budget --receipt spent.json         # a file to sign with tulle sign: entries, totals and heads
   tulle ledger verify budget --head 3fa9c2d1            # is everything still there that a report was printed with?
   tulle ledger convert budget.json budget               # a ledger of an older tulle, which was one file
   tulle ledger serve budget --certificate c.pem --key k.pem --authority ca.pem   # for hosts without a shared folder
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.outcome import BAD_NEWS, Outcome, UserError, output_file
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("ledger", metavar="FOLDER", help="the ledger")
     showing.add_argument("--dataset", metavar="NAME", help="default: all data sets of the ledger")
     showing.add_argument("--html", metavar="FILE", help="write a page: spending over time, by analyst and purpose")
+    showing.add_argument("--receipt", metavar="FILE", help="write entries, totals and heads as JSON, for tulle sign")
     showing.set_defaults(run=_show)
     verifying = commands.add_parser("verify", help="check every entry, the chain of their hashes and the sums")
     verifying.add_argument("ledger", metavar="FOLDER", help="the ledger")
@@ -90,6 +93,7 @@ def _show(arguments: argparse.Namespace) -> Outcome:
     from tulle.ledgers.verification import remove_leftovers
 
     page = None if arguments.html is None else output_file(arguments.html)
+    receipt = None if arguments.receipt is None else output_file(arguments.receipt)
     lines: list[str] = []
     ledgers = []
     for name in _names(arguments):
@@ -105,8 +109,26 @@ def _show(arguments: argparse.Namespace) -> Outcome:
 
         write_durably(page, ledger_page(ledgers).encode(), 0o600)
         lines.append(f"Wrote {page}. It is not for release.")
+    values = {"ledger": arguments.ledger, "datasets": [_values(ledger) for ledger in ledgers]}
+    if receipt is not None:
+        _write_receipt(receipt, values["datasets"])
+        lines.append(f"Wrote {receipt}. It is not for release. Sign it: tulle sign {receipt} --key KEY")
     text = "\n".join(lines) or f"{arguments.ledger} has no data sets yet"
-    return Outcome(text, {"ledger": arguments.ledger, "datasets": [_values(ledger) for ledger in ledgers]})
+    return Outcome(text, values)
+
+
+def _write_receipt(path: Path, datasets: Any) -> None:
+    """What a ledger holds at this time, as one file that can be signed."""
+    import json
+
+    from tulle import __version__
+    from tulle.files.durable_writes import write_durably
+    from tulle.files.number_text import finite
+    from tulle.files.signatures import RECEIPT_FORMAT
+
+    said = {"format": RECEIPT_FORMAT, "tulle": __version__, "datasets": datasets}
+    text = json.dumps(finite(said), indent=2, ensure_ascii=False, allow_nan=False)
+    write_durably(path, f"{text}\n".encode(), 0o600)
 
 
 def _verify(arguments: argparse.Namespace) -> Outcome:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -179,32 +177,33 @@ def write_beside(folder: Path, model: Any, about: About, schema: Schema | None =
 
 
 def _write_beside(folder: Path, model: Any, about: About, schema: Schema | None) -> None:
+    from tulle.files.csv_cells import write_csv
     from tulle.files.durable_writes import write_durably
     from tulle.reports.pages import fit_page
 
     write_durably(folder / REPORT, fit_page(model, about, schema=schema).encode())
     write_durably(folder / PRIVACY, model.privacy_.to_json().encode())
-    lines = io.StringIO(newline="")
-    writer = csv.writer(lines, lineterminator="\n")
     units = {} if schema is None else dict(zip(schema.get_feature_names_out(), schema.units()[1]))
-    writer.writerow(("class", "feature", "weight", *(["weight_per_unit"] if units else [])))
-    for name, feature, weight in weights_of(model):
-        writer.writerow((name, feature, repr(weight), *([repr(float(weight / units[feature]))] if units else [])))
-    write_durably(folder / WEIGHTS, lines.getvalue().encode())
+    header = ("class", "feature", "weight", *(["weight_per_unit"] if units else []))
+    lines = [
+        (name, feature, repr(weight), *([repr(float(weight / units[feature]))] if units else []))
+        for name, feature, weight in weights_of(model)
+    ]
+    write_durably(folder / WEIGHTS, write_csv(header, lines).encode())
     if hasattr(model, "inference_"):
         write_durably(folder / INTERVALS, _write_intervals(model.summary(schema=schema)).encode())
 
 
 def _write_intervals(summary: WeightSummary) -> str:
     """The table of intervals as CSV; cells are empty where there is none."""
+    from tulle.files.csv_cells import write_csv
+
     columns = ("estimate", "standard_error", "low", "high", "p_value", "privacy_share")
-    lines = io.StringIO(newline="")
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(("feature", *columns))
+    lines = []
     for line in summary.lines:
         values = [getattr(line, column) for column in columns]
-        writer.writerow((line.name, *("" if value != value else repr(value) for value in values)))
-    return lines.getvalue()
+        lines.append((line.name, *("" if value != value else repr(value) for value in values)))
+    return write_csv(("feature", *columns), lines)
 
 
 def _of_json(value: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 DONE = 0
-BAD_NEWS = 1  # done, and the answer is one that a script must not miss: a claim refuted, a cell failed
+BAD_NEWS = 1  # done, and the answer is one that a script must not miss: a claim refuted, a signature false
 WRONG_INPUT = 2  # the command line, or a file that it names; nothing was spent
 REFUSED = 3  # a ledger's cap would be passed; nothing was released
 SPENT = 4  # the budget is spent, or may be, and the result could not be written or did not come

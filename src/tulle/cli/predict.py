@@ -10,8 +10,6 @@ must have the model's features in its order. A model that was fitted with a sche
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -84,6 +82,7 @@ def _write_predictions(
     model: Any, blocks: Iterable[Any], offset: Any, n_rows: int, target: Path | None, probabilities: bool
 ) -> Outcome:
     """Predict for blocks of rows, and write or print the table. Rows with offsets are one block."""
+    from tulle.files.csv_cells import write_csv
     from tulle.files.durable_writes import write_durably
 
     if probabilities and not hasattr(model, "predict_proba"):
@@ -100,13 +99,10 @@ def _write_predictions(
     plain: dict[str, Sequence[Any]] = {"prediction": predictions}
     if probabilities:
         plain |= {f"probability_{name}": column for name, column in zip(model.classes_, zip(*chances))}
-    lines = io.StringIO(newline="")
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(plain)
-    writer.writerows(zip(*plain.values()))
+    text = write_csv(tuple(plain), zip(*plain.values()))
     if target is None:
-        return Outcome(lines.getvalue().removesuffix("\n"), {"n_rows": n_rows, **plain})
-    write_durably(target, lines.getvalue().encode())
+        return Outcome(text.removesuffix("\n"), {"n_rows": n_rows, **plain})
+    write_durably(target, text.encode())
     return Outcome(f"Predicted {n_rows:,} rows: {target}", {"n_rows": n_rows, "output": str(target)})
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tulle.estimators.private_pipeline import PrivatePipeline
+from tulle.files.archive import UnknownPartError, make_from_file
 from tulle.preprocessing import PrivateImputer, PrivateScaler, PrivateWeights
 from tulle.preprocessing.private_columns import FindsKeys, PrivateCategories, PrivateColumns, PrivateVocabulary
 from tulle.preprocessing.private_step import PrivateStep
@@ -112,9 +113,9 @@ def make_pipeline(steps: Sequence[tuple[str, Any]], name: str, model: Any) -> An
 def _unpack_step(step: Mapping[str, Any]) -> Any:
     kind, settings = step["step"], step["settings"]
     if kind == "Schema":
-        return Schema(**settings).restore([str(name) for name in step["columns"]])
+        return make_from_file(Schema, settings).restore([str(name) for name in step["columns"]])
     if kind in _PRIVATE:
-        made = _PRIVATE[kind](**{name: _unpack_setting(value) for name, value in settings.items()})
+        made = make_from_file(_PRIVATE[kind], {name: _unpack_setting(value) for name, value in settings.items()})
         if set(step["learnt"]) != set(made.learnt):
             raise ValueError(f"the step {step['name']!r} does not have what it learnt")
         for name, values in step["learnt"].items():
@@ -126,10 +127,10 @@ def _unpack_step(step: Mapping[str, Any]) -> Any:
     if kind in _FINDING:
         own = dict(settings)
         if "schema" in own:
-            own["schema"] = Schema(**own["schema"])
-        return _FINDING[kind](**own).restore(step["columns"], step["found"], step["masses"])
+            own["schema"] = make_from_file(Schema, own["schema"])
+        return make_from_file(_FINDING[kind], own).restore(step["columns"], step["found"], step["masses"])
     if kind not in _STATELESS:
-        raise ValueError(f"unknown step {kind!r}")
+        raise UnknownPartError(f"unknown step {kind!r}")
     cls = getattr(import_module(_STATELESS[kind]), kind)
     return cls(**{name: _unpack_setting(value) for name, value in settings.items()})
 

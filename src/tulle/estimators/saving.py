@@ -24,7 +24,15 @@ from tulle.accounting.zcdp import AnyBudget
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.column_settings import pack_columns
 from tulle.estimators.saved_steps import join_steps, split_steps
-from tulle.files.archive import ArchiveError, Arrays, read_archive, write_archive
+from tulle.files.archive import (
+    ArchiveError,
+    Arrays,
+    UnknownPartError,
+    describe_writer,
+    make_from_file,
+    read_archive,
+    write_archive,
+)
 from tulle.files.class_labels import check_classes
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.number_text import rounded_up
@@ -168,9 +176,14 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
         model = _model(header, arrays)
         whole = join_steps(header.get("steps", ()), model)
         told = _describe_old_report(header["format"], model.privacy_)
-        about = About(**{name: str(text) for name, text in header["about"].items()})
+        about = make_from_file(About, {name: str(text) for name, text in header["about"].items()})
+    except UnknownPartError as error:
+        raise ArchiveError(
+            f"{os.fspath(path)} was made by {describe_writer(header)}, and has a part that this tulle {__version__} "
+            f"does not know: {error}; upgrade tulle"
+        ) from error
     except Exception as error:
-        # What is wrong with a file may show anywhere: a missing part is a KeyError, an unknown setting a TypeError.
+        # What is wrong with a file may show anywhere: a missing part is a KeyError, a number for a list a TypeError.
         words = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise ArchiveError(f"{os.fspath(path)} is not a {KIND} file: {words}") from error
     if told:
@@ -196,9 +209,9 @@ def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
     kind = header["model"]
     cls = model_class(kind)
     if cls is None:
-        raise ValueError(f"unknown model class {kind!r}")
+        raise UnknownPartError(f"unknown model class {kind!r}")
     _check_settings(header["settings"])
-    model = cls(**{name: _unpack(name, value) for name, value in header["settings"].items()})
+    model = make_from_file(cls, {name: _unpack(name, value) for name, value in header["settings"].items()})
     for name, figure in header["fitted"].items():
         setattr(model, name, float(figure) if name == "n_passes_" else int(figure))
     for name in _ARRAYS:
@@ -243,7 +256,7 @@ def _check_parts(header: Mapping[str, Any], arrays: Arrays) -> None:
         (arrays, weights.union(_ARRAYS, intervals)),
     ):
         if unknown := sorted(set(given) - known):
-            raise ValueError(f"it contains {', '.join(unknown)}, which no model has")
+            raise UnknownPartError(f"it contains {', '.join(unknown)}, which no model has")
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
@@ -308,6 +321,8 @@ def _check(model: Any, outputs: tuple[int, ...]) -> None:
     if not isinstance(getattr(model, "bounds", None), Bounds | None):
         raise ValueError("the setting bounds does not contain bounds")
     if hasattr(model, "loss"):
+        if isinstance(model.loss, str) and model.loss not in LOSSES:
+            raise UnknownPartError(f"loss={model.loss!r} is unknown")
         resolve_loss(model.loss, "classification" if is_classifier(model) else "regression")
 
 
@@ -357,14 +372,20 @@ def _unpack(name: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if name == "bounds":
-        return Bounds(**value["bounds"])
+        return make_from_file(Bounds, value["bounds"])
     if name == "class_weight":
         return dict(value["classes"])
     if name == "feature_groups":
         return value["groups"]
     settings = {key: _unpack(key, item) for key, item in value["settings"].items()}
     if name == "loss":
-        return {cls.__name__: cls for cls in LOSSES.values()}[value["loss"]](**settings)
+        return make_from_file(_find(name, {cls.__name__: cls for cls in LOSSES.values()}, value["loss"]), settings)
     if name == "method":
-        return METHODS[value["method"]](**settings)
-    raise ValueError(f"the setting {name} is not a plain value")
+        return make_from_file(_find(name, METHODS, value["method"]), settings)
+    raise UnknownPartError(f"the setting {name!r} is not a plain value")
+
+
+def _find(what: str, known: Mapping[str, Any], name: str) -> Any:
+    if name not in known:
+        raise UnknownPartError(f"unknown {what} {name!r}")
+    return known[name]

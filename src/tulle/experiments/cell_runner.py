@@ -14,9 +14,7 @@ Nothing here knows what a cell does: that is a `Task`.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 import platform
@@ -36,6 +34,7 @@ from typing import Any
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.dependencies import sources
 from tulle.experiments.run_progress import Progress
+from tulle.files.csv_cells import write_csv
 from tulle.files.durable_writes import locked, name_file, write_durably
 from tulle.files.error_messages import describe_error
 from tulle.files.number_text import finite
@@ -397,9 +396,9 @@ def _write_results(folder: Path, results: Sequence[Finished]) -> None:
     lines = [
         [*_axes(one.cell), *(one.values.get(name) for name in names), one.failed, one.code[:12]] for one in results
     ]
-    write_text(folder / "results.csv", csv_text((*_AXES, *names, "failed", "code"), lines))
+    write_text(folder / "results.csv", write_csv((*_AXES, *names, "failed", "code"), lines))
     times = [[*_axes(one.cell), round(one.seconds, 4)] for one in results]
-    write_text(folder / "times.csv", csv_text((*_AXES, "seconds"), times))
+    write_text(folder / "times.csv", write_csv((*_AXES, "seconds"), times))
     write_text(folder / "machine.json", json.dumps(machine(), indent=2))
 
 
@@ -409,15 +408,6 @@ def _is_plain(value: Any) -> bool:
 
 def _axes(cell: Cell) -> list[Any]:
     return [cell.data, cell.method, cell.epsilon, cell.trial]
-
-
-def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    """A CSV file: floats with all their digits, None as nothing."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    return text.getvalue()
 
 
 def machine() -> dict[str, Any]:

@@ -8,17 +8,19 @@ program is refused.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from tulle import __version__
 from tulle.files.durable_writes import write_durably
 from tulle.files.number_text import finite
 
@@ -36,6 +38,10 @@ _KINDS = "biufU"
 
 class ArchiveError(ValueError):
     """The file is not what it should be: damaged, changed, of another program or of a newer version."""
+
+
+class UnknownPartError(ValueError):
+    """A file has a setting or another part that this version of tulle does not know."""
 
 
 def write_archive(
@@ -110,12 +116,28 @@ def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple
         raise ArchiveError(f"{name} is not a {kind} file: its format is {str(header.get('format'))[:60]!r}")
     if not 1 <= int(number) <= version:
         raise ArchiveError(
-            f"{name} is a {kind} of version {number}, and this tulle reads up to version {version}; upgrade tulle"
+            f"{name} was made by {describe_writer(header)} and is a {kind} of version {number}; this is tulle "
+            f"{__version__}, which reads up to version {version}: upgrade tulle"
         )
     sums = header.pop("arrays", None)
     if sums != {member: _digest(array) for member, array in arrays.items()}:
         raise ArchiveError(f"{name} was changed after it was written: its checksums do not match; get another copy")
     return header, arrays
+
+
+def describe_writer(header: Mapping[str, Any]) -> str:
+    """The version of tulle that wrote a file, as its header names it."""
+    version = header.get("tulle")
+    named = isinstance(version, str) and re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", version)
+    return f"tulle {version}" if named else "a version of tulle that it does not name"
+
+
+def make_from_file(make: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+    """What a class or function makes of settings from a file; `UnknownPartError` where it does not have one of them."""
+    if unknown := sorted(set(settings) - set(inspect.signature(make).parameters)):
+        plural = "setting" if len(unknown) == 1 else "settings"
+        raise UnknownPartError(f"{make.__name__} has no {plural} {', '.join(map(repr, unknown))}")
+    return make(**settings)
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], Arrays]:

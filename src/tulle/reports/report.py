@@ -12,6 +12,7 @@ from typing import Any
 
 from tulle import __version__
 from tulle.accounting.mechanism_words import THRESHOLDED, describe_mechanism
+from tulle.files.archive import make_from_file
 from tulle.files.number_text import finite, rounded_up
 from tulle.ledgers.nonces import FIXED_NONCE, nonce_is_fixed
 from tulle.trusted.accountants import proof
@@ -155,7 +156,7 @@ class PrivacyReport:
         plain["renyi"] = tuple((float(order), float(value)) for order, value in plain.get("renyi", ()))
         for name in ("assumptions", "who_saw_what", "billed"):
             plain[name] = tuple(str(text) for text in plain[name])
-        report = cls(**plain)
+        report: PrivacyReport = make_from_file(cls, plain)
         report._check()
         return report
 

@@ -6,13 +6,12 @@ Markdown.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from tulle.files.csv_cells import write_csv
 from tulle.files.number_text import finite
 from tulle.reports.markdown_tables import markdown_table
 
@@ -171,15 +170,13 @@ def _series(values: Mapping[str, Any]) -> Series:
 
 def csv_table(results: Results) -> str:
     """The results as CSV, one line a point."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["panel", "series", "role", "x", "mean", "standard error", "note"])
-    for panel in results.panels:
-        for one in panel.series:
-            for point in one.points:
-                error = "" if point.error is None else point.error
-                writer.writerow([panel.name, one.name, one.role, point.x, point.mean, error, point.note])
-    return out.getvalue()
+    lines = [
+        (panel.name, one.name, one.role, point.x, point.mean, point.error, point.note)
+        for panel in results.panels
+        for one in panel.series
+        for point in one.points
+    ]
+    return write_csv(("panel", "series", "role", "x", "mean", "standard error", "note"), lines)
 
 
 # --- as Markdown -----------------------------------------------------------------------------------------------------

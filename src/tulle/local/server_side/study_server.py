@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tulle import __version__
-from tulle.files.durable_writes import name_file
+from tulle.files.journal import Journal
 from tulle.local.server_side.protocols import Protocol, Tally
 from tulle.local.user_side.answer_format import (
     Answer,
@@ -57,7 +55,9 @@ class Server:
     study : str
         The name of the study.
     journal : path or None, default=None
-        A file to which each answer that counts is appended. If it exists, the study goes on where it stopped.
+        A file to which each answer that counts is appended, with a checksum; the user is told that the answer counts
+        after the disk has confirmed it. If the file exists, the study goes on where it stopped. A file that was changed
+        is refused with a `tulle.files.journal.JournalError`.
 
     Attributes
     ----------
@@ -84,13 +84,13 @@ class Server:
         self._lock = threading.RLock()
         self.changed = threading.Condition(self._lock)
         self._open_round()
-        self._journal: Any = None
+        self._journal: Journal | None = None
         if journal is not None:
+            found = Journal(journal)
             with self._lock:
-                self._replay(Path(journal))
-            self._journal = Path(journal).open("ab", buffering=0)  # noqa: SIM115
-            if not self._journal.tell():
-                self._append(_version_line(__version__))
+                self._replay(found, Path(journal))
+            found.start()
+            self._journal = found
 
     def _open_round(self) -> None:
         self._heard: set[str] = set()
@@ -214,8 +214,6 @@ class Server:
             if self.finished:
                 raise RuntimeError("the study is over")
             self._append(json.dumps({"closed": self.round}).encode())
-            if self._journal is not None:
-                os.fsync(self._journal.fileno())
             self._close()
 
     def close(self) -> None:
@@ -230,29 +228,13 @@ class Server:
         self.changed.notify_all()
 
     def _append(self, line: bytes) -> None:
-        """Add a line to the journal, if there is one. Where that fails nothing of the line stays: the next one would
-        continue it, and nobody could read the journal again."""
-        if self._journal is None:
-            return
-        start, left = self._journal.tell(), line + b"\n"
-        with name_file(self._journal.name):
-            try:
-                while left:
-                    left = left[self._journal.write(left) :]
-            except BaseException:
-                self._journal.truncate(start)
-                self._journal.seek(start)
-                raise
+        """Add a line to the journal, if there is one; it has reached the disk when this returns."""
+        if self._journal is not None:
+            self._journal.append(line)
 
-    def _replay(self, path: Path) -> None:
-        """Take in what a journal holds; a last line that was cut off in the middle of being written is dropped."""
-        if not path.exists():
-            return
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), 1):
-            if number == 1 and _is_version_line(line):
-                continue
+    def _replay(self, journal: Journal, path: Path) -> None:
+        """Take in what a journal holds."""
+        for number, line in journal.records:
             if line == json.dumps({"closed": self.round}).encode():
                 self._close()
                 continue
@@ -260,14 +242,3 @@ class Server:
                 self._count(self._check(line, None))
             except WireError as error:
                 raise ValueError(f"{path}, line {number}, does not belong to this study: {error}") from None
-        if len(whole) < len(data):
-            os.truncate(path, len(whole))
-
-
-def _version_line(version: str) -> bytes:
-    """The first line of a journal: which tulle began it. Journals of before do not have it."""
-    return json.dumps({"written by": f"tulle {version}"}).encode()
-
-
-def _is_version_line(line: bytes) -> bool:
-    return line.startswith(b'{"written by": "tulle ')

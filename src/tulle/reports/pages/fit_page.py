@@ -451,6 +451,14 @@ def _verify(model: Any, report: PrivacyReport, about: About, internal: bool) -> 
                 ".",
             ]
         ),
+        join_markup(
+            [
+                "A signed page comes with a second file, whose name is that of the page with .sig added. ",
+                element("code", "tulle verify report.html --key PUBLIC_KEY"),
+                " checks that no byte of the page has changed since the holder of the key signed it; it does not check "
+                "that ε is right. Get the public key from its holder, not together with this page.",
+            ]
+        ),
         "The bill and the method suffice to recompute ε: the accountant uses only noise per sensitivity and the number "
         "of uses.",
         "The assumptions above cannot be verified from a file. Confirm each with the person who prepared the rows.",
