@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 # One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
 BLOCK_BYTES = 1 << 22
@@ -61,6 +61,13 @@ class TableError(ValueError):
         self.without_rows = message if without_rows is None else without_rows
 
 
+class BatchStart(NamedTuple):
+    """Where some rows of a file begin: how many rows are before them, and the byte, where the reader needs it."""
+
+    row: int
+    offset: int
+
+
 def shown(value: object, longest: int = 40) -> str:
     """A name or an option as a message quotes it: one line, cut where it is long. Never a cell."""
     text = repr(value)
@@ -83,6 +90,7 @@ class Source:
     def __init__(self, name: str, raw: BufferedReader, size: int) -> None:
         self.name = name
         self.size = size
+        self.batch_start: BatchStart | None = None  # of the last rows read, if reading can begin again with them
         self.width_from_rows = False  # whether the number of features is the largest index that somebody's row has
         self._raw = raw
         self._share: float | None = None
