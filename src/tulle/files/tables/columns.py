@@ -54,6 +54,46 @@ class Parts(NamedTuple):
     groups: npt.NDArray[Any] | None
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What is known of a file's rows before they are read, and must be the same in files whose rows are appended.
+
+    Attributes
+    ----------
+    features : tuple of str
+        The names of the columns that are features; numbers where the file has no names.
+    target, people : str
+        What these columns hold; "" without one.
+    sparse : bool
+    text : bool
+        Whether names are the first line of a text file.
+    header : bool
+        Whether there are names.
+    """
+
+    features: tuple[str, ...]
+    target: str
+    people: str
+    sparse: bool = False
+    text: bool = False
+    header: bool = True
+
+    def check_same(self, source: Source, first: str, other: Layout) -> None:
+        """Refuse a file whose rows cannot be appended to those of the first one, which has the layout `other`."""
+        if self.sparse != other.sparse:
+            words = ("sparse", "dense") if self.sparse else ("dense", "sparse")
+            raise source.refusal(
+                f"its rows are {words[0]}, and those of {shown_name(first)} {words[1]}; convert them apart"
+            )
+        check_same_columns(source, self.features, first, other.features, header=self.text)
+        for role, mine, its in (("target", self.target, other.target), ("person ids", self.people, other.people)):
+            if mine != its:
+                raise source.refusal(
+                    f"its {role} contain{'s' * (role == 'target')} {mine or 'nothing'}, but {its or 'nothing'} in "
+                    f"{shown_name(first)}; write all files alike"
+                )
+
+
 DOUBTFUL = "the first line has a number in place of a column name; if it is a row, pass --no-header"
 
 

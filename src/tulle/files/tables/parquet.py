@@ -184,6 +184,11 @@ def is_one_of(kinds: Sequence[str], kind: Any) -> bool:
     return any(getattr(types, f"is_{name}")(plain) for name in kinds)
 
 
+def plain_name(kind: Any) -> str:
+    """The type of a column's cells as messages name it; text and bytes of any kind are strings."""
+    return "string" if is_one_of((*STRINGS, *_BYTES), kind) else str(_plain_type(kind))
+
+
 def _plain_type(kind: Any) -> Any:
     from pyarrow import types
 
