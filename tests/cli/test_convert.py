@@ -79,6 +79,9 @@ def test_the_command_says_what_it_wrote(place: Path, tmp_path: Path, capsys: Any
         "bytes": folder.X.nbytes,
         "target": True,
         "groups": False,
+        "missing": False,
+        "schema": False,
+        "resumed_rows": 0,
         "content": folder.content,
     }
     assert folder.feature_names == NAMES

@@ -222,9 +222,17 @@ class RowsOnDisk(Spread):
     X : BlockMatrix
     y : array of shape (n,) or None
         None where rows are only looked at (`map`).
+    missing : bool, default=False
+        Whether entries may be NaN or infinite. If not, a folder that declares such entries is refused, whether it has
+        any or not.
     """
 
-    def __init__(self, X: BlockMatrix, y: Any) -> None:
+    def __init__(self, X: BlockMatrix, y: Any, *, missing: bool = False) -> None:
+        if X.missing and not missing:
+            raise ValueError(
+                "this folder of blocks was written for rows with missing entries; fit it with a PrivateScaler or a "
+                "PrivateImputer as the first step (--private-scaler), or convert the rows again without --missing"
+            )
         self._X = X
         self._y = None if y is None else read_cells(y, "y")
         if self._y is not None and len(self._y) != X.shape[0]:

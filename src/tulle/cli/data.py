@@ -28,12 +28,16 @@ def add_data_arguments(
     blocks: bool = False,
     option: bool = False,
     schema: bool = False,
+    several: bool = False,
 ) -> None:
     """Which file, and how to read it; `blocks` as in `read_data`. The file is an option or a positional argument.
-    `schema`: whether raw tables can be read."""
+    `schema`: whether raw tables can be read. `several`: whether files can be appended."""
     or_blocks = ", or a folder written by tulle convert" if blocks else ""
     words = f"a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz{or_blocks}"
-    if option:
+    if several:
+        more = "; or a folder of Parquet files, a glob, an address such as s3://bucket/table.parquet"
+        parser.add_argument("data", metavar="DATA", nargs="+", help=words + more)
+    elif option:
         parser.add_argument("--data", required=True, metavar="FILE", help=words)
     else:
         parser.add_argument("data", metavar="DATA", help=words)
@@ -124,6 +128,8 @@ def read_data(
 
     source = path or arguments.data
     if (schema := schema_of(arguments)) is not None:
+        if _is_block_folder(source):
+            raise UserError(f"{source} is a folder of blocks, whose rows are encoded already; omit the schema")
         return read_encoded(
             arguments, schema, source, labelled=need_target, private=private, progress=not arguments.quiet
         )
@@ -185,8 +191,16 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
     picked = features is not None and folder.feature_names is not None  # by name, where the rows are used
     if settings["n_features"] not in (None, folder.shape[1]) and not picked:
         raise UserError(f"{path} has {folder.shape[1]:,} features, expected {settings['n_features']:,}")
-    parts = (folder.X, folder.y, folder.feature_names, folder.groups)
-    return Table(*parts, source=path, content=folder.content, width_from_rows=folder.width_from_rows)
+    return Table(
+        folder.X,
+        folder.y,
+        folder.feature_names,
+        folder.groups,
+        source=path,
+        content=folder.content,
+        width_from_rows=folder.width_from_rows,
+        schema=folder.schema,
+    )
 
 
 def state_width(report: PrivacyReport, table: Table) -> PrivacyReport:

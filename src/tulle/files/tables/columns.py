@@ -67,8 +67,8 @@ class Layout:
     sparse : bool
     text : bool
         Whether names are the first line of a text file.
-    header : bool
-        Whether there are names.
+    types : tuple of str
+        The type of each of these columns, where the file declares them and it matters.
     """
 
     features: tuple[str, ...]
@@ -76,7 +76,7 @@ class Layout:
     people: str
     sparse: bool = False
     text: bool = False
-    header: bool = True
+    types: tuple[str, ...] = ()
 
     def check_same(self, source: Source, first: str, other: Layout) -> None:
         """Refuse a file whose rows cannot be appended to those of the first one, which has the layout `other`."""
@@ -86,6 +86,9 @@ class Layout:
                 f"its rows are {words[0]}, and those of {shown_name(first)} {words[1]}; convert them apart"
             )
         check_same_columns(source, self.features, first, other.features, header=self.text)
+        if self.types and other.types:
+            types, others = (dict(zip(one.features, one.types)) for one in (self, other))
+            check_same_types(source, types, first, others)
         for role, mine, its in (("target", self.target, other.target), ("person ids", self.people, other.people)):
             if mine != its:
                 raise source.refusal(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def map_in_order(function: Callable[[T], R], items: Iterable[T], jobs: int) -> Iterator[R]:
+def map_in_order(function: Callable[[T], R], items: Iterable[T], jobs: int) -> Generator[R, None, None]:
     """What a function makes of each item, in the order of the items.
 
     At most `jobs` + 1 items are held at a time, so that memory does not grow with their number. Compiled parsers, casts

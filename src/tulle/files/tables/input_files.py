@@ -17,6 +17,8 @@ from typing import NamedTuple, NoReturn
 
 # One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
 BLOCK_BYTES = 1 << 22
+# Hashes are computed of so much at a time, which stays in the processor's cache.
+_HASHED_BYTES = 1 << 18
 # A row of a million features fits; a file without line ends is refused before it fills the memory.
 LONGEST_LINE = 1 << 26
 
@@ -177,10 +179,15 @@ class Source:
                 f"truncated or damaged at about byte {self._raw.tell():,} of {self.size:,}; copy it again"
             ) from None
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, progress: Progress | None = None) -> str:
         """ "sha256:" and the hash of the file's bytes as they lie on disk."""
         self._raw.seek(0)
-        return f"sha256:{hashlib.file_digest(self._raw, 'sha256').hexdigest()}"
+        digest = hashlib.sha256()
+        while block := self._raw.read(_HASHED_BYTES):
+            digest.update(block)
+            if progress is not None:
+                progress.at(self.position)
+        return f"sha256:{digest.hexdigest()}"
 
 
 @contextmanager
@@ -258,8 +265,9 @@ def report_damage(source: Source, what: str) -> Iterator[None]:
 class Progress:
     """Says on standard error how much of a file is read and how many seconds are left."""
 
-    def __init__(self, name: str, *, shown: bool) -> None:
+    def __init__(self, name: str, *, shown: bool, verb: str = "read") -> None:
         self._name = os.path.basename(name)
+        self._verb = verb
         self._shown = shown
         self._start = self._last = time.monotonic()
         self._written = False
@@ -271,7 +279,7 @@ class Progress:
             return
         self._last = now
         left = (now - self._start) * (1 - share) / share
-        text = f"\r{self._name}: {share:4.0%} read, {left:.0f} s left "
+        text = f"\r{self._name}: {share:4.0%} {self._verb}, {left:.0f} s left "
         print(text, end="", file=sys.stderr, flush=True)
         self._written = True
 

@@ -62,7 +62,7 @@ def find_csv_layout(source: Source, wanted: Wanted) -> Layout:
     target = "" if roles.target is None else "text" if words else "numbers"
     columns = tuple(cells.names[place] for place in roles.features)
     people = "" if roles.groups is None else "string"
-    return Layout(columns, target, people, text=True, header=wanted.header)
+    return Layout(columns, target, people, text=True)
 
 
 def read_csv(
@@ -232,9 +232,7 @@ class _Rows:
             X[:, place] = _numbers(cells)
         return _Batch(X, y, people, () if np.isfinite(X).all() else features)
 
-    def note_faults(
-        self, batches: Iterable[_Batch], names: tuple[str, ...] | None, first_row: int
-    ) -> Iterator[Parts]:
+    def note_faults(self, batches: Iterable[_Batch], names: tuple[str, ...] | None, first_row: int) -> Iterator[Parts]:
         """The rows of all batches, as long as every column can be read. `first_row`: how many rows are before them."""
         row = first_row + 1
         for batch in batches:

@@ -4,13 +4,12 @@ of several with the same columns."""
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tulle.files.tables.addresses import open_address
+from tulle.files.tables.addresses import open_address, stamp_of
 from tulle.files.tables.columns import Fault, Faults, check_same_columns, check_same_types
 from tulle.files.tables.input_files import BLOCK_BYTES, BatchStart, Progress, Source, TableError, report_damage
 from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
@@ -100,7 +99,7 @@ class _File:
 
     path: str
     n_rows: int
-    stamp: tuple[int, int]
+    stamp: str
 
 
 @contextmanager
@@ -122,7 +121,7 @@ def open_parquet_cells(name: str, paths: Sequence[str], choose: Choose, progress
                 check_same_columns(source, schema.names, paths[0], header)
                 kinds = _types(source, schema, columns)
                 check_same_types(source, dict(zip(columns, kinds)), paths[0], dict(zip(columns, types)))
-            files.append(_File(path, n_rows, _stamp(source)))
+            files.append(_File(path, n_rows, stamp_of(source)))
     if sum(file.n_rows for file in files) < 1:
         raise TableError(f"{name}: no rows; write the table again")
 
@@ -137,14 +136,9 @@ def _opened(path: str, file: _File | None = None) -> Iterator[Source]:
     """A part, refused where it is not what it was."""
     with open_address(path) as source:
         source.format("parquet")
-        if file is not None and _stamp(source) != file.stamp:
+        if file is not None and stamp_of(source) != file.stamp:
             raise source.refusal("changed while it was being read; wait until it is complete and read it again")
         yield source
-
-
-def _stamp(source: Source) -> tuple[int, int]:
-    """The size and, of a file on disk, the time of the last change."""
-    return source.size, 0 if "://" in source.name else os.fstat(source.raw.fileno()).st_mtime_ns
 
 
 def _fingerprint(files: Sequence[_File]) -> str:
