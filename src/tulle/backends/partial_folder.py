@@ -210,10 +210,10 @@ class PartialFolder:
         write_durably(self._place / _JOURNAL, b"".join(self._sealed(line) for line in lines), mode=0o600)
 
     def _begin(self, identity: dict[str, Any] | None) -> None:
-        shutil.rmtree(self.blocks, ignore_errors=True)
         self._checksum = ""
         first = {"format": _FORMAT, "identity": identity}
         try:
+            shutil.rmtree(self.blocks, ignore_errors=True)
             self.blocks.mkdir(mode=0o700)
             write_durably(self._place / _JOURNAL, self._sealed(first), mode=0o600)
         except BaseException:

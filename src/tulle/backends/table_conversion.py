@@ -58,9 +58,7 @@ class _NumericInput:
         self.width_from_rows = source.width_from_rows
         return format, layout
 
-    def read(
-        self, file: InputFile, first_row: int, jobs: int, start: BatchStart | None, *, progress: bool
-    ) -> Batches:
+    def read(self, file: InputFile, first_row: int, jobs: int, start: BatchStart | None, *, progress: bool) -> Batches:
         wanted = self._wanted
         if file.layout.features != self._features:  # the same columns in another order
             wanted = replace_fields(wanted, features=self._features)
