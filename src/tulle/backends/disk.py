@@ -234,7 +234,9 @@ class RowsOnDisk(Spread):
                 "PrivateImputer as the first step (--private-scaler), or convert the rows again without --missing"
             )
         self._X = X
-        self._y = None if y is None else read_cells(y, "y")
+        # Masked: a row without a target, which counts as nothing.
+        self._masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else None
+        self._y = None if y is None else read_cells(y if self._masked is None else np.ma.filled(y, 0.0), "y")
         if self._y is not None and len(self._y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]:,} rows and y has {len(self._y):,}; pass the targets of these rows")
         self.shape, self.feature_names, self.sparse = X.shape, X.feature_names, X.sparse
@@ -256,6 +258,8 @@ class RowsOnDisk(Spread):
 
     def rows(self, active: Mask | None) -> Rows:
         made = np.zeros(self.shape[0]) if self._y is None else targets_of(self._y, self.code)
+        if self._masked is not None:
+            made = np.where(self._masked, np.nan, made)
         targets, active = mask_unlabelled(made, active)
         matrix: BlockMatrix | ChangedMatrix = self._X
         kind: type[SparseBlockOnDisk | DenseBlockOnDisk] = SparseBlockOnDisk if self.sparse else DenseBlockOnDisk

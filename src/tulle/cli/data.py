@@ -128,12 +128,12 @@ def read_data(
 
     source = path or arguments.data
     if (schema := schema_of(arguments)) is not None:
-        if _is_block_folder(source):
+        if is_folder_of_blocks(source):
             raise UserError(f"{source} is a folder of blocks, whose rows are encoded already; omit the schema")
         return read_encoded(
             arguments, schema, source, labelled=need_target, private=private, progress=not arguments.quiet
         )
-    if _is_block_folder(source):
+    if is_folder_of_blocks(source):
         if not blocks:
             raise UserError(f"{source} is a folder of blocks; this command needs all rows in memory, so pass a file")
         settings = reading_settings(arguments)
@@ -143,7 +143,7 @@ def read_data(
     else:
         table = read_table(source, features=features, **reading_settings(arguments))
     if need_target and table.y is None:
-        how = "convert the rows again" if _is_block_folder(source) else "name it"
+        how = "convert the rows again" if is_folder_of_blocks(source) else "name it"
         raise UserError(f"{table.source} has no column to predict; {how} with --target COLUMN")
     return table
 
@@ -157,7 +157,7 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
         return None
     from tulle.files.tables import read_table
 
-    if _is_block_folder(arguments.public):
+    if is_folder_of_blocks(arguments.public):
         raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
     # By the name alone: a comparison of contents would be an answer about private rows that nobody pays for.
     if os.path.exists(arguments.public) and os.path.samefile(arguments.public, table.source):
@@ -169,7 +169,8 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
     return read_table(arguments.public, features=table.feature_names, **settings).X
 
 
-def _is_block_folder(path: str) -> bool:
+def is_folder_of_blocks(path: str) -> bool:
+    """Whether a path is a folder written by tulle convert, or what is left of one."""
     if not os.path.isdir(path):  # before numpy is loaded for nothing
         return False
     from tulle.backends.block_folder import is_block_folder
