@@ -143,8 +143,194 @@ def test_converting_takes_no_more_memory_for_a_longer_file(
         else:
             path.write_text(header + "".join(lines[:n]))
         tracemalloc.start()
-        convert_table(path, tmp_path / f"{k}.blocks", rows_per_block=250, jobs=jobs, **settings_)
+        convert_table(path, tmp_path / f"{k}.blocks", rows_per_block=500, jobs=jobs, **settings_)
         peaks[n] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peaks[8000] < 1.3 * peaks[2000]
     assert peaks[8000] < 8000 * 20 * 8  # of the rows
+
+
+# --- several files and jobs ------------------------------------------------------------------------------------------
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files but the manifest, which has the fingerprint of the input."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix == ".npy"}
+
+
+def split_csv(text: str, ends: list[int]) -> list[str]:
+    """Parts of a table, each with its header."""
+    header, *lines = text.splitlines(keepends=True)
+    return [header + "".join(lines[first:end]) for first, end in zip([0, *ends], [*ends, len(lines)])]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_appended_files_are_one_table(tmp_path: Path, small: None, jobs: int) -> None:
+    """In the order given, whatever their forms and the order of their columns."""
+    (tmp_path / "whole.csv").write_text(CSV)
+    settings_: dict[str, Any] = {"target": "sick", "groups": "id", "rows_per_block": 13}
+    convert_table(tmp_path / "whole.csv", tmp_path / "whole", jobs=1, **settings_)
+    first, second, third = split_csv(CSV, [7, 40])
+    (tmp_path / "z.csv").write_text(first)
+    rows = [line.split(",") for line in second.splitlines()]
+    turned = "\n".join(",".join(row[::-1]) for row in rows)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(turned.encode()))
+    names, *cells = [line.split(",") for line in third.splitlines()]
+    columns: dict[str, Any] = dict(zip(names, map(list, zip(*cells))))
+    columns |= {name: list(map(float, columns[name])) for name in ("age", "dose")}
+    (tmp_path / "c.parquet").write_bytes(parquet(**columns))
+    paths = [tmp_path / name for name in ("z.csv", "b.csv.gz", "c.parquet")]
+    folder = convert_table(paths, tmp_path / "parts", jobs=jobs, **settings_)
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+    assert folder.feature_names == ("age", "dose")
+    assert folder.content.startswith("sha256:")
+    assert convert_table(paths[::-1], tmp_path / "turned", **settings_).content != folder.content
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("jobs", [2, 5])
+def test_the_number_of_jobs_changes_no_byte(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch, name: str, jobs: int
+) -> None:
+    monkeypatch.setattr("tulle.files.tables.numeric_rows._SMALL_FILE", 0)
+    make, settings_ = GOOD[name]
+    (tmp_path / name).write_bytes(make())
+    for count in (1, jobs):
+        convert_table(tmp_path / name, tmp_path / str(count), rows_per_block=13, jobs=count, **settings_)
+    one, several = ({path.name: path.read_bytes() for path in (tmp_path / str(count)).iterdir()} for count in (1, jobs))
+    assert one == several
+
+
+@pytest.mark.parametrize("size", [37, 64, 1000])
+def test_a_quoted_line_end_divides_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Wherever the pieces are cut that are parsed apart."""
+    monkeypatch.setattr("tulle.files.tables.numeric_rows._SMALL_FILE", 0)
+    monkeypatch.setattr(files, "BLOCK_BYTES", size)
+    words = ["plain", "two\nlines", 'a "word", quoted', "x\r\n\r\ny", 'x""\n,']
+    lines = [f'{k},"{words[k % 5].replace(chr(34), chr(34) * 2)}",{k / 3!r}' for k in range(80)]
+    (tmp_path / "a.csv").write_text("age,note,dose\n" + "\n".join(lines), newline="")
+    folder = convert_table(tmp_path / "a.csv", tmp_path / "b", target="note", rows_per_block=7, jobs=3)
+    assert folder.y is not None
+    assert folder.y.tolist() == [words[k % 5].strip() for k in range(80)]
+    np.testing.assert_array_equal(joined(folder)[:, 0], np.arange(80.0))
+
+
+def test_folders_and_globs_are_read_by_name(tmp_path: Path) -> None:
+    """A folder of Parquet files, as Spark writes it, and files of any format for a glob."""
+    part = tmp_path / "table"
+    part.mkdir()
+    for k in (2, 10, 1):
+        (part / f"part-{k:03d}.parquet").write_bytes(parquet(x=np.full(3, float(k))))
+    (part / "_SUCCESS").write_text("")
+    for k, given in enumerate((part, part / "part-*.parquet")):
+        assert (
+            joined(convert_table(given, tmp_path / f"{k}.blocks"))[:, 0].tolist() == [1.0] * 3 + [2.0] * 3 + [10.0] * 3
+        )
+    (tmp_path / "b.csv").write_text("x\n5\n")
+    (tmp_path / "a.csv").write_text("x\n4\n")
+    found = convert_table([part / "part-010.parquet", tmp_path / "*.csv"], tmp_path / "mixed.blocks")
+    assert joined(found)[:, 0].tolist() == [10.0] * 3 + [4.0, 5.0]
+
+
+UNLIKE: dict[str, tuple[Callable[[], bytes], str, str]] = {
+    "a column missing": (
+        lambda: b"age,sick,id\n1,yes,p\n",
+        "b.csv",
+        "not the same columns as in 'a.csv': it lacks 'dose'",
+    ),
+    "a column more": (lambda: b"age,dose,SECRET,sick,id\n1,1,1,yes,p\n", "b.csv", "other columns in 1 place"),
+    "no header": (lambda: b"SECRET,31,yes,0.5\n", "b.csv", "if it is a row, pass --no-header"),
+    "a target of numbers": (lambda: b"age,dose,sick,id\n1,2,3,p\n", "b.csv", "its target contains numbers, but text"),
+    "no target": (lambda: b"age,dose,id\n1,2,p\n", "b.csv", "--target: no column is named 'sick'"),
+    "words for numbers": (
+        lambda: parquet(age=["SECRET"], dose=[1.0], sick=["yes"], id=["p"]),
+        "b.parquet",
+        "column 'age': the column contains string, not numbers",
+    ),
+    "numbers for people": (
+        lambda: parquet(age=[1.0], dose=[1.0], sick=["yes"], id=[4711]),
+        "b.parquet",
+        "its person ids contain int64, but string in 'a.csv'",
+    ),
+    "sparse rows": (lambda: b"1 qid:1 1:1\n", "b.svm", "its rows are sparse"),
+    "an archive": (lambda: npz(X=np.ones((2, 2))), "b.npz", "each is converted alone"),
+    "damaged": (lambda: b"PAR1 and nothing PAR1", "b.parquet", "truncated or damaged"),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_files_that_are_not_alike_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """With the file and the column, and no cell."""
+    make, name, message = UNLIKE[case]
+    (tmp_path / "a.csv").write_text(CSV)
+    (tmp_path / name).write_bytes(make())
+
+    def unused(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(tulle.backends.table_conversion, "BlockWriter", unused)
+    paths = [tmp_path / "a.csv", tmp_path / name]
+    settings_ = {"target": "sick", "groups": "id"} if case != "sparse rows" else {"target": "sick", "ignore": ["id"]}
+    with pytest.raises(TableError) as raised:
+        convert_table(paths, tmp_path / "b.blocks", **settings_)
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(str(tmp_path / name))
+    assert not {"SECRET", "4711", "31"} & set(str(raised.value).replace("'", " ").replace(",", " ").split())
+
+
+def test_dense_and_sparse_files_are_not_appended(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "b.svm").write_text("1 1:1\n")
+    with pytest.raises(TableError, match=r"its rows are sparse, and those of 'a\.csv' dense"):
+        convert_table([tmp_path / "a.csv", tmp_path / "b.svm"], tmp_path / "b.blocks")
+
+
+def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
+    """Its rows would count twice, and its people would not be protected."""
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv")
+    for other in ("a.csv", "link.csv"):
+        with pytest.raises(TableError, match="named twice"):
+            convert_table([tmp_path / "a.csv", tmp_path / other], tmp_path / "b.blocks")
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_an_input_that_changes_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Between its fingerprint and its rows, or while rows are read; the second of two files as well."""
+    for name in ("a.svm", "b.svm"):
+        (tmp_path / name).write_text(SVM)
+    take = tulle.backends.table_conversion.BlockWriter.take
+    fingerprints = tulle.backends.table_conversion.fingerprint_all
+
+    def grow() -> None:
+        (tmp_path / "b.svm").write_text(SVM + SVM)
+
+    def taken(*given: Any) -> None:
+        take(*given)
+        grow()
+
+    def fingerprinted(*given: Any, **more: Any) -> Any:
+        found = fingerprints(*given, **more)
+        grow()
+        return found
+
+    if when == "while":
+        monkeypatch.setattr(tulle.backends.table_conversion.BlockWriter, "take", taken)
+    else:
+        monkeypatch.setattr(tulle.backends.table_conversion, "fingerprint_all", fingerprinted)
+    with pytest.raises(TableError, match=r"b\.svm: changed while it was being read"):
+        convert_table([tmp_path / "a.svm", tmp_path / "b.svm"], tmp_path / "b.blocks")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "b.svm"]
+
+
+def test_an_input_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    for other, message in (("absent.csv", "no such file"), ("*.pq", "no file matches"), ("", "no Parquet files")):
+        with pytest.raises(TableError, match=message):
+            convert_table(
+                [tmp_path / "a.csv", tmp_path / "d" / other], tmp_path / "b.blocks"
+            ) if other else convert_table([tmp_path], tmp_path / "b.blocks")
+    with pytest.raises(ValueError, match="jobs must be at least 1"):
+        convert_table(tmp_path / "a.csv", tmp_path / "b.blocks", jobs=0)

@@ -182,9 +182,9 @@ class Source:
     def fingerprint(self, progress: Progress | None = None) -> str:
         """ "sha256:" and the hash of the file's bytes as they lie on disk."""
         self._raw.seek(0)
-        digest = hashlib.sha256()
-        while block := self._raw.read(_HASHED_BYTES):
-            digest.update(block)
+        digest, buffer = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
+        while size := self._raw.readinto(buffer):
+            digest.update(buffer[:size])
             if progress is not None:
                 progress.at(self.position)
         return f"sha256:{digest.hexdigest()}"

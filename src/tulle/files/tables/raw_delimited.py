@@ -301,16 +301,21 @@ class _Pieces:
             whole = rest + piece[dropped:]
             end = last_row_end(whole, self._delimiter)
             text, rest = whole[:end], whole[end:]
-            if text.strip(b"\r\n"):
+            if not _is_blank(text):
                 yield _Piece(text, offset, self._source.position * (1 - len(rest) / taken))
             offset += end
             if len(rest) > input_files.LONGEST_LINE:
                 return
         if not ends_outside_quotes(rest, self._delimiter):
             return
-        if rest.strip(b"\r\n"):
+        if not _is_blank(rest):
             yield _Piece(rest, offset, 1.0)
         self.complete = True
+
+
+def _is_blank(text: bytes) -> bool:
+    """Whether there are line ends alone. Mostly the first byte tells."""
+    return text[:1] in (b"", b"\r", b"\n") and not text.strip(b"\r\n")
 
 
 def _parse(parser: _ArrowParser, finish: Callable[[list[Cells]], Any], piece: _Piece) -> _Part | None:
@@ -373,5 +378,5 @@ class _ArrowParser:
             raise
         except Exception:
             return None
-        columns = [column.combine_chunks() for column in table.columns]
+        columns = [part.chunk(0) if part.num_chunks == 1 else part.combine_chunks() for part in table.columns]
         return columns if table.num_rows else None
