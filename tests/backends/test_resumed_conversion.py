@@ -9,6 +9,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,18 @@ def targets(folder: Path) -> Iterator[Path]:
     yield from sorted(folder.glob("*.groups.npy")) or sorted(folder.glob("*.target.npy"))
 
 
+def test_the_hidden_folder_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the umask is."""
+    before = os.umask(0o022)
+    try:
+        killed_after_a_block(tmp_path, monkeypatch)
+    finally:
+        os.umask(before)
+    left = tmp_path / ".b.partial"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (left, left / "blocks")} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in left.rglob("*") if path.is_file()} == {0o600}
+
+
 def test_a_conversion_killed_again_and_again_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block more each time."""
     files = written(tmp_path, "several")
@@ -193,6 +206,7 @@ CHANGED: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
     "a cell": (lambda path: path.write_bytes(CSV.replace("59,", "58,").encode()), {}, "other input"),
     "more rows": (lambda path: path.write_bytes((CSV + "p,1,yes,2\n").encode()), {}, "other input"),
     "the target": (lambda _: None, {"target": "age", "ignore": ["sick"]}, "other options"),
+    "how it is read": (lambda _: None, {"labels": True}, "other options"),
     "the size of blocks": (lambda _: None, {"rows_per_block": 12}, "other rows per block"),
 }
 
@@ -261,7 +275,11 @@ def test_a_damaged_journal_is_followed_up_to_the_damage(
     else:
         lines = [lines[0], lines[2]]
     journal.write_bytes(b"".join(lines))
-    assert convert(files, tmp_path / "b", "csv") == ([] if harm == "a line lost" else [13])
+    try:
+        resumed = convert(files, tmp_path / "b", "csv")
+    except TableError as error:
+        raise AssertionError("a damaged journal was followed") from error
+    assert resumed == ([] if harm == "a line lost" else [13])
     convert(files, tmp_path / "whole", "csv")
     assert content(tmp_path / "b") == content(tmp_path / "whole")
 
@@ -307,15 +325,20 @@ def test_two_conversions_to_one_folder_exclude_each_other(tmp_path: Path, monkey
         add(self, block)
         if not refused:
             refused.append("")
-            with pytest.raises(TableError) as raised:
+            with suppress(TableError):
                 convert(files, tmp_path / "b", "csv", restart=True)
+                refused.append("it was not refused")
+                raise KeyboardInterrupt
+            with pytest.raises(TableError) as raised:
+                convert(files, tmp_path / "b", "csv")
             refused.append(str(raised.value))
 
     monkeypatch.setattr(PartialFolder, "add", meanwhile)
-    convert(files, tmp_path / "b", "csv")
-    assert refused[1].endswith(
-        "another process is writing this folder; wait until it has finished, or choose another folder"
-    )
+    with suppress(KeyboardInterrupt):
+        convert(files, tmp_path / "b", "csv")
+    words = "another process is writing this folder; wait until it has finished, or choose another folder"
+    assert refused[1:] == [f"{tmp_path / 'b'}: {words}"]
+    assert (tmp_path / "b").is_dir()
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
