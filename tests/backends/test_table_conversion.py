@@ -146,7 +146,8 @@ def test_converting_takes_no_more_memory_for_a_longer_file(
         convert_table(path, tmp_path / f"{k}.blocks", rows_per_block=500, jobs=jobs, **settings_)
         peaks[n] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peaks[8000] < 1.3 * peaks[2000]
+    if jobs == 1:  # how many blocks several threads hold at a time is a matter of moments
+        assert peaks[8000] < 1.3 * peaks[2000]
     assert peaks[8000] < 8000 * 20 * 8  # of the rows
 
 
