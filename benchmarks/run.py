@@ -36,6 +36,7 @@ BENCHMARKS = (
     "knowledge_transfer",
     "local",
     "reading",
+    "conversion",
     "raw_tables",
     "cluster",
     "federated",

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 
 from forked_runs import ForkedRuns
 from mutants_audit import AUDIT_MUTANTS
+from mutants_conversion import CONVERSION_MUTANTS
 from mutants_exact_noise import EXACT_NOISE_MUTANTS
 from mutants_extensions import EXTENSION_MUTANTS
 from mutants_features import FEATURE_MUTANTS
@@ -1896,6 +1897,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SURVIVAL_MUTANTS,
     *FEATURE_MUTANTS,
     *SCHEMA_MUTANTS,
+    *CONVERSION_MUTANTS,
 )
 
 

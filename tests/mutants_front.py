@@ -23,6 +23,7 @@ _COMMANDS, _REPRODUCED = "tests/cli/test_cli.py::", "tests/experiments/test_repr
 _FIT_UNDER_LEDGERS = "tests/cli/test_fit_under_ledgers.py::"
 _DAMAGED = "tests/backends/test_damaged_blocks.py::"
 _BLOCKS, _CONVERT = "tests/backends/test_block_folder.py::", "tests/cli/test_convert.py::"
+_CONVERTED = "tests/backends/test_table_conversion.py::"
 _CODE, _TABLES = "tests/experiments/test_dependencies.py::", "tests/methods/test_published_fits.py::"
 
 FRONT_MUTANTS: tuple[Mutant, ...] = (
@@ -365,9 +366,9 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a failed conversion that leaves its rows",
         "an error in the file's last line, and a hidden folder of private rows stays for good",
-        "        else:\n            self.discard()\n",
-        "",
-        (_BLOCKS + "test_what_cannot_be_read_cannot_be_converted[a late index]",),
+        "    except BaseException:\n        writer.discard()\n        raise\n",
+        "    except BaseException:\n        writer.leave()\n        raise\n",
+        (_CONVERTED + "test_what_cannot_be_read_cannot_be_converted[a late index]",),
     ),
     Mutant(
         "a conversion that replaces whatever is there",
@@ -379,23 +380,23 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "early blocks without the late columns",
         "the width known at the last row, and column starts of earlier blocks too short for it",
-        "            self._widen(d)\n",
-        "            pass\n",
+        "                self._widen(d)\n",
+        "                pass\n",
         (_BLOCKS + "test_the_width_may_grow_to_the_last_batch",),
     ),
     Mutant(
         "a folder with a fingerprint of its own",
         "the rows of a file, converted and billed under another name, are not recognised: twice the budget in silence",
-        "        writer.content = source.fingerprint()\n",
-        "",
+        "packed, join_contents(files)\n",
+        "packed, None\n",
         (_CONVERT + "test_a_ledger_knows_the_rows_of_a_folder",),
     ),
     Mutant(
         "a conversion that remembers everybody",
         "the ids of all people kept while the file is read: memory grows with the file",
-        "            row += len(X)\n",
-        "            row += len(X)\n            vars(self).setdefault('_everybody', []).append(people)\n",
-        (_BLOCKS + "test_converting_takes_no_more_memory_for_a_longer_file[csv]",),
+        "            row += len(batch.X)\n",
+        "            row += len(batch.X)\n            vars(self).setdefault('_everybody', []).append(batch.people)\n",
+        (_CONVERTED + "test_converting_takes_no_more_memory_for_a_longer_file[csv-1]",),
     ),
     Mutant(
         "a bill for a folder that cannot be read",
@@ -410,6 +411,6 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "pyarrow's default: the whole file in memory by the last batch, outside of its own count",
         "pre_buffer=False, buffer_size=_BUFFER_BYTES",
         "pre_buffer=True",
-        (_BLOCKS + "test_converting_takes_no_more_memory_for_a_longer_file[parquet]",),
+        (_CONVERTED + "test_converting_takes_no_more_memory_for_a_longer_file[parquet-1]",),
     ),
 )

@@ -46,7 +46,7 @@ OPENING: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: (p / MANIFEST).write_text((p / MANIFEST).read_text().replace('"sparse": true', '"sparse": false')),
         "has changed since",
     ),
-    "a newer format": (lambda p: resealed(p, lambda m: m.update(format="tulle blocks 2")), "reads 'tulle blocks 1'"),
+    "a newer format": (lambda p: resealed(p, lambda m: m.update(format="tulle blocks 3")), "reads 'tulle blocks 2'"),
     "a missing entry": (lambda p: resealed(p, lambda m: m.pop("shape")), "cannot be read"),
     "more rows than blocks": (lambda p: resealed(p, lambda m: m.update(shape=[N + 1, D])), "number of rows"),
     "falling starts": (lambda p: resealed(p, lambda m: m.update(starts=[0, 20, 10, 30, 40, 50])), "number of rows"),

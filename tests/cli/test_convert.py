@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -79,6 +80,9 @@ def test_the_command_says_what_it_wrote(place: Path, tmp_path: Path, capsys: Any
         "bytes": folder.X.nbytes,
         "target": True,
         "groups": False,
+        "missing": False,
+        "schema": False,
+        "resumed_rows": 0,
         "content": folder.content,
     }
     assert folder.feature_names == NAMES
@@ -223,24 +227,24 @@ def test_a_damaged_block_costs_nothing(place: Path, tmp_path: Path, capsys: Any)
 
 
 def test_a_second_signal_does_not_stop_the_cleaning_up(tmp_path: Path) -> None:
-    """Schedulers send SIGTERM again: rows must not stay behind because of that."""
+    """Schedulers send SIGTERM again: rows must not stay behind because of that, where no block is finished."""
     source = tmp_path / "a.svm"
     source.write_text("1 1:1\n" * 200)
     code = (
         "import os, shutil, signal, sys, tulle.cli\n"
         "from tulle.backends.block_writer import BlockWriter\n"
-        "append, rmtree = BlockWriter.append, shutil.rmtree\n"
+        "take, rmtree = BlockWriter.take, shutil.rmtree\n"
         "def stop(*_): os.kill(os.getpid(), signal.SIGTERM)\n"
         "def stopped(*given):\n"
-        "    append(*given)\n"
+        "    take(*given)\n"
         "    stop()\n"
         "def stopped_again(*given, **more):\n"
         "    stop()\n"
         "    rmtree(*given, **more)\n"
-        "BlockWriter.append, shutil.rmtree = stopped, stopped_again\n"
+        "BlockWriter.take, shutil.rmtree = stopped, stopped_again\n"
         "sys.exit(tulle.cli.main(sys.argv[1:]))\n"
     )
-    words = ["convert", str(source), str(tmp_path / "a.blocks"), "--rows-per-block", "10", "--quiet"]
+    words = ["convert", str(source), str(tmp_path / "a.blocks"), "--rows-per-block", "1000", "--quiet"]
     ran = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (128 + signal.SIGTERM, "tulle convert: terminated\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
@@ -248,7 +252,7 @@ def test_a_second_signal_does_not_stop_the_cleaning_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", range(4))
 def test_a_folder_that_is_replaced_is_never_lost(tmp_path: Path, capsys: Any, monkeypatch: Any, step: int) -> None:
-    """Wherever the last steps are interrupted there is the old folder or the new one, and nothing else."""
+    """Wherever the last steps are interrupted there is the old folder or the new one; the same command goes on."""
     source, folder = tmp_path / "a.svm", tmp_path / "a.blocks"
     source.write_text("1 1:1\n" * 20)
     words = ["convert", source, folder, "--quiet"]
@@ -268,14 +272,18 @@ def test_a_folder_that_is_replaced_is_never_lost(tmp_path: Path, capsys: Any, mo
     assert main([str(word) for word in [*words, "--replace"]]) == 130
     monkeypatch.undo()
     assert open_blocks(folder).shape[0] == (30 if step == 3 else 20)
+    left = [] if step == 3 else [".a.blocks.partial"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*left, "a.blocks", "a.svm"]
+    assert run(capsys, *words, "--replace")["resumed_rows"] == (0 if step == 3 else 30)
+    assert open_blocks(folder).shape[0] == 30
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.blocks", "a.svm"]
 
 
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["interrupted", "terminated", "killed"]
 )
-def test_a_stopped_conversion_leaves_nothing_that_looks_whole(tmp_path: Path, capsys: Any, how: signal.Signals) -> None:
-    """Ctrl-C and SIGTERM leave nothing at all; a kill leaves a hidden folder, of which the next conversion tells."""
+def test_a_stopped_conversion_goes_on(tmp_path: Path, capsys: Any, how: signal.Signals) -> None:
+    """Nothing that looks whole is left, but finished blocks in a hidden folder, with which the same command goes on."""
     source = tmp_path / "a.svm"
     source.write_text("1 1:1\n" * 2000)
     # Stopped in the middle: the third block never comes. In short sleeps, since a signal just before a call that blocks
@@ -301,19 +309,29 @@ def test_a_stopped_conversion_leaves_nothing_that_looks_whole(tmp_path: Path, ca
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".a.blocks.*/000009.*")) and time.monotonic() < deadline:
+    journal = tmp_path / ".a.blocks.partial" / "journal"
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 9) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(how)
     _, err = process.communicate(timeout=60)
-    left = list(tmp_path.glob(".a.blocks.*"))
     assert not (tmp_path / "a.blocks").exists()
-    if how != signal.SIGKILL:
+    if how == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
         assert process.returncode == 128 + how
         assert ("interrupted" if how == signal.SIGINT else "terminated") in err
-        assert left == []
-        return
-    assert process.returncode == -signal.SIGKILL
-    assert len(left) == 1
-    (told,) = run(capsys, *words)["warnings"]
-    assert told.startswith(f"{left[0]} contains rows")
+        assert f"Finished blocks are in {tmp_path / '.a.blocks.partial'}" in err
+    capsys.readouterr()
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    n_rows = int(re.search(r"continuing at row ([\d,]+)", err)[1].replace(",", "")) - 1  # type: ignore[index]
+    assert n_rows >= 900
+    assert n_rows % 100 == 0
+    assert f"Continued an interrupted conversion at row {n_rows + 1:,}." in out
     assert open_blocks(tmp_path / "a.blocks").shape == (2000, 1)
+    run(capsys, "convert", source, tmp_path / "whole.blocks", "--rows-per-block", 100)
+    found, whole = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("a.blocks", "whole.blocks")
+    )
+    assert found == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.blocks", "a.svm", "whole.blocks"]

@@ -9,8 +9,10 @@ rights). Layout:
   the same entries by rows (CSR) in ``k.row_values.npy``, ``k.row_columns.npy``, ``k.row_starts.npy``. Twice, because
   gradients go by columns and batches by rows. Values are float64; everything else is int32, the one type that scipy
   takes without a copy.
-- A dense block k: ``k.dense.npy``, float64 or float32.
-- ``k.target.npy`` and ``k.groups.npy``: numbers or words of the block's rows, where there are any.
+- A dense block k: ``k.dense.npy``, float64 or float32. Entries are finite, unless the manifest says that they may be
+  missing.
+- ``k.target.npy`` and ``k.groups.npy``: numbers or words of the block's rows, where there are any. Where a schema
+  encoded the rows, the manifest contains it, and targets are as in `tulle.backends.encoded_rows`.
 
 What is checked when: on opening, the manifest, all names, sizes and types, and the bytes of targets and groups. When a
 block is used for the first time, and again where its files have changed since, all its bytes against their SHA-256, and
@@ -40,7 +42,9 @@ from tulle.files.own_types import register
 from tulle.files.tables.input_files import TableError, shown
 
 MANIFEST = "blocks.json"
-FORMAT = "tulle blocks 1"
+# The second is written where entries may be missing or a schema encoded the rows: code that knows the first alone would
+# take places of classes for targets.
+FORMATS = ("tulle blocks 1", "tulle blocks 2")
 
 # Positions are stored in 32 bits.
 LARGEST_POSITION = 2**31 - 1
@@ -81,6 +85,8 @@ class BlockMatrix:
         Whether blocks are sparse.
     feature_names : tuple of str or None
         Names of the columns; `fit` takes them as `feature_names_in_`.
+    missing : bool
+        Whether entries may be NaN or infinite: declared when the folder was written, whether there are any or not.
     """
 
     path: str
@@ -90,6 +96,7 @@ class BlockMatrix:
     sparse: bool
     feature_names: tuple[str, ...] | None = field(repr=False)
     _files: dict[str, StoredFile] = field(repr=False)
+    missing: bool = False
     # Blocks whose indices were found good, with the state of the files then.
     _checked: dict[int, tuple[State, ...]] = field(default_factory=dict, repr=False)
 
@@ -128,7 +135,8 @@ class BlockMatrix:
         Returns
         -------
         ndarray of shape (rows, d), or (csc_array, csr_array)
-            Dense rows; or sparse ones twice, by columns and by rows. All are read-only, finite, and canonical.
+            Dense rows; or sparse ones twice, by columns and by rows. All are read-only, canonical, and finite unless
+            entries may be `missing`.
 
         Raises
         ------
@@ -142,7 +150,7 @@ class BlockMatrix:
         n, d = self.starts[k + 1] - self.starts[k], self.shape[1]
         good = self._checked.get(k) == seen
         if not self.sparse:
-            if not (good or np.isfinite(arrays[0]).all()):
+            if not (good or self.missing or np.isfinite(arrays[0]).all()):
                 raise _damaged(self.path, f"block {k} contains numbers that are not finite")
             self._check_bytes(k, seen)
             return arrays[0]
@@ -183,7 +191,8 @@ class BlockFolder:
     path : str
     X : BlockMatrix
     y : ndarray of shape (n,) or None
-        Targets, in memory: numbers or words.
+        Targets, in memory: numbers or words. Where a schema encoded the rows, those that it leaves without a target are
+        None or masked, and count as nothing.
     groups : ndarray of shape (n,) or None
         Whose row it is, in memory.
     feature_names : tuple of str or None
@@ -191,6 +200,8 @@ class BlockFolder:
         "sha256:" and a hash: of the file that was converted, else of all blocks.
     width_from_rows : bool
         As in `tulle.files.tables.Table`.
+    schema : tulle.Schema or None
+        What encoded the rows, if they were raw.
     """
 
     path: str
@@ -200,6 +211,7 @@ class BlockFolder:
     feature_names: tuple[str, ...] | None
     content: str
     width_from_rows: bool = False
+    schema: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -258,12 +270,15 @@ def open_blocks(path: str | os.PathLike[str]) -> BlockFolder:
         # Folders of before do not say it.
         counted = bool(manifest.get("width_from_rows", sparse and names is None))
         kept = [part for part in ("target", "groups") if manifest[part]]
+        missing, encoded = bool(manifest.get("missing", False)), manifest.get("schema")
     rises = all(before < after for before, after in pairwise(starts))
     if not (len(starts) > 1 and starts[0] == 0 and starts[-1] == n and rises and 0 < d <= LARGEST_POSITION):
         raise _damaged(name, "the starts of its blocks do not match its number of rows")
     if dtype not in (np.float64, np.float32) or (names is not None and len(names) != d):
         raise _damaged(name, "its description of columns is invalid")
-    X = BlockMatrix(name, (n, d), dtype, starts, sparse, names, files)
+    if missing and sparse:
+        raise _damaged(name, "its description of columns is invalid")
+    X = BlockMatrix(name, (n, d), dtype, starts, sparse, names, files, missing)
     expected = {file for k in range(X.n_blocks) for file in [*X._names(k), *(f"{k:06d}.{part}.npy" for part in kept)]}
     if expected != set(files):
         raise _damaged(name, "its list of files does not match its blocks")
@@ -275,7 +290,14 @@ def open_blocks(path: str | os.PathLike[str]) -> BlockFolder:
         if found != stored.size:
             raise _damaged(name, f"{file} has {found:,} bytes, but {stored.size:,} were written")
     y, groups = (_join(X, part) if part in kept else None for part in ("target", "groups"))
-    return BlockFolder(name, X, y, groups, names, content, counted)
+    schema = None
+    if encoded is not None:
+        from tulle.backends.encoded_rows import decode_targets, unpack_schema
+
+        with _report_damage(name):
+            schema = unpack_schema(encoded)
+            y = None if y is None else decode_targets(schema, y)
+    return BlockFolder(name, X, y, groups, names, content, counted, schema)
 
 
 def _read_manifest(folder: str) -> dict[str, Any]:
@@ -283,9 +305,9 @@ def _read_manifest(folder: str) -> dict[str, Any]:
         with open(os.path.join(folder, MANIFEST), "rb") as file:
             manifest = json.load(file)
         claimed = manifest.pop("sha256")
-        if manifest["format"] != FORMAT:
+        if manifest["format"] not in FORMATS:
             raise TableError(
-                f"{folder}: its format is {shown(manifest['format'])} and this tulle reads {FORMAT!r}; "
+                f"{folder}: its format is {shown(manifest['format'])} and this tulle reads {FORMATS[-1]!r}; "
                 "convert the rows again, or install the tulle that wrote it"
             )
     except TableError:

@@ -1,40 +1,36 @@
-"""Writing folders of blocks (`tulle.backends.block_folder`): from batches of rows, or from a table file."""
+"""Writing folders of blocks (`tulle.backends.block_folder`) from batches of rows."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
-import time
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle import __version__
+from tulle.backends.block_files import BlockRows, Column, join_columns, report_write_errors, write_array, write_block
 from tulle.backends.block_folder import (
     COLUMN_PARTS,
-    FORMAT,
+    FORMATS,
     KINDS,
     LARGEST_POSITION,
-    MANIFEST,
-    ROW_PARTS,
     BlockFolder,
     StoredFile,
-    is_block_folder,
     manifest_hash,
     open_blocks,
 )
-from tulle.files.durable_writes import sync_folder, write_durably
+from tulle.backends.partial_folder import FinishedBlock, PartialFolder, Place
 from tulle.files.own_types import register
-from tulle.files.tables.input_files import TableError
 from tulle.trusted.intake import read_cells
 
 # About what one block takes on disk, and twice that in memory while it is written.
@@ -52,9 +48,9 @@ _MOST_ENTRIES = 1 << 26
 class BlockWriter:
     """Writes a folder of blocks, with the memory of a few of them however many rows there are.
 
-    Rows go into a hidden folder beside, which takes its name when all is written: ``with BlockWriter(path) as writer:``
-    leaves the whole folder, or nothing where something was raised. A process that is killed leaves the hidden one,
-    with rows in it: delete it.
+    Rows go into a hidden folder next to it, ``.NAME.partial``, and it gets its name when all is written:
+    ``with BlockWriter(path) as writer:`` leaves the whole folder, or nothing where something was raised. A process
+    that is killed leaves the hidden one, with rows in it; the next writer of the same name deletes it.
 
     Parameters
     ----------
@@ -70,11 +66,26 @@ class BlockWriter:
         The fingerprint of the file that the rows come from; None: a hash of what is written.
     replace : bool, default=False
         Whether to replace a folder of blocks that is there already. Anything else is never replaced.
+    missing : bool, default=False
+        Whether dense rows may have entries that are NaN or infinite. The folder says so, and only steps that take such
+        entries (`tulle.preprocessing.PrivateScaler`, `PrivateImputer`) can be fitted to it.
+    jobs : int, default=1
+        At least 1: threads that hash and write blocks. Each holds one block in memory.
+    restart : bool, default=False
+        Whether to delete an unfinished conversion of another input to the same folder.
+    identity : dict or None, default=None
+        What the bytes of the folder depend on, as JSON has it. A writer with the same one continues where an earlier
+        one was stopped: `finished` says where. None: nothing is continued.
+
+    Attributes
+    ----------
+    finished : tuple of FinishedBlock
+        The blocks of the earlier writer. Their rows must not be appended again.
 
     Raises
     ------
     TableError
-        Where the folder cannot be made.
+        Where the folder cannot be made, or another process is writing it.
     """
 
     def __init__(
@@ -86,39 +97,61 @@ class BlockWriter:
         feature_names: Sequence[str] | None = None,
         content: str | None = None,
         replace: bool = False,
+        missing: bool = False,
+        jobs: int = 1,
+        restart: bool = False,
+        identity: dict[str, Any] | None = None,
     ) -> None:
-        for given, what in ((rows_per_block, "rows_per_block"), (n_features, "n_features")):
+        for given, what in ((rows_per_block, "rows_per_block"), (n_features, "n_features"), (jobs, "jobs")):
             if given is not None and not 1 <= given <= LARGEST_POSITION:
                 raise ValueError(f"{what} must be from 1 to {LARGEST_POSITION:,}, not {given}")
         self.path = os.fsdecode(path)
         self.content = content
         self.width_from_rows = False
+        # How a schema encoded the rows (`tulle.backends.encoded_rows`); targets without a value are NaN then.
+        self.schema: dict[str, Any] | None = None
         self.feature_names = None if feature_names is None else tuple(feature_names)
         self._rows_per_block = rows_per_block
         self._asked_rows = rows_per_block is not None
         self._n_features = n_features
-        self._replace = replace
-        target = Path(self.path)
-        _check_free(target, replace)
-        left = sorted(target.parent.glob(f".{target.name}.*.partial"))
-        if left:
-            warnings.warn(
-                f"{left[0]} contains rows of a conversion that is still running or was killed; delete it if it was "
-                "killed",
-                stacklevel=2,
-            )
-        # A name of its own for each process and moment, as in `write_durably`.
-        self._partial = target.with_name(f".{target.name}.{os.getpid()}-{time.monotonic_ns()}.partial")
-        with _report_write_errors(self.path):
-            self._partial.mkdir(mode=0o700)
+        self._missing = missing
         self._files: dict[str, StoredFile] = {}
         self._starts = [0]
         self._width = n_features or 0
-        self._pending: list[tuple[Any, npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = []
+        self._pending: list[tuple[Any, Column, Column]] = []
         self._pending_rows = self._pending_entries = 0
+        self._end: Place | None = None  # of the rows appended so far
         self._sparse: bool | None = None
         self._dtype: np.dtype[Any] = np.dtype(np.float64)
         self._kinds: tuple[str, str] | None = None
+        self._partial = PartialFolder(Path(self.path), replace, identity, restart=restart, jobs=jobs)
+        self.finished = tuple(self._partial.finished)
+        self._jobs = jobs
+        self._pool = ThreadPoolExecutor(jobs, thread_name_prefix="tulle-write") if jobs > 1 else None
+        self._writing: deque[tuple[int, Place | None, Future[dict[str, StoredFile]]]] = deque()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take over what an earlier writer has finished."""
+        for block in self.finished:
+            self._starts.append(self._starts[-1] + block.n_rows)
+            self._files |= block.files
+        if not self.finished:
+            return
+        first = self.finished[0]
+        if self._rows_per_block is None:
+            self._rows_per_block = first.n_rows
+        parts = {name.split(".")[1]: stored for name, stored in first.files.items()}
+        self._sparse = "dense" not in parts
+        self._kinds = tuple(  # type: ignore[assignment]
+            _family(np.dtype(parts[name].dtype)) if name in parts else "" for name in ("target", "groups")
+        )
+        if self._sparse:
+            starts = [of.shape[0] - 1 for name, of in self._files.items() if f".{COLUMN_PARTS[2]}." in name]
+            self._width = max(self._width, *starts)
+        else:
+            self._dtype = np.dtype(parts["dense"].dtype).newbyteorder("=")
+            self._n_features = self._width = parts["dense"].shape[1]
 
     def __enter__(self) -> Self:
         return self
@@ -141,10 +174,17 @@ class BlockWriter:
         y, groups : array of shape (m,) or None
             Numbers or words; for all rows or for none.
         """
+        self._cut(X, y, groups, None, copy=True)  # the caller may use the same arrays for the next rows
+
+    def take(self, X: Any, y: Column, groups: Column, place: Place) -> None:
+        """As `append`, of arrays that the caller does not change any more and that begin at a place of the input."""
+        self._cut(X, y, groups, place, copy=False)
+
+    def _cut(self, X: Any, y: Any, groups: Any, place: Place | None, *, copy: bool) -> None:
         X = self._accepted(X)
         first = self._starts[-1] + self._pending_rows
         target, people = (
-            None if given is None else _one_per_row(given, X.shape[0], first, what)
+            None if given is None else _one_per_row(given, X.shape[0], first, what, finite=self.schema is None)
             for given, what in ((y, "y"), (groups, "groups"))
         )
         kinds = tuple("" if part is None else _family(part.dtype) for part in (target, people))
@@ -152,18 +192,17 @@ class BlockWriter:
             raise ValueError("y and groups must be numbers in all rows, or text in all rows, or absent from all")
         self._kinds = (kinds[0], kinds[1])
         assert self._rows_per_block is not None
+        self._end = None if place is None else replace(place, taken=place.taken + X.shape[0])
         row = 0
         while row < X.shape[0]:
             part = slice(row, min(X.shape[0], row + self._rows_per_block - self._pending_rows))
-            # Copies: anyone who hands rows over may use the same array for the next ones.
-            self._pending.append(
-                (X[part].copy(), *(None if of is None else of[part].copy() for of in (target, people)))
-            )
+            parts = [None if of is None else of[part].copy() if copy else of[part] for of in (X, target, people)]
+            self._pending.append((parts[0], parts[1], parts[2]))
             self._pending_rows += part.stop - part.start
             self._pending_entries += self._pending[-1][0].nnz if self._sparse else 0
             self._check_size()
             if self._pending_rows == self._rows_per_block:
-                self._write_block()
+                self._write_block(None if place is None else replace(place, taken=place.taken + part.stop))
             row = part.stop
 
     def _check_size(self) -> None:
@@ -191,6 +230,8 @@ class BlockWriter:
             raise ValueError(f"rows have {width:,} features, expected {self._n_features:,}")
         if width > LARGEST_POSITION:
             raise ValueError(f"{width:,} features are too many; at most {LARGEST_POSITION:,} can be stored")
+        if sparse and self._missing:
+            raise ValueError("rows with missing entries must be dense; leave missing entries of sparse rows out")
         if sparse:
             X = sp.csr_array(X)
             X.check_format(full_check=True)
@@ -204,8 +245,8 @@ class BlockWriter:
             if not np.can_cast(X.dtype, self._dtype, "same_kind" if self._dtype == np.float64 else "safe"):
                 raise ValueError(f"the first rows were {self._dtype} but these are {X.dtype}; append a single type")
             X = X.astype(self._dtype, copy=False)
-            finite = np.isfinite(X).all(axis=1)
-            bad = None if finite.all() else int(finite.argmin())
+            good = self._missing or np.isfinite(X).all()
+            bad = None if good else int(np.isfinite(X).all(axis=1).argmin())
         if bad is not None:
             raise ValueError(f"row {self._starts[-1] + self._pending_rows + bad} has an entry that is not finite")
         self._sparse, self._width = sparse, max(self._width, width)
@@ -214,63 +255,63 @@ class BlockWriter:
             self._rows_per_block = _SPARSE_ROWS if sparse else dense_rows
         return X
 
-    def _write_block(self) -> None:
+    def _write_block(self, place: Place | None) -> None:
         k, n = len(self._starts) - 1, self._pending_rows
-        parts, targets, people = zip(*self._pending)
+        block = BlockRows(self._pending, n, self._width, bool(self._sparse), self._dtype)
         self._pending = []
-        if self._sparse:
-            wide = [
-                sp.csr_array((part.data, part.indices, part.indptr), shape=(part.shape[0], self._width))
-                for part in parts
-            ]
-            rows = sp.csr_array(sp.vstack(wide, format="csr"))
-            del parts, wide
-            for names, matrix in ((ROW_PARTS, rows), (COLUMN_PARTS, rows.tocsc())):
-                matrix.sort_indices()
-                for name, array, dtype in zip(
-                    names, (matrix.data, matrix.indices, matrix.indptr), ("<f8", "<i4", "<i4")
-                ):
-                    self._write(f"{k:06d}.{name}.npy", array.astype(dtype, copy=False))
-        else:
-            dense = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            self._write(f"{k:06d}.dense.npy", dense.astype(self._dtype.newbyteorder("<"), copy=False))
-        for name, given in (("target", targets), ("groups", people)):
-            if given[0] is not None:
-                self._write(f"{k:06d}.{name}.npy", _together(given))
         self._starts.append(self._starts[-1] + n)
         self._pending_rows = self._pending_entries = 0
+        work: Future[dict[str, StoredFile]]
+        if self._pool is None:
+            work = Future()
+            with report_write_errors(self.path):
+                work.set_result(write_block(self._partial.blocks, k, block))
+        else:
+            work = self._pool.submit(write_block, self._partial.blocks, k, block)
+        self._writing.append((n, place, work))
+        while len(self._writing) > (self._jobs if self._pool is not None else 0):
+            self._note_written()
 
-    def _write(self, name: str, array: npt.NDArray[Any]) -> None:
-        with _report_write_errors(self.path):
-            place = self._partial / name
-            with open(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-                told = _Hashed(file)
-                np.lib.format.write_array(cast(Any, told), np.ascontiguousarray(array), allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-        self._files[name] = StoredFile(told.size, told.sha256.hexdigest(), array.dtype.str, array.shape)
+    def _note_written(self) -> None:
+        """Wait for the oldest block, and note it: the journal has blocks in their order, whichever is written first."""
+        n, place, work = self._writing.popleft()
+        with report_write_errors(self.path):
+            files = work.result()
+            self._files |= files
+            self._partial.add(FinishedBlock(n, files, place))
 
     def close(self) -> None:
         """Write what is left and the manifest, and give the folder its name."""
         try:
-            self._finish()
+            self.finish()
         except BaseException:
             self.discard()
             raise
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """As `close`, but leave what was written where it fails."""
         if self._pending:
-            self._write_block()
+            self._write_block(self._end)
+        while self._writing:
+            self._note_written()
+        self._stop()
         n, d = self._starts[-1], self._n_features or self._width
         if not n or not d:
             raise ValueError(f"nothing to write: {n} rows of {d} features")
         if self.feature_names is not None and len(self.feature_names) != d:
             raise ValueError(f"{len(self.feature_names):,} feature names for {d:,} features")
-        if self._sparse:
-            self._widen(d)
+        with report_write_errors(self.path):
+            if self._sparse:
+                self._widen(d)
+            manifest = self._describe(n, d)
+            text = json.dumps({**manifest, "sha256": manifest_hash(manifest)}, indent=1)
+            self._partial.take_name(text.encode())
+
+    def _describe(self, n: int, d: int) -> dict[str, Any]:
+        """The manifest, without its checksum."""
         hashes = "\n".join(f"{name} {stored.sha256}" for name, stored in sorted(self._files.items()))
         manifest: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMATS[self._missing or self.schema is not None],
             "tulle": __version__,
             "shape": [n, d],
             "sparse": self._sparse,
@@ -283,45 +324,41 @@ class BlockWriter:
             "content": self.content or f"sha256:{hashlib.sha256(hashes.encode()).hexdigest()}",
             "files": {
                 name: {"size": of.size, "sha256": of.sha256, "dtype": of.dtype, "shape": list(of.shape)}
-                for name, of in self._files.items()
+                for name, of in sorted(self._files.items())
             },
         }
-        with _report_write_errors(self.path):
-            sync_folder(self._partial)
-            text = json.dumps({**manifest, "sha256": manifest_hash(manifest)}, indent=1)
-            write_durably(self._partial / MANIFEST, text.encode(), mode=0o600)
-            self._take_name()
+        manifest |= {"missing": True} if self._missing else {}
+        return manifest | ({} if self.schema is None else {"schema": self.schema})
 
     def _widen(self, d: int) -> None:
         """Blocks that were written before the last column was known lack the ends of columns that they do not have."""
         for k in range(len(self._starts) - 1):
             name = f"{k:06d}.{COLUMN_PARTS[2]}.npy"
             if self._files[name].shape != (d + 1,):
-                starts = np.load(self._partial / name, allow_pickle=False)
-                self._write(name, np.pad(starts, (0, d + 1 - len(starts)), mode="edge"))
+                path = self._partial.blocks / name
+                starts = np.load(path, allow_pickle=False)
+                self._files[name] = write_array(path, [np.pad(starts, (0, d + 1 - len(starts)), mode="edge")])
 
-    def _take_name(self) -> None:
-        target = Path(self.path)
-        _check_free(target, self._replace)
-        if target.exists():
-            target.rename(self._old)
-        self._partial.rename(target)
-        sync_folder(target.parent)
-        if self._old.exists():
-            shutil.rmtree(self._old)
-
-    @property
-    def _old(self) -> Path:
-        """Where a folder that is replaced is for a moment."""
-        return self._partial.with_suffix(".old")
+    def _stop(self) -> None:
+        """End the threads; what they have begun to write is written."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool = None
+        self._writing.clear()
 
     def discard(self) -> None:
         """Delete what was written so far. A folder that was to be replaced stays, wherever the writer was stopped."""
-        target = Path(self.path)
-        if self._old.exists() and not target.exists():
-            self._old.rename(target)
-        shutil.rmtree(self._partial, ignore_errors=True)
-        shutil.rmtree(self._old, ignore_errors=True)
+        self._stop()
+        self._partial.discard()
+
+    def leave(self) -> str:
+        """Stop, and leave finished blocks for a writer of the same identity; the hidden folder that they are in, or ""
+        where there are none."""
+        self._stop()
+        if not self._files:
+            self._partial.discard()
+            return ""
+        return str(self._partial) if self._partial.release() else ""
 
 
 def write_blocks(
@@ -333,6 +370,8 @@ def write_blocks(
     feature_names: Sequence[str] | None = None,
     content: str | None = None,
     replace: bool = False,
+    missing: bool = False,
+    jobs: int = 1,
 ) -> BlockFolder:
     """Write batches of rows as a folder of blocks, and open it.
 
@@ -342,7 +381,7 @@ def write_blocks(
         The folder to make.
     batches : iterable of X, (X, y) or (X, y, groups)
         As in `BlockWriter.append`. One batch at a time is held in memory.
-    rows_per_block, n_features, feature_names, content, replace
+    rows_per_block, n_features, feature_names, content, replace, missing, jobs
         As in `BlockWriter`.
 
     Returns
@@ -356,101 +395,21 @@ def write_blocks(
         feature_names=feature_names,
         content=content,
         replace=replace,
+        missing=missing,
+        jobs=jobs,
     ) as writer:
         for batch in batches:
             writer.append(*(batch if isinstance(batch, tuple) else (batch,)))
     return open_blocks(path)
 
 
-def convert_table(
-    path: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    *,
-    rows_per_block: int | None = None,
-    replace: bool = False,
-    format: str | None = None,
-    progress: bool = False,
-    **reading: Any,
-) -> BlockFolder:
-    """Put the rows of a file into a folder of blocks; ``tulle convert`` does this.
-
-    CSV, svmlight and Parquet files are read a few megabytes at a time, however long they are. npz files are read whole.
-
-    Parameters
-    ----------
-    path : path
-        A file that `tulle.files.tables.read_table` reads. What that refuses is refused here, with the same words.
-    folder : path
-        The folder to make.
-    rows_per_block, replace
-        As in `BlockWriter`.
-    format, progress, **reading
-        As in `tulle.files.tables.read_table`: `target`, `groups`, `ignore`, `n_features` and so on.
-
-    Returns
-    -------
-    BlockFolder
-        With the arrays that `read_table` would give, and the file's own fingerprint as its `content`.
-    """
-    from tulle.files.tables import open_batches
-    from tulle.files.tables.columns import Wanted
-
-    given: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in reading.items()}
-    # The file is left first: one that has changed while it was read makes no folder.
-    with (
-        BlockWriter(folder, rows_per_block=rows_per_block, replace=replace) as writer,
-        open_batches(path, Wanted(**given), format=format, progress=progress) as (source, batches),
-    ):
-        for batch in batches:
-            writer.append(batch.X, batch.y, batch.groups)
-            writer.feature_names = batch.feature_names
-        writer.content = source.fingerprint()
-        writer.width_from_rows = source.width_from_rows
-    return open_blocks(folder)
-
-
-class _Hashed:
-    """A file that counts and hashes what is written to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.size = 0
-        self.sha256 = hashlib.sha256()
-
-    def write(self, content: Any) -> int:
-        self.size += memoryview(content).nbytes
-        self.sha256.update(content)
-        return self._file.write(content)
-
-
-def _check_free(target: Path, replace: bool) -> None:
-    """Refuse a name that is taken, unless by a folder of blocks that may be replaced."""
-    if not target.name or not target.parent.is_dir():
-        raise TableError(f"{target}: its parent folder does not exist; create it first, or choose another path")
-    if target.is_symlink() or (target.exists() and not is_block_folder(target)):
-        raise TableError(
-            f"{target}: exists and is not a folder of blocks, so it is not replaced; choose another folder"
-        )
-    if target.exists() and not replace:
-        raise TableError(f"{target}: exists; choose another folder, or replace it (--replace)")
-
-
-@contextmanager
-def _report_write_errors(folder: str) -> Iterator[None]:
-    """What the system says of a folder that cannot be written, with its name."""
-    try:
-        yield
-    except OSError as error:
-        raise TableError(f"{folder}: cannot be written ({error.strerror}); check free space and permissions") from None
-
-
-def _one_per_row(given: npt.ArrayLike, n: int, first: int, what: str) -> npt.NDArray[Any]:
+def _one_per_row(given: npt.ArrayLike, n: int, first: int, what: str, *, finite: bool) -> npt.NDArray[Any]:
     array = _of_one_kind(read_cells(given, what))
     if array.dtype.kind not in KINDS:
         raise ValueError(f"{what} has type {array.dtype}; pass numbers or text (astype(str))")
     if array.shape != (n,):
         raise ValueError(f"{what} has shape {array.shape}, where X has {n} rows")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(f"{what} of row {first + int(np.isfinite(array).argmin())} is not finite")
     return array
 
@@ -461,17 +420,8 @@ def _of_one_kind(given: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if types and (types <= {str, np.str_} or types <= {bool, np.bool_}):
         return np.array(given.tolist())
     if types and types <= {int, float, bool, np.bool_, np.int64, np.int32, np.float64, np.float32}:
-        return _together([np.array([number]) for number in given.tolist()])
+        return join_columns([np.array([number]) for number in given.tolist()])
     return given
-
-
-def _together(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Parts under each other, if that changes none of them: numpy makes floats of whole numbers beside floats."""
-    array = np.concatenate(parts)
-    whole = [part for part in parts if part.dtype.kind in "iu"]
-    if array.dtype.kind == "f" and any((part.astype(array.dtype).astype(part.dtype) != part).any() for part in whole):
-        raise ValueError("integers too large for floats are mixed with fractions; pass all of them as text")
-    return array
 
 
 def _family(dtype: np.dtype[Any]) -> str:

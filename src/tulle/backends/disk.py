@@ -222,11 +222,21 @@ class RowsOnDisk(Spread):
     X : BlockMatrix
     y : array of shape (n,) or None
         None where rows are only looked at (`map`).
+    missing : bool, default=False
+        Whether entries may be NaN or infinite. If not, a folder that declares such entries is refused, whether it has
+        any or not.
     """
 
-    def __init__(self, X: BlockMatrix, y: Any) -> None:
+    def __init__(self, X: BlockMatrix, y: Any, *, missing: bool = False) -> None:
+        if X.missing and not missing:
+            raise ValueError(
+                "this folder of blocks was written for rows with missing entries; fit it with a PrivateScaler or a "
+                "PrivateImputer as the first step (--private-scaler), or convert the rows again without --missing"
+            )
         self._X = X
-        self._y = None if y is None else read_cells(y, "y")
+        # Masked: a row without a target, which counts as nothing.
+        self._masked = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else None
+        self._y = None if y is None else read_cells(y if self._masked is None else np.ma.filled(y, 0.0), "y")
         if self._y is not None and len(self._y) != X.shape[0]:
             raise ValueError(f"X has {X.shape[0]:,} rows and y has {len(self._y):,}; pass the targets of these rows")
         self.shape, self.feature_names, self.sparse = X.shape, X.feature_names, X.sparse
@@ -248,6 +258,8 @@ class RowsOnDisk(Spread):
 
     def rows(self, active: Mask | None) -> Rows:
         made = np.zeros(self.shape[0]) if self._y is None else targets_of(self._y, self.code)
+        if self._masked is not None:
+            made = np.where(self._masked, np.nan, made)
         targets, active = mask_unlabelled(made, active)
         matrix: BlockMatrix | ChangedMatrix = self._X
         kind: type[SparseBlockOnDisk | DenseBlockOnDisk] = SparseBlockOnDisk if self.sparse else DenseBlockOnDisk

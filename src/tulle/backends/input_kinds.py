@@ -25,7 +25,7 @@ def find_spread(X: Any, y: Any = None, *, missing: bool = False) -> Spread | Non
     X, y
         As passed to `fit`.
     missing : bool, default=False
-        Whether entries may be NaN or infinite. Folders of blocks have none.
+        Whether entries may be NaN or infinite.
     """
     # Back ends are imported when their rows come: Dask takes seconds to load.
     role = role_of(X)
@@ -34,7 +34,7 @@ def find_spread(X: Any, y: Any = None, *, missing: bool = False) -> Spread | Non
     if role == "block matrix":
         from tulle.backends.disk import RowsOnDisk
 
-        return RowsOnDisk(X, y)
+        return RowsOnDisk(X, y, missing=missing)
     if _is_dask(X):
         from tulle.backends.dask import RowsOnDask
 

@@ -28,12 +28,16 @@ def add_data_arguments(
     blocks: bool = False,
     option: bool = False,
     schema: bool = False,
+    several: bool = False,
 ) -> None:
     """Which file, and how to read it; `blocks` as in `read_data`. The file is an option or a positional argument.
-    `schema`: whether raw tables can be read."""
+    `schema`: whether raw tables can be read. `several`: whether files can be appended."""
     or_blocks = ", or a folder written by tulle convert" if blocks else ""
     words = f"a file of rows: CSV, Parquet, svmlight (also .gz, .bz2) or npz{or_blocks}"
-    if option:
+    if several:
+        more = "; or a folder of Parquet files, a glob, an address such as s3://bucket/table.parquet"
+        parser.add_argument("data", metavar="DATA", nargs="+", help=words + more)
+    elif option:
         parser.add_argument("--data", required=True, metavar="FILE", help=words)
     else:
         parser.add_argument("data", metavar="DATA", help=words)
@@ -124,10 +128,12 @@ def read_data(
 
     source = path or arguments.data
     if (schema := schema_of(arguments)) is not None:
+        if is_folder_of_blocks(source):
+            raise UserError(f"{source} is a folder of blocks, whose rows are encoded already; omit the schema")
         return read_encoded(
             arguments, schema, source, labelled=need_target, private=private, progress=not arguments.quiet
         )
-    if _is_block_folder(source):
+    if is_folder_of_blocks(source):
         if not blocks:
             raise UserError(f"{source} is a folder of blocks; this command needs all rows in memory, so pass a file")
         settings = reading_settings(arguments)
@@ -137,7 +143,7 @@ def read_data(
     else:
         table = read_table(source, features=features, **reading_settings(arguments))
     if need_target and table.y is None:
-        how = "convert the rows again" if _is_block_folder(source) else "name it"
+        how = "convert the rows again" if is_folder_of_blocks(source) else "name it"
         raise UserError(f"{table.source} has no column to predict; {how} with --target COLUMN")
     return table
 
@@ -151,7 +157,7 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
         return None
     from tulle.files.tables import read_table
 
-    if _is_block_folder(arguments.public):
+    if is_folder_of_blocks(arguments.public):
         raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
     # By the name alone: a comparison of contents would be an answer about private rows that nobody pays for.
     if os.path.exists(arguments.public) and os.path.samefile(arguments.public, table.source):
@@ -163,7 +169,8 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
     return read_table(arguments.public, features=table.feature_names, **settings).X
 
 
-def _is_block_folder(path: str) -> bool:
+def is_folder_of_blocks(path: str) -> bool:
+    """Whether a path is a folder written by tulle convert, or what is left of one."""
     if not os.path.isdir(path):  # before numpy is loaded for nothing
         return False
     from tulle.backends.block_folder import is_block_folder
@@ -185,8 +192,16 @@ def _open_table(path: str, settings: dict[str, Any], features: Any) -> Table:
     picked = features is not None and folder.feature_names is not None  # by name, where the rows are used
     if settings["n_features"] not in (None, folder.shape[1]) and not picked:
         raise UserError(f"{path} has {folder.shape[1]:,} features, expected {settings['n_features']:,}")
-    parts = (folder.X, folder.y, folder.feature_names, folder.groups)
-    return Table(*parts, source=path, content=folder.content, width_from_rows=folder.width_from_rows)
+    return Table(
+        folder.X,
+        folder.y,
+        folder.feature_names,
+        folder.groups,
+        source=path,
+        content=folder.content,
+        width_from_rows=folder.width_from_rows,
+        schema=folder.schema,
+    )
 
 
 def state_width(report: PrivacyReport, table: Table) -> PrivacyReport:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tulle.cli.data import add_data_arguments, read_data
+from tulle.cli.data import add_data_arguments, is_folder_of_blocks, read_data
 from tulle.cli.model_features import add_offset_argument, split_off
 from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
@@ -23,6 +23,7 @@ from tulle.cli.schema_input import read_encoded
 
 if TYPE_CHECKING:
     from tulle.files.tables import Table
+    from tulle.schema.declared_schema import Schema
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +54,13 @@ def run(arguments: argparse.Namespace) -> Outcome:
     if (schema := schema_before(model)) is not None:
         if arguments.offset is not None:
             raise UserError("--offset needs a table of numbers with named columns, without a schema; or use Python")
-        table = read_encoded(
-            arguments, schema, arguments.data, labelled=False, private=True, progress=not arguments.quiet
-        )
-        rows = [transform_encoded(model, table.X)]
+        if is_folder_of_blocks(arguments.data):
+            table = _open_encoded(arguments, schema)
+        else:
+            table = read_encoded(
+                arguments, schema, arguments.data, labelled=False, private=True, progress=not arguments.quiet
+            )
+        rows = (transform_encoded(model, block) for block in _row_blocks(table.X, None))
         return _write_predictions(last_model(model), rows, None, table.X.shape[0], target, arguments.probabilities)
     last = last_model(model)
     names = getattr(last, "feature_names_in_", None)
@@ -67,6 +71,15 @@ def run(arguments: argparse.Namespace) -> Outcome:
         read = None if features is None else [*features, arguments.offset]
         arguments.n_features += 1
     table = read_data(arguments, need_target=False, features=read, blocks=True)
+    if table.schema is not None:
+        raise UserError(
+            f"a schema encoded the rows of {table.source}, but this model has none; pass rows as it takes them"
+        )
+    if getattr(table.X, "missing", False) and not arguments.missing:
+        raise UserError(
+            f"{table.source} was converted with --missing, and this model takes no rows with cells without a value; "
+            "convert the rows without it"
+        )
     table, own = split_off(table, {"offset": arguments.offset})
     order = _order(table, features)
     if order is None and table.X.shape[1] != last.n_features_in_:
@@ -76,6 +89,16 @@ def run(arguments: argparse.Namespace) -> Outcome:
         )
     blocks = _row_blocks(table.X, order)
     return _write_predictions(model, blocks, own["offset"], table.X.shape[0], target, arguments.probabilities)
+
+
+def _open_encoded(arguments: argparse.Namespace, schema: Schema) -> Table:
+    """A folder of blocks whose rows this schema has encoded."""
+    arguments.n_features = None
+    table = read_data(arguments, need_target=False, blocks=True)
+    mine, others = ((one.needed(), one.to_dict()["columns"]) for one in (schema, table.schema or schema))
+    if table.schema is None or mine != others:
+        raise UserError(f"{table.source} was not converted with the schema of this model; pass raw rows")
+    return table
 
 
 def _write_predictions(

@@ -392,11 +392,11 @@ class Schema(TransformerMixin, BaseEstimator):
         return None if self.person_column is None else self.people_of(self.ids(X))
 
     @staticmethod
-    def people_of(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The person of each row, by ids of all rows. A row without an id gets one of its own, and counts as nothing
-        (`labels`)."""
+    def people_of(ids: npt.NDArray[Any], first: int = 0) -> npt.NDArray[Any]:
+        """The person of each row, by ids of all rows, or of those from row `first` on. A row without an id gets one of
+        its own, and counts as nothing (`labels`)."""
         people = np.empty(len(ids), dtype=object)
-        people[:] = [f"row {row}" if one is None else f"id {one}" for row, one in enumerate(ids)]
+        people[:] = [f"row {row}" if one is None else f"id {one}" for row, one in enumerate(ids, first)]
         return people
 
 

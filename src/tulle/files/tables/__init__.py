@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tulle.files.tables.input_files import FORMATS, Progress, Source, TableError, open_source
+from tulle.files.tables.addresses import open_address
+from tulle.files.tables.input_files import FORMATS, BatchStart, Progress, Source, TableError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -167,35 +168,51 @@ def read_table(
 
 @contextmanager
 def open_batches(
-    path: str | os.PathLike[str], wanted: Wanted, *, format: str | None = None, progress: bool = False
+    path: str | os.PathLike[str],
+    wanted: Wanted,
+    *,
+    format: str | None = None,
+    progress: bool = False,
+    jobs: int = 1,
+    start: BatchStart | None = None,
 ) -> Iterator[tuple[Source, Iterator[Parts]]]:
     """Open a file to be read a batch of rows at a time: what `read_table` collects.
 
     Parameters
     ----------
     path : path
+        Also an address with a protocol, such as s3://bucket/table.parquet, which needs fsspec.
     wanted : Wanted
     format, progress
         As in `read_table`.
+    jobs : int, default=1
+        Threads that parse CSV or Parquet at a time.
+    start : BatchStart or None, default=None
+        The `Source.batch_start` to begin with, of an earlier reading of the same file.
     """
     name = os.fsdecode(path)
-    with open_source(name) as source:
-        if wanted.n_features is not None and wanted.n_features < 1:
-            raise source.refusal(f"--n-features must be at least 1, not {wanted.n_features}")
-        named = None if wanted.features is None else len(wanted.features)
-        if None not in (named, wanted.n_features) and named != wanted.n_features:
-            raise source.refusal(f"{named} features are named but --n-features is {wanted.n_features}")
-        chosen = source.format(format)
-        source.width_from_rows = chosen == "svmlight" and wanted.n_features is None and wanted.features is None
-        read = _reader(chosen)
+    with open_address(name) as source:
+        chosen = check_wanted(source, wanted, format)
         said = Progress(name, shown=progress)
         try:
-            yield source, read(source, wanted, said)
+            yield source, _reader(chosen)(source, wanted, said, jobs, start)
         finally:
             said.close()
 
 
-def _reader(format: str) -> Callable[[Source, Wanted, Progress], Iterator[Parts]]:
+def check_wanted(source: Source, wanted: Wanted, format: str | None) -> str:
+    """The format of an open file; refused where what is wanted of it contradicts itself."""
+    if wanted.n_features is not None and wanted.n_features < 1:
+        raise source.refusal(f"--n-features must be at least 1, not {wanted.n_features}")
+    named = None if wanted.features is None else len(wanted.features)
+    if None not in (named, wanted.n_features) and named != wanted.n_features:
+        raise source.refusal(f"{named} features are named but --n-features is {wanted.n_features}")
+    chosen = source.format(format)
+    source.width_from_rows = chosen == "svmlight" and wanted.n_features is None and wanted.features is None
+    return chosen
+
+
+def _reader(format: str) -> Callable[[Source, Wanted, Progress, int, BatchStart | None], Iterator[Parts]]:
     """The reader of a format, imported when it is needed."""
     if format == "svmlight":
         from tulle.files.tables.svmlight import read_svmlight

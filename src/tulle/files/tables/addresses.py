@@ -91,6 +91,20 @@ def open_address(name: str) -> Iterator[Source]:
         yield Source(name, raw, size)
 
 
+def stamp_of(source: Source) -> str:
+    """What changes when a file is written again: its size and time of the last change, or what a storage says of it."""
+    if "://" not in source.name:
+        found = os.fstat(source.raw.fileno())
+        return f"{found.st_size} {found.st_mtime_ns}"
+    system, path = _file_system(source.name)
+
+    def ask() -> str:
+        system.invalidate_cache()
+        return str(system.ukey(path))
+
+    return _asked(source.name, ask)
+
+
 def _file_system(name: str) -> tuple[Any, str]:
     """The fsspec file system of an address, and the path in it."""
     try:

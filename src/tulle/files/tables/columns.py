@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -51,6 +52,49 @@ class Parts(NamedTuple):
     y: npt.NDArray[Any] | None
     feature_names: tuple[str, ...] | None
     groups: npt.NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is known of a file's rows before they are read, and must be the same in files whose rows are appended.
+
+    Attributes
+    ----------
+    features : tuple of str
+        The names of the columns that are features; numbers where the file has no names.
+    target, people : str
+        What these columns hold; "" without one.
+    sparse : bool
+    text : bool
+        Whether names are the first line of a text file.
+    types : tuple of str
+        The type of each of these columns, where the file declares them and it matters.
+    """
+
+    features: tuple[str, ...]
+    target: str
+    people: str
+    sparse: bool = False
+    text: bool = False
+    types: tuple[str, ...] = ()
+
+    def check_same(self, source: Source, first: str, other: Layout) -> None:
+        """Refuse a file whose rows cannot be appended to those of the first one, which has the layout `other`."""
+        if self.sparse != other.sparse:
+            words = ("sparse", "dense") if self.sparse else ("dense", "sparse")
+            raise source.refusal(
+                f"its rows are {words[0]}, and those of {shown_name(first)} {words[1]}; convert them apart"
+            )
+        check_same_columns(source, self.features, first, other.features, header=self.text)
+        if self.types and other.types:
+            types, others = (dict(zip(one.features, one.types)) for one in (self, other))
+            check_same_types(source, types, first, others)
+        for role, mine, its in (("target", self.target, other.target), ("person ids", self.people, other.people)):
+            if mine != its:
+                raise source.refusal(
+                    f"its {role} contain{'s' * (role == 'target')} {mine or 'nothing'}, but {its or 'nothing'} in "
+                    f"{shown_name(first)}; write all files alike"
+                )
 
 
 DOUBTFUL = "the first line has a number in place of a column name; if it is a row, pass --no-header"
@@ -136,6 +180,51 @@ def check_n_features(source: Source, found: int, wanted: int | None) -> None:
         raise source.refusal(
             f"{found:,} features, expected {wanted:,} (--n-features); add or --ignore columns to match"
         )
+
+
+def check_same_columns(
+    source: Source, names: Sequence[str], first: str, others: Sequence[str], *, header: bool = False
+) -> None:
+    """Refuse a file that has not the columns of the first one, in whatever order.
+
+    Parameters
+    ----------
+    source : Source
+    names : sequence of str
+        Its columns.
+    first : str
+        The path of the first file.
+    others : sequence of str
+        The columns of that one.
+    header : bool, default=False
+        Whether names are the first line of a text file, which may be a row: only those of the first file are quoted.
+    """
+    absent = [name for name in others if name not in set(names)]
+    extra = [place for place, name in enumerate(names, 1) if name not in set(others)]
+    what = [f"it lacks {some(absent)}"] if absent else []
+    if extra and header:
+        what.append(f"it has other columns in {len(extra):,} place{'s' * (len(extra) > 1)}, the first is {extra[0]}")
+    elif extra:
+        what.append(f"it also has {some([names[place - 1] for place in extra])}")
+    if what:
+        raise source.refusal(
+            f"not the same columns as in {shown_name(first)}: {' and '.join(what)}; write all files alike"
+        )
+
+
+def check_same_types(source: Source, types: Mapping[str, Any], first: str, others: Mapping[str, Any]) -> None:
+    """Refuse a file in which a column has another type than in the first one."""
+    for name, kind in types.items():
+        if kind != others[name]:
+            raise source.refusal(
+                f"the column contains {kind}, but {others[name]} in {shown_name(first)}; write all files alike",
+                column=name,
+            )
+
+
+def shown_name(path: str) -> str:
+    """A file as a message about another one names it."""
+    return shown(os.path.basename(path))
 
 
 def some(names: Sequence[str], most: int = 8) -> str:

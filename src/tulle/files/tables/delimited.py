@@ -67,6 +67,8 @@ class Text:
         self._strict = strict
         self._decoder()  # refuses unknown encodings
         self._utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+        # Whether all that `encoded` has read is the bytes of the file, so that a position in it is one in the file.
+        self.exact = self._utf8 and not source.packing
         self.first_nul = math.inf  # how many characters come before the first NUL, of those that `pieces` has read
 
     def _decoder(self) -> io.IncrementalNewlineDecoder:
@@ -118,14 +120,20 @@ class Text:
         line += _line_ends(error.object[: error.start].decode(self._encoding, "ignore"))
         return self._source.refusal(f"a byte is not {self._encoding}; {advice}", line=line)
 
-    def encoded(self, size: int) -> Iterator[bytes]:
+    def encoded(self, size: int, begin: int = 0) -> Iterator[bytes]:
         """The same characters as UTF-8; where the file is UTF-8 it is checked and not decoded. An error of any kind is
-        raised where `pieces` would refuse the file, and where so many bytes have no character of ASCII."""
+        raised where `pieces` would refuse the file, and where so many bytes have no character of ASCII.
+
+        Where it is `exact`, `begin` bytes after the byte-order mark are skipped; they end with a character.
+        """
         if not self._utf8:
             yield from (text.encode() for text in self.pieces(size))
             return
         self._source.raw.seek(0)
-        rest, begun = b"", False
+        if begin:
+            mark = len(codecs.BOM_UTF8) * (self._source.raw.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8)
+            self._source.raw.seek(mark + begin)
+        rest, begun = b"", begin > 0
         for block in itertools.chain(self._source.blocks(size), [b""]):
             whole = rest + block
             cut = len(whole.rstrip(_NOT_ASCII)) if block else len(whole)  # not inside a character
@@ -137,6 +145,7 @@ class Text:
             if END.encode() in piece or not _is_utf8(piece):
                 if self._strict:
                     raise ValueError
+                self.exact = False
                 piece = piece.decode("utf-8", "replace").replace(END, _REPLACEMENT).encode()
             yield piece
 

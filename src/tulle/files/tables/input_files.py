@@ -13,10 +13,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 # One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
 BLOCK_BYTES = 1 << 22
+# Hashes are computed of so much at a time, which stays in the processor's cache.
+_HASHED_BYTES = 1 << 18
 # A row of a million features fits; a file without line ends is refused before it fills the memory.
 LONGEST_LINE = 1 << 26
 
@@ -61,6 +63,13 @@ class TableError(ValueError):
         self.without_rows = message if without_rows is None else without_rows
 
 
+class BatchStart(NamedTuple):
+    """Where some rows of a file begin: how many rows are before them, and the byte, where the reader needs it."""
+
+    row: int
+    offset: int
+
+
 def shown(value: object, longest: int = 40) -> str:
     """A name or an option as a message quotes it: one line, cut where it is long. Never a cell."""
     text = repr(value)
@@ -83,6 +92,7 @@ class Source:
     def __init__(self, name: str, raw: BufferedReader, size: int) -> None:
         self.name = name
         self.size = size
+        self.batch_start: BatchStart | None = None  # of the last rows read, if reading can begin again with them
         self.width_from_rows = False  # whether the number of features is the largest index that somebody's row has
         self._raw = raw
         self._share: float | None = None
@@ -169,10 +179,15 @@ class Source:
                 f"truncated or damaged at about byte {self._raw.tell():,} of {self.size:,}; copy it again"
             ) from None
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, progress: Progress | None = None) -> str:
         """ "sha256:" and the hash of the file's bytes as they lie on disk."""
         self._raw.seek(0)
-        return f"sha256:{hashlib.file_digest(self._raw, 'sha256').hexdigest()}"
+        digest, buffer = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
+        while size := self._raw.readinto(buffer):
+            digest.update(buffer[:size])
+            if progress is not None:
+                progress.at(self.position)
+        return f"sha256:{digest.hexdigest()}"
 
 
 @contextmanager
@@ -250,8 +265,9 @@ def report_damage(source: Source, what: str) -> Iterator[None]:
 class Progress:
     """Says on standard error how much of a file is read and how many seconds are left."""
 
-    def __init__(self, name: str, *, shown: bool) -> None:
+    def __init__(self, name: str, *, shown: bool, verb: str = "read") -> None:
         self._name = os.path.basename(name)
+        self._verb = verb
         self._shown = shown
         self._start = self._last = time.monotonic()
         self._written = False
@@ -263,7 +279,7 @@ class Progress:
             return
         self._last = now
         left = (now - self._start) * (1 - share) / share
-        text = f"\r{self._name}: {share:4.0%} read, {left:.0f} s left "
+        text = f"\r{self._name}: {share:4.0%} {self._verb}, {left:.0f} s left "
         print(text, end="", file=sys.stderr, flush=True)
         self._written = True
 

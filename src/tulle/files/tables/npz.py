@@ -27,12 +27,14 @@ from tulle.files.tables.columns import (
     some,
 )
 from tulle.files.tables.free_memory import DENSE_ADVICE, SPARSE_ADVICE, check_fits
-from tulle.files.tables.input_files import Progress, Source, report_damage, shown
+from tulle.files.tables.input_files import BatchStart, Progress, Source, report_damage, shown
 
 _CSR = ("data", "indices", "indptr", "shape")
 
 
-def read_npz(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+def read_npz(
+    source: Source, wanted: Wanted, progress: Progress, jobs: int = 1, start: BatchStart | None = None
+) -> Iterator[Parts]:
     """All rows as one batch, since an archive cannot be read in parts; see `tulle.files.tables.read_table`."""
     archive = _Archive(source)
     names = archive.feature_names()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from tulle.files.tables.columns import (
     Fault,
     FaultOf,
     Faults,
+    Layout,
     Parts,
     Roles,
     Wanted,
@@ -29,7 +31,8 @@ from tulle.files.tables.columns import (
     is_missing,
     is_number,
 )
-from tulle.files.tables.input_files import Progress, Source
+from tulle.files.tables.in_order import map_in_order
+from tulle.files.tables.input_files import BatchStart, Progress, Source
 from tulle.files.tables.raw_cells import Cells
 from tulle.files.tables.raw_delimited import CsvCells
 
@@ -37,13 +40,36 @@ from tulle.files.tables.raw_delimited import CsvCells
 _SMALL_FILE = 1 << 20
 
 
-def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.files.tables.read_table`."""
+class _OpenCsv(NamedTuple):
+    """A CSV file whose header and first row were read."""
+
+    cells: CsvCells
+    roles: Roles
+    words: bool  # whether the target is words
+
+
+def _open_csv(source: Source, wanted: Wanted) -> _OpenCsv:
     cells = CsvCells(source, wanted.header, wanted.delimiter, wanted.encoding, strict=True)
     roles = assign_roles(source, cells.names, wanted, doubtful=cells.doubtful)
     # The first row says whether targets are words or numbers; a column that mixes them is refused.
     first = None if roles.target is None or wanted.labels else cells.first_cell(roles.target)
-    words = wanted.labels or not (first is None or is_number(first))
+    return _OpenCsv(cells, roles, wanted.labels or not (first is None or is_number(first)))
+
+
+def find_csv_layout(source: Source, wanted: Wanted) -> Layout:
+    """What is known of a CSV file's rows before all of them are read."""
+    cells, roles, words = _open_csv(source, wanted)
+    target = "" if roles.target is None else "text" if words else "numbers"
+    columns = tuple(cells.names[place] for place in roles.features)
+    people = "" if roles.groups is None else "string"
+    return Layout(columns, target, people, text=True)
+
+
+def read_csv(
+    source: Source, wanted: Wanted, progress: Progress, jobs: int = 1, start: BatchStart | None = None
+) -> Iterator[Parts]:
+    """The rows in batches; see `tulle.files.tables.read_table`."""
+    cells, roles, words = _open_csv(source, wanted)
     # Where the header may be a row, columns are told by their places, but for those that the user has named: what is
     # quoted from a header is public, and what is quoted from a row is not.
     known = {wanted.target, wanted.groups, *(wanted.features or ())}
@@ -55,17 +81,35 @@ def read_csv(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Par
     rows = _Rows(faults, told, roles, words=words, mixed=wanted.labels, named_people=True, missing=wanted.missing)
     names = tuple(cells.names[place] for place in roles.features) if wanted.header else None
     numbers = set(roles.used).difference([roles.groups, roles.target if words else None])
-    plain = source.size < _SMALL_FILE
-    batches = cells.batches(roles.used, progress, plain=plain, numbers=numbers, missing=wanted.missing)
-    yield from rows.read(batches, names)
+    batches = cells.batches(
+        roles.used,
+        progress,
+        plain=source.size < _SMALL_FILE,
+        numbers=numbers,
+        missing=wanted.missing,
+        finish=rows.prepare,
+        jobs=jobs,
+        start=start,
+    )
+    yield from rows.note_faults(batches, names, 0 if start is None else start.row)
     faults.check(cells.lines_of)
 
 
-def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
-    """The rows in batches; see `tulle.files.tables.read_table`."""
-    from tulle.files.tables.parquet import NUMBERS, STRINGS, is_one_of, open_parquet, read_cells
+def find_parquet_layout(source: Source, wanted: Wanted) -> Layout:
+    """What is known of a Parquet file's rows before they are read; columns of other types than it takes are refused."""
+    from tulle.files.tables.parquet import open_parquet, plain_name
 
-    file, schema, n = open_parquet(source)
+    _, schema, n = open_parquet(source)
+    roles, words, _ = _parquet_roles(source, schema, n, wanted)
+    target = "" if roles.target is None else "text" if words else "numbers"
+    people = "" if roles.groups is None else plain_name(schema.field(roles.groups).type)
+    return Layout(tuple(schema.names[place] for place in roles.features), target, people)
+
+
+def _parquet_roles(source: Source, schema: Any, n: int, wanted: Wanted) -> tuple[Roles, bool, bool]:
+    """Roles of columns, whether targets are words, and whether ids are."""
+    from tulle.files.tables.parquet import NUMBERS, STRINGS, is_one_of
+
     roles = assign_roles(source, schema.names, wanted)
     faults = Faults(source)
     for place in roles.used:
@@ -81,23 +125,63 @@ def read_parquet(source: Source, wanted: Wanted, progress: Progress) -> Iterator
     words, named_people = (
         place is not None and is_one_of(STRINGS, schema.field(place).type) for place in (roles.target, roles.groups)
     )
+    return roles, words, named_people
+
+
+def read_parquet(
+    source: Source, wanted: Wanted, progress: Progress, jobs: int = 1, start: BatchStart | None = None
+) -> Iterator[Parts]:
+    """The rows in batches; see `tulle.files.tables.read_table`."""
+    from tulle.files.tables.parquet import open_parquet, read_cells
+
+    file, schema, n = open_parquet(source)
+    roles, words, named_people = _parquet_roles(source, schema, n, wanted)
+    faults = Faults(source)
     rows = _Rows(
         faults, schema.names, roles, words=words, mixed=True, named_people=named_people, missing=wanted.missing
     )
     numbers = set(roles.used).difference([roles.groups, roles.target if words else None])
+    first = 0 if start is None else start.row
+    columns = [schema.names[place] for place in roles.used]
 
-    def batches() -> Iterator[list[Cells]]:
-        done = 0
-        for columns in read_cells(source, file, [schema.names[place] for place in roles.used], n, strict=True):
-            done += len(columns[0])
-            source.at(done / n)
-            progress.at(source.share)
-            yield [
-                cells.cast("float64", safe=False) if at in numbers else cells for at, cells in zip(roles.used, columns)
-            ]
+    def cells() -> Iterator[tuple[list[Cells], BatchStart | None]]:
+        for part in read_cells(source, file, columns, n, strict=True, jobs=jobs, first=first):
+            yield part, source.batch_start
 
-    yield from rows.read(batches(), tuple(schema.names[place] for place in roles.features))
+    def prepare(given: tuple[list[Cells], BatchStart | None]) -> tuple[_Batch, BatchStart | None]:
+        part = [one.cast("float64", safe=False) if at in numbers else one for at, one in zip(roles.used, given[0])]
+        return rows.prepare(part), given[1]
+
+    def batches() -> Iterator[_Batch]:
+        done = first
+        with closing(map_in_order(prepare, cells(), jobs)) as prepared:
+            for batch, begin in prepared:
+                done += len(batch.X)
+                source.at(done / n)
+                source.batch_start = begin
+                progress.at(source.share)
+                yield batch
+
+    yield from rows.note_faults(batches(), tuple(schema.names[place] for place in roles.features), first)
     faults.check()
+
+
+class _Column(NamedTuple):
+    """Targets or people of some rows, which of them are no such thing, and why."""
+
+    cells: npt.NDArray[Any]
+    bad: npt.NDArray[np.bool_]
+    fault_of: FaultOf
+    texts: npt.NDArray[Any]  # what the fault is found by
+
+
+class _Batch(NamedTuple):
+    """Some rows, with what may be wrong with them."""
+
+    X: npt.NDArray[np.float64]
+    y: _Column | None
+    people: _Column | None
+    doubtful: Sequence[Cells]  # the features' cells, where an entry is not finite
 
 
 class _Rows:
@@ -138,52 +222,54 @@ class _Rows:
         self._named_people = named_people
         self._missing = missing
 
-    def read(self, batches: Iterable[list[Cells]], names: tuple[str, ...] | None) -> Iterator[Parts]:
-        """The rows of all batches, as long as every column can be read."""
-        row = 1
-        for columns in batches:
-            X, y, people = self._rows(columns, row)
-            row += len(X)
+    def prepare(self, columns: Sequence[Cells]) -> _Batch:
+        """The rows of some columns: of these alone, so that any thread may do it."""
+        features = list(columns)
+        people = None if self._groups is None else self._people(features.pop())
+        y = None if self._target is None else self._targets(features.pop())
+        X = np.empty((len(features[0]), len(features)))
+        for place, cells in enumerate(features):
+            X[:, place] = _numbers(cells)
+        return _Batch(X, y, people, () if np.isfinite(X).all() else features)
+
+    def note_faults(self, batches: Iterable[_Batch], names: tuple[str, ...] | None, first_row: int) -> Iterator[Parts]:
+        """The rows of all batches, as long as every column can be read. `first_row`: how many rows are before them."""
+        row = first_row + 1
+        for batch in batches:
+            for name, column in ((self._groups, batch.people), (self._target, batch.y)):
+                if name is not None and column is not None:
+                    self._faults.add_first(name, column.texts, column.bad, row, column.fault_of)
+            if batch.doubtful:
+                self._faults.add_numbers(self._told, batch.X, row, batch.doubtful, missing=self._missing)
+            row += len(batch.X)
             if not self._faults:
-                yield Parts(X, y, names, people)
+                y, people = (None if column is None else column.cells for column in (batch.y, batch.people))
+                yield Parts(batch.X, y, names, people)
 
-    def _rows(self, columns: list[Cells], row: int) -> tuple[npt.NDArray[np.float64], Any, Any]:
-        """The parts of a table; `row` is the number of the first row. What cannot be read is noted."""
-        people = None if self._groups is None else self._people(self._groups, columns.pop(), row)
-        y = None if self._target is None else self._targets(self._target, columns.pop(), row)
-        X = np.empty((len(columns[0]), len(columns)))
-        for place, cells in enumerate(columns):
-            X[:, place] = 0.0 if self._told[place] in self._faults else _numbers(cells)
-        self._faults.add_numbers(self._told, X, row, columns, missing=self._missing)
-        return X, y, people
-
-    def _targets(self, name: str, cells: Cells, row: int) -> npt.NDArray[Any]:
+    def _targets(self, cells: Cells) -> _Column:
         if self._words:
-            return self._texts(name, cells, row, self._fault_of_word)
+            return self._texts(cells, self._fault_of_word)
         y = _numbers(cells)
-        texts = cells if isinstance(cells, np.ndarray) else y
-        self._faults.add_first(name, texts, ~np.isfinite(y), row, fault_of_target)
-        return y
+        return _Column(y, ~np.isfinite(y), fault_of_target, cells if isinstance(cells, np.ndarray) else y)
 
     def _fault_of_word(self, word: str) -> Fault | None:
         if is_missing(word):
             return MISSING_TARGET
         return None if self._mixed or not is_number(word) else NUMBER_AS_TARGET
 
-    def _people(self, name: str, cells: Cells, row: int) -> npt.NDArray[Any]:
+    def _people(self, cells: Cells) -> _Column:
         if self._named_people:
-            return self._texts(name, cells, row, lambda word: MISSING_PERSON if is_missing(word) else None)
+            return self._texts(cells, lambda word: MISSING_PERSON if is_missing(word) else None)
         people: npt.NDArray[Any] = cells.to_numpy(zero_copy_only=False)
         missing = cells.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-        self._faults.add_first(name, people, missing, row, lambda _: MISSING_PERSON)
-        return people
+        return _Column(people, missing, lambda _: MISSING_PERSON, people)
 
-    def _texts(self, name: str, cells: Cells, row: int, fault_of: FaultOf) -> npt.NDArray[Any]:
+    def _texts(self, cells: Cells, fault_of: FaultOf) -> _Column:
         distinct, codes = _distinct(cells)
         words = np.array([word.strip() for word in distinct], dtype=str)
         bad = np.array([fault_of(word) is not None for word in words.tolist()])
-        self._faults.add_first(name, words[codes], bad[codes], row, fault_of)
-        return words[codes]
+        found = words[codes]
+        return _Column(found, bad[codes], fault_of, found)
 
 
 def _numbers(cells: Cells) -> npt.NDArray[np.float64]:

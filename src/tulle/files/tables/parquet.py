@@ -4,15 +4,14 @@ of several with the same columns."""
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tulle.files.tables.addresses import open_address
-from tulle.files.tables.columns import Fault, Faults
-from tulle.files.tables.input_files import BLOCK_BYTES, Progress, Source, TableError, report_damage
+from tulle.files.tables.addresses import open_address, stamp_of
+from tulle.files.tables.columns import Fault, Faults, check_same_columns, check_same_types
+from tulle.files.tables.input_files import BLOCK_BYTES, BatchStart, Progress, Source, TableError, report_damage
 from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
 
 # Fewer rows at a time would spend more on each column than on its values.
@@ -40,9 +39,17 @@ def open_parquet(source: Source) -> tuple[Any, Any, int]:
 
 
 def read_cells(
-    source: Source, file: Any, columns: Sequence[str], n_rows: int, *, strict: bool = False
+    source: Source,
+    file: Any,
+    columns: Sequence[str],
+    n_rows: int,
+    *,
+    strict: bool = False,
+    jobs: int = 1,
+    first: int = 0,
 ) -> Iterator[list[Cells]]:
-    """The rows of an open file as columns of cells, about `BLOCK_BYTES` at a time.
+    """The rows of an open file as columns of cells, about `BLOCK_BYTES` at a time; `Source.batch_start` says where
+    each begins.
 
     Parameters
     ----------
@@ -53,13 +60,22 @@ def read_cells(
         As many as there must be.
     strict : bool, default=False
         Whether text that is not UTF-8 is refused. If not, replacement characters stand for such bytes.
+    jobs : int, default=1
+        More than 1: pyarrow decodes columns by its own threads.
+    first : int, default=0
+        How many rows to skip.
     """
     with report_damage(source, "the file"):
         groups = [file.metadata.row_group(place) for place in range(file.metadata.num_row_groups)]
         # Long texts must not fill the memory.
         longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    batches = file.iter_batches(max(_FEWEST_ROWS, BLOCK_BYTES // max(longest, 8 * len(columns))), columns=list(columns))
-    read = 0
+    size = max(_FEWEST_ROWS, BLOCK_BYTES // max(longest, 8 * len(columns)))
+    read = place = 0
+    while place < len(groups) and read + groups[place].num_rows <= first:
+        read += groups[place].num_rows
+        place += 1
+    later = list(range(place, len(groups)))
+    batches = file.iter_batches(size, row_groups=later, columns=list(columns), use_threads=jobs > 1)
     while True:
         with report_damage(source, "the file"):
             batch = next(batches, None)
@@ -71,8 +87,10 @@ def read_cells(
             )
         if batch is None:
             return
-        if batch.num_rows:
-            yield cells
+        skip = max(0, batch.num_rows - (read - first))
+        if batch.num_rows > skip:
+            source.batch_start = BatchStart(max(first, read - batch.num_rows), 0)
+            yield [column[skip:] for column in cells] if skip else cells
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,7 @@ class _File:
 
     path: str
     n_rows: int
-    stamp: tuple[int, int]
+    stamp: str
 
 
 @contextmanager
@@ -99,16 +117,18 @@ def open_parquet_cells(name: str, paths: Sequence[str], choose: Choose, progress
                 header = tuple(schema.names)
                 columns = chosen_columns(source, header, choose)
                 types = _types(source, schema, columns)
-            elif set(schema.names) != set(header):
-                raise source.refusal(f"not the same columns as in {os.path.basename(paths[0])}; write all files alike")
-            elif _types(source, schema, columns) != types:
-                raise source.refusal(
-                    f"a column has another type than in {os.path.basename(paths[0])}; write all files alike"
-                )
-            files.append(_File(path, n_rows, _stamp(source)))
+            else:
+                check_same_columns(source, schema.names, paths[0], header)
+                kinds = _types(source, schema, columns)
+                check_same_types(source, dict(zip(columns, kinds)), paths[0], dict(zip(columns, types)))
+            files.append(_File(path, n_rows, stamp_of(source)))
     if sum(file.n_rows for file in files) < 1:
         raise TableError(f"{name}: no rows; write the table again")
-    yield RawTable(name, header, columns, lambda: _batches(files, columns, progress), lambda: _fingerprint(files))
+
+    def batches(jobs: int = 1, start: BatchStart | None = None) -> Iterator[RawBatch]:
+        return _batches(files, columns, progress, jobs, 0 if start is None else start.row)
+
+    yield RawTable(name, header, columns, tuple(map(str, types)), batches, lambda: _fingerprint(files))
 
 
 @contextmanager
@@ -116,14 +136,9 @@ def _opened(path: str, file: _File | None = None) -> Iterator[Source]:
     """A part, refused where it is not what it was."""
     with open_address(path) as source:
         source.format("parquet")
-        if file is not None and _stamp(source) != file.stamp:
+        if file is not None and stamp_of(source) != file.stamp:
             raise source.refusal("changed while it was being read; wait until it is complete and read it again")
         yield source
-
-
-def _stamp(source: Source) -> tuple[int, int]:
-    """The size and, of a file on disk, the time of the last change."""
-    return source.size, 0 if "://" in source.name else os.fstat(source.raw.fileno()).st_mtime_ns
 
 
 def _fingerprint(files: Sequence[_File]) -> str:
@@ -136,14 +151,20 @@ def _fingerprint(files: Sequence[_File]) -> str:
     return f"sha256:{hashlib.sha256(' '.join(found).encode()).hexdigest()}"
 
 
-def _batches(files: Sequence[_File], columns: tuple[str, ...], progress: Progress) -> Iterator[RawBatch]:
-    done, n_rows = 0, sum(file.n_rows for file in files)
+def _batches(
+    files: Sequence[_File], columns: tuple[str, ...], progress: Progress, jobs: int, first: int
+) -> Iterator[RawBatch]:
+    """`first`: rows to skip, of the first file."""
+    done, n_rows = first, sum(file.n_rows for file in files)
     for file in files:
         with _opened(file.path, file) as source:
-            for cells in read_cells(source, open_parquet(source)[0], columns, file.n_rows):
+            opened = open_parquet(source)[0]
+            for cells in read_cells(source, opened, columns, file.n_rows, jobs=jobs, first=first):
                 done += len(cells[0])
                 progress.at(done / n_rows)
-                yield RawBatch(dict(zip(columns, cells)), len(cells[0]))
+                start = source.batch_start if len(files) == 1 else None
+                yield RawBatch(dict(zip(columns, cells)), len(cells[0]), start)
+        first = 0
 
 
 # --- types ---------------------------------------------------------------------------------------------------------
@@ -155,6 +176,11 @@ def is_one_of(kinds: Sequence[str], kind: Any) -> bool:
 
     plain = _plain_type(kind)
     return any(getattr(types, f"is_{name}")(plain) for name in kinds)
+
+
+def plain_name(kind: Any) -> str:
+    """The type of a column's cells as messages name it; text and bytes of any kind are strings."""
+    return "string" if is_one_of((*STRINGS, *_BYTES), kind) else str(_plain_type(kind))
 
 
 def _plain_type(kind: Any) -> Any:

@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from tulle.files.tables.addresses import files_at, open_address
 from tulle.files.tables.columns import some
-from tulle.files.tables.input_files import FORMATS, Progress, Source, TableError
+from tulle.files.tables.input_files import FORMATS, BatchStart, Progress, Source, TableError
 
 # A column: a pyarrow array (CSV: strings; Parquet: the declared type), or without pyarrow a numpy object array of str.
 Cells: TypeAlias = Any
@@ -33,10 +33,18 @@ _JOINED_AT_ONCE = 32
 
 
 class RawBatch(NamedTuple):
-    """Some rows, at least one: the chosen columns by name, and the number of rows."""
+    """Some rows, at least one: the chosen columns by name, the number of rows, and where they begin, if reading can
+    begin there."""
 
     columns: dict[str, Cells]
     n_rows: int
+    start: BatchStart | None = None
+
+
+class ReadBatches(Protocol):
+    """Reads rows; see `RawTable.batches`."""
+
+    def __call__(self, jobs: int = 1, start: BatchStart | None = None) -> Iterator[RawBatch]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +59,29 @@ class RawTable:
         The names of all columns.
     columns : tuple of str
         The chosen ones.
+    types : tuple of str
+        The types that a Parquet file declares for them; empty for CSV.
     """
 
     name: str
     header: tuple[str, ...]
     columns: tuple[str, ...]
-    _batches: Callable[[], Iterator[RawBatch]]
+    types: tuple[str, ...]
+    _batches: ReadBatches
     _fingerprint: Callable[[], str]
 
-    def batches(self) -> Iterator[RawBatch]:
-        """All rows in order, from the first one at each call. Only one such iterator may be in use at a time."""
+    def batches(self, jobs: int = 1, start: BatchStart | None = None) -> Iterator[RawBatch]:
+        """All rows in order, from the first one at each call. Only one such iterator may be in use at a time.
+
+        Parameters
+        ----------
+        jobs : int, default=1
+            Threads that parse CSV at a time; more than 1: those of pyarrow for Parquet.
+        start : BatchStart or None, default=None
+            The `RawBatch.start` to begin with, of an earlier reading of the same single file.
+        """
         with _without_causes():
-            yield from self._batches()
+            yield from self._batches(jobs, start)
 
     def fingerprint(self) -> str:
         """ "sha256:" and the hash of the file's bytes; of several files, the hash of their hashes in order.

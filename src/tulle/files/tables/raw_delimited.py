@@ -1,7 +1,8 @@
 """CSV as cells: by pyarrow's parser, and by the standard library where pyarrow is not installed or gives up.
 
-The standard library decides. What pyarrow refuses, in messages that quote rows, is read again by it: either the line at
-fault is found, or the rows are read (one longer than pyarrow's blocks, for example). The rules are those in
+For pyarrow the file is cut between rows into pieces (`tulle.files.tables.row_cuts`), which are parsed by themselves, by
+several threads where asked. The standard library decides. What pyarrow refuses, in messages that quote rows, is read
+again by it: either the line at fault is found, or the rows are read. The rules are those in
 `tulle.files.tables.raw_cells.open_raw`; tests compare both parsers on the same bytes.
 """
 
@@ -9,22 +10,24 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import itertools
-import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tulle.files.tables import input_files
 from tulle.files.tables.columns import DOUBTFUL, is_number, missing_spellings
-from tulle.files.tables.delimited import END, NUL, Lines, Text, divide, find_delimiter
-from tulle.files.tables.input_files import Progress, Source
+from tulle.files.tables.delimited import NUL, Lines, Text, divide, find_delimiter
+from tulle.files.tables.in_order import map_in_order
+from tulle.files.tables.input_files import BatchStart, Progress, Source
 from tulle.files.tables.raw_cells import Cells, Choose, RawBatch, RawTable, check_names, chosen_columns
+from tulle.files.tables.row_cuts import ends_outside_quotes, last_row_end
 
-# For pyarrow, which holds up to 32 blocks that it has read ahead. A row that is longer is left to the standard library.
+# What pyarrow parses at a time: its columns should stay in the processor's cache while rows are made of them.
 _ARROW_BYTES = 1 << 20
 
 
@@ -44,11 +47,11 @@ def open_csv_cells(
     columns = chosen_columns(source, cells.names, choose)
     places = [cells.names.index(name) for name in columns]
 
-    def batches() -> Iterator[RawBatch]:
-        for part in cells.batches(places, progress, plain=plain):
-            yield RawBatch(dict(zip(columns, part)), len(part[0]))
+    def batches(jobs: int = 1, start: BatchStart | None = None) -> Iterator[RawBatch]:
+        for part in cells.batches(places, progress, plain=plain, jobs=jobs, start=start):
+            yield RawBatch(dict(zip(columns, part)), len(part[0]), source.batch_start)
 
-    return RawTable(source.name, tuple(cells.names), columns, batches, source.fingerprint)
+    return RawTable(source.name, tuple(cells.names), columns, (), batches, source.fingerprint)
 
 
 def _text_bytes() -> int:
@@ -137,8 +140,11 @@ class CsvCells:
         plain: bool = False,
         numbers: Collection[int] = (),
         missing: bool = False,
-    ) -> Iterator[list[Cells]]:
-        """All rows after the header, some at a time.
+        finish: Callable[[list[Cells]], Any] = list,
+        jobs: int = 1,
+        start: BatchStart | None = None,
+    ) -> Iterator[Any]:
+        """All rows after the header, some at a time: what `finish` makes of their columns.
 
         Parameters
         ----------
@@ -149,45 +155,47 @@ class CsvCells:
             Whether to read by the standard library although pyarrow is installed, into arrays of numpy.
         numbers : collection of int, default=()
             Columns that pyarrow is to read as float64. If there are any, its array of one is of that type, or is an
-            object array of text: from the first block on in which a cell is no number to it.
+            object array of text: from the first piece on in which a cell is no number to it.
         missing : bool, default=False
             Whether a cell among these numbers that says that there is no value is null. If not, it is no number.
+        finish : callable, default=list
+            Called with the columns of some rows, by any thread.
+        jobs : int, default=1
+            Threads that parse at a time.
+        start : BatchStart or None, default=None
+            Rows to skip: a `Source.batch_start` of an earlier reading of the same file.
         """
-        n_rows, complete = 0, False
+        n_rows, complete = (0, False) if start is None else (start.row, False)
         if not plain and self._delimiter.isascii() and _has_pyarrow():
-            stream = _ByteStream(self._bytes(), self._source)
-            parser = _ArrowParser(stream, self._delimiter, len(self.names), places, numbers, missing=missing)
-            try:
-                while (part := parser.next_part()) is not None:
-                    n_rows += len(part[0])
-                    self._source.at(parser.share)
-                    progress.at(parser.share)
-                    yield part
-            finally:
-                parser.stop()
-                self._source.at(None)
-            complete = parser.complete
+            parser = _ArrowParser(self._delimiter, len(self.names), places, numbers, missing=missing)
+            pieces = _Pieces(self._source, self._text, self._delimiter, self._start)
+            parts = map_in_order(partial(_parse, parser, finish), pieces.cut(start), jobs)
+            with closing(parts):
+                for part in parts:
+                    if part is None:
+                        break
+                    self._report(progress, part.share)
+                    exact = self._text.exact
+                    self._source.batch_start = BatchStart(n_rows, part.offset) if exact else None
+                    n_rows += part.n_rows
+                    yield part.content
+                else:
+                    complete = pieces.complete
+            self._source.at(None)
         if not complete:
             to_cells = _object_array if plain or numbers or not _has_pyarrow() else _string_array
+            self._source.batch_start = None
             for rows in self._plain_rows(places, n_rows):
                 n_rows += len(rows)
                 progress.at(self._source.share)
-                yield [to_cells(cells) for cells in zip(*rows)]
+                yield finish([to_cells(cells) for cells in zip(*rows)])
         if not n_rows:
             raise self._source.refusal("a header but no rows; write the table again")
         progress.at(1.0)
 
-    def _bytes(self) -> Iterator[bytes]:
-        """UTF-8 for pyarrow, which skips one byte-order mark: the one that is written here, and none of a cell."""
-        yield codecs.BOM_UTF8
-        skipped, last = 0, b"\n"
-        for piece in self._text.encoded(min(input_files.BLOCK_BYTES, _ARROW_BYTES)):
-            rest = piece[max(0, self._start - skipped) :]
-            skipped += len(piece) - len(rest)
-            last = rest[-1:] or last
-            yield rest
-        end = "" if last in b"\r\n" else "\n"
-        yield f"{end}{self._delimiter.join(END * len(self.names))}\n".encode()
+    def _report(self, progress: Progress, share: float) -> None:
+        self._source.at(share)
+        progress.at(share)
 
     def _plain_rows(self, places: Sequence[int], skip: int) -> Iterator[list[Sequence[str]]]:
         """The chosen cells of the rows after the first `skip`, some rows at a time."""
@@ -233,13 +241,93 @@ def _string_array(cells: Sequence[str]) -> Cells:
     return pa.array(cells, pa.string())
 
 
-class _ArrowParser:
-    """pyarrow's streaming reader of CSV. It stops at its first error, which is not shown: it quotes a row.
+class _Piece(NamedTuple):
+    """Whole rows of a file, where they begin, and which part of the file they end at."""
+
+    text: bytes
+    offset: int
+    share: float
+
+
+class _Part(NamedTuple):
+    """What was made of a piece."""
+
+    content: Any
+    n_rows: int
+    offset: int
+    share: float
+
+
+class _Pieces:
+    """A file cut between rows.
 
     Parameters
     ----------
-    stream : _ByteStream
-        UTF-8, with `END` in every cell of the last row.
+    source : Source
+    text : Text
+    delimiter : str
+        One ASCII character.
+    begin : int
+        How many bytes of UTF-8 the header takes.
+
+    Attributes
+    ----------
+    complete : bool
+        Whether all rows were handed out. If not, the standard library says why.
+    """
+
+    def __init__(self, source: Source, text: Text, delimiter: str, begin: int) -> None:
+        self._source, self._text, self._delimiter, self._begin = source, text, delimiter, begin
+        self.complete = False
+
+    def cut(self, start: BatchStart | None) -> Iterator[_Piece]:
+        """The rows, from `start` on."""
+        # The header is skipped in what is read: its length in the file is another where bytes of it are replaced.
+        offset, skip, begin = (self._begin, self._begin, 0) if start is None else (start.offset, 0, start.offset)
+        rest, taken = b"", 1
+        stream = self._text.encoded(min(input_files.BLOCK_BYTES, _ARROW_BYTES), begin)
+        while True:
+            try:
+                piece = next(stream, None)
+            except MemoryError:
+                raise
+            except Exception:  # raised again by the standard library, with its line
+                return
+            if piece is None:
+                break
+            dropped = min(skip, len(piece))
+            skip -= dropped
+            taken += len(piece)
+            whole = rest + piece[dropped:]
+            end = last_row_end(whole, self._delimiter)
+            text, rest = whole[:end], whole[end:]
+            if not _is_blank(text):
+                yield _Piece(text, offset, self._source.position * (1 - len(rest) / taken))
+            offset += end
+            if len(rest) > input_files.LONGEST_LINE:
+                return
+        if not ends_outside_quotes(rest, self._delimiter):
+            return
+        if not _is_blank(rest):
+            yield _Piece(rest, offset, 1.0)
+        self.complete = True
+
+
+def _is_blank(text: bytes) -> bool:
+    """Whether there are line ends alone. Mostly the first byte tells."""
+    return text[:1] in (b"", b"\r", b"\n") and not text.strip(b"\r\n")
+
+
+def _parse(parser: _ArrowParser, finish: Callable[[list[Cells]], Any], piece: _Piece) -> _Part | None:
+    columns = parser.read(piece.text)
+    return None if columns is None else _Part(finish(columns), len(columns[0]), piece.offset, piece.share)
+
+
+class _ArrowParser:
+    """pyarrow's reader of CSV.
+
+    Parameters
+    ----------
     delimiter : str
         One ASCII character.
     width : int
@@ -250,151 +338,45 @@ class _ArrowParser:
         Those of them to read as float64; the others are strings.
     missing : bool
         Whether a number may be missing, and is null then.
-
-    Attributes
-    ----------
-    share : float
-        Which part of the file the rows come from that were read, in (0, 1].
-    complete : bool
-        Whether they are all.
     """
 
     def __init__(
-        self,
-        stream: _ByteStream,
-        delimiter: str,
-        width: int,
-        places: Sequence[int],
-        numbers: Collection[int],
-        *,
-        missing: bool,
+        self, delimiter: str, width: int, places: Sequence[int], numbers: Collection[int], *, missing: bool
     ) -> None:
-        self._stream = stream
-        self._delimiter = delimiter
-        self._names = [str(place) for place in range(width)]
-        self._n_columns = len(places)
-        self._kinds = {str(place): "float64" if place in numbers else "string" for place in places}
-        self._nulls, self._end = [END], 0
-        if missing:  # the end shows in the last column only, which is read whether it was asked for or not
-            self._nulls += missing_spellings()
-            self._kinds.setdefault(self._names[-1], "string")
-            self._end = list(self._kinds).index(self._names[-1])
-        self._reader: Any = None
-        self._held: list[Cells] | None = None
-        self._n_blocks = 0
-        self.share = 1.0
-        self.complete = False
-
-    def next_part(self) -> list[Cells] | None:
-        """The next rows, a column each; None at the end, or at an error."""
-        if self.complete:
-            return None
-        while True:
-            try:
-                part = self._read()
-            except MemoryError:
-                raise
-            except Exception:
-                return None
-            held, self._held = self._held, part
-            self.share = 1.0 if part is None else self._stream.share_after(self._n_blocks - 1)
-            if part is None:
-                return self._last(held)
-            if held is not None:
-                return held[: self._n_columns]
-
-    def _last(self, held: list[Cells] | None) -> list[Cells] | None:
-        """The last rows without `END`; the file was read to its end only if it is there.
-
-        If a quotation mark is open, all that follows is in the last cell of its row, and not `END` alone, no number and
-        not null. The cells before it are null only if numbers may be missing.
-        """
-        if held is None or held[self._end][-1].as_py() not in (None, END):
-            return None
-        self.complete = True
-        return [cells[:-1] for cells in held[: self._n_columns]] if len(held[0]) > 1 else None
-
-    def _read(self) -> list[Cells] | None:
-        """The rows of a block; None at the end."""
-        if self._reader is None:
-            self._reader = self._open()
-        while True:
-            try:
-                batch = self._reader.read_next_batch()
-            except StopIteration:
-                return None
-            self._n_blocks += 1
-            if batch.num_rows:
-                return list(batch.columns)
-
-    def _open(self) -> Any:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        types = {name: pa.type_for_alias(kind) for name, kind in self._kinds.items()}
-        return arrow_csv.open_csv(
-            self._stream,
-            read_options=arrow_csv.ReadOptions(
-                use_threads=False, block_size=min(input_files.BLOCK_BYTES, _ARROW_BYTES), column_names=self._names
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=True
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                check_utf8=False,
-                column_types=types,
-                include_columns=list(types),
-                null_values=self._nulls,
-                strings_can_be_null=False,
-            ),
+        self._names = [str(place) for place in range(width)]
+        types = {str(place): pa.float64() if place in numbers else pa.string() for place in places}
+        self._parse_options = arrow_csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=True
+        )
+        self._convert_options = arrow_csv.ConvertOptions(
+            check_utf8=False,
+            column_types=types,
+            include_columns=list(types),
+            null_values=missing_spellings() if missing else [],
+            strings_can_be_null=False,
         )
 
-    def stop(self) -> None:
-        """Read no more of the file, in pyarrow's thread either."""
-        self._stream.stop()
-        self._reader = self._held = None
+    def read(self, text: bytes) -> list[Cells] | None:
+        """The columns of whole rows; None at an error, which is not shown: it quotes a row."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
 
-
-class _ByteStream(io.RawIOBase):
-    """Pieces of bytes as a file, for pyarrow, which reads ahead in a thread of its own."""
-
-    def __init__(self, pieces: Iterator[bytes], source: Source) -> None:
-        self._pieces = pieces
-        self._source = source
-        self._n_taken = 0
-        self._shares: list[float] = []  # of the file, after each read
-        self._rest = b""
-        self._lock = threading.Lock()
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """At least half as many bytes as asked for, as a block could be shorter than a row, or those up to the end."""
-        with self._lock:
-            parts, length, ended = [self._rest] if self._rest else [], len(self._rest), False
-            while not ended and (size < 0 or 2 * length < size):
-                piece = next(self._pieces, None)
-                ended = piece is None
-                if piece:
-                    parts.append(piece)
-                    length += len(piece)
-                    self._n_taken += len(piece)
-            whole = b"".join(parts)  # no copy where it is one
-            end = length if size < 0 else min(size, length)
-            # pyarrow takes a newline that begins a block for the rest of a line end, inside a quoted cell too.
-            if not ended and end > 1 and whole[end - 1 : end] == b"\r":
-                end -= 1
-            self._rest = whole[end:]
-            self._shares.append(self._source.position * (1 - len(self._rest) / max(self._n_taken, 1)))
-            return whole[:end]
-
-    def share_after(self, n_blocks: int) -> float:
-        """Which part of the file was read when so many blocks were."""
-        return self._shares[min(max(n_blocks, 1), len(self._shares)) - 1]
-
-    def stop(self) -> None:
-        """The stream ends here."""
-        with self._lock:
-            self._pieces, self._rest = iter(()), b""
+        if text.startswith(codecs.BOM_UTF8):  # pyarrow skips one, and here it belongs to a cell
+            text = codecs.BOM_UTF8 + text
+        options = arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names)
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(text),
+                read_options=options,
+                parse_options=self._parse_options,
+                convert_options=self._convert_options,
+            )
+        except MemoryError:
+            raise
+        except Exception:
+            return None
+        columns = [part.chunk(0) if part.num_chunks == 1 else part.combine_chunks() for part in table.columns]
+        return columns if table.num_rows else None

@@ -27,7 +27,7 @@ from tulle.files.tables.columns import (
     fault_of_number,
 )
 from tulle.files.tables.free_memory import fits
-from tulle.files.tables.input_files import Progress, Source, shown, whole_lines
+from tulle.files.tables.input_files import BatchStart, Progress, Source, shown, whole_lines
 
 # Columns are kept in 32 bits: half the memory, and liblinear takes no others.
 _LARGEST_INDEX = 2**31 - 1
@@ -42,7 +42,9 @@ class _Block(NamedTuple):
     people: npt.NDArray[np.int64] | None
 
 
-def read_svmlight(source: Source, wanted: Wanted, progress: Progress) -> Iterator[Parts]:
+def read_svmlight(
+    source: Source, wanted: Wanted, progress: Progress, jobs: int = 1, start: BatchStart | None = None
+) -> Iterator[Parts]:
     """The rows in batches; see `tulle.files.tables.read_table`."""
     for given, option, why in (
         (wanted.target, "--target", "the target is the first value of every line"),
