@@ -222,15 +222,15 @@ def twice(*arguments: Any) -> Any:
     """A task that is run, its result lost, and run again on what is left of its arguments."""
     import tulle.backends.dask as module
 
-    module._of_block(*arguments)
-    return module._of_block(*arguments)
+    module._sum_blocks(*arguments)
+    return module._sum_blocks(*arguments)
 
 
 def pieces_twice(*arguments: Any) -> Any:
     import tulle.backends.dask as module
 
-    module._sum_of_pieces(*arguments)
-    return module._sum_of_pieces(*arguments)
+    module._sum_pieces(*arguments)
+    return module._sum_pieces(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_a_task_may_run_twice(method: str, monkeypatch: pytest.MonkeyPatch) -> N
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     unfitted = model(METHODS[method], bounds=Bounds(row_l2=2.0, row_linf=0.4))
     once = unfitted.fit(*bag_of_csr(Y)).coef_.copy()
-    monkeypatch.setattr(on_dask, "_of_block", twice)
-    monkeypatch.setattr(on_dask, "_sum_of_pieces", pieces_twice)
+    monkeypatch.setattr(on_dask, "_sum_blocks", twice)
+    monkeypatch.setattr(on_dask, "_sum_pieces", pieces_twice)
     np.testing.assert_array_equal(unfitted.fit(*bag_of_csr(Y)).coef_, once)
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 

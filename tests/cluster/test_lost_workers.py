@@ -86,11 +86,11 @@ def kill_during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, int], list
     def plan(client: Client, k: int) -> list[int]:
         sums: list[int] = []
 
-        def interrupted(of: Client, parts: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+        def interrupted(of: Client, parts: list[Any], order: Any) -> Any:
             sums.append(len(sums))
             if len(sums) == k:
                 kill_one(client)
-            return total(of, parts, combine)
+            return total(of, parts, order)
 
         monkeypatch.setattr(on_dask, "_total", interrupted)
         return sums
