@@ -41,13 +41,12 @@ from tulle.backends.dask_partitions import (
     Checked,
     PartitionFacts,
     Partitions,
-    Reader,
     Rules,
     describe_partitions,
     find_partitions,
 )
 from tulle.backends.lost_workers import AFTER_THE_BILL, BEFORE_THE_BILL, fetch
-from tulle.backends.rows_elsewhere import Code, Spread, count_bytes, join_cells
+from tulle.backends.rows_elsewhere import Code, Reader, Spread, count_bytes, join_cells
 from tulle.backends.sums_in_order import Sum, join_in_pairs, join_in_turn, number_terms, take_total
 from tulle.files.class_labels import find_different
 from tulle.files.own_types import register

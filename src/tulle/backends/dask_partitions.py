@@ -10,7 +10,7 @@ may quote a cell, leaves the worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from dask.delayed import Delayed
 from distributed import Client, futures_of
 
-from tulle.backends.rows_elsewhere import join_cells
+from tulle.backends.rows_elsewhere import Reader, join_cells
 from tulle.files.array_checks import read_rows
 from tulle.files.error_messages import describe_error, get_own_message
 from tulle.trusted.intake import Cells, Mask, read_cells
@@ -31,18 +31,6 @@ _UNREADABLE = (
     "it cannot be read ({}); every worker must be able to open the source, and all files must have the same columns, "
     "each of one type"
 )
-
-
-class RawCells(NamedTuple):
-    """What a reader makes of the cells of a raw partition: features, targets and person ids, None where there are
-    none. Masked targets are those of rows that count as nothing."""
-
-    features: Any
-    targets: Any = None
-    people: Any = None
-
-
-Reader = Callable[[Any], RawCells]
 
 
 @dataclass(frozen=True)
