@@ -38,6 +38,7 @@ BENCHMARKS = (
     "reading",
     "raw_tables",
     "cluster",
+    "parquet_on_dask",
     "federated",
     "ledger",
 )

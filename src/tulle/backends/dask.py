@@ -125,7 +125,10 @@ class RowsOnDask(Spread):
     def _ask(self, function: Callable[..., Any], futures: Sequence[Any], *more: Any) -> list[Any]:
         """What a function makes of the results of futures: before the bill."""
         made = [self._client.submit(function, future, *more, pure=False) for future in futures]
-        return fetch(self._client, made, BEFORE_THE_BILL)
+        try:
+            return fetch(self._client, made, BEFORE_THE_BILL)
+        finally:
+            _release(made)
 
     def _read(self, partitions: Partitions, rules: Rules) -> tuple[list[tuple[Any, int]], list[PartitionFacts]]:
         """Futures of runs of checked partitions with their numbers of rows, and the facts about all partitions.
@@ -158,6 +161,7 @@ class RowsOnDask(Spread):
             used = [k for k in range(len(runs)) if ends[k] < group.stop and ends[k + 1] > group.start]
             chosen, skip = [runs[k][0] for k in used], group.start - ends[used[0]]
             found.append(self._client.submit(assemble, chosen, skip, group.sizes, self._layout, pure=False))
+        _release([run for run, _ in runs])
         return found
 
     def check_reachable(self) -> None:
@@ -306,6 +310,12 @@ def _client() -> Client:
         ) from None
 
 
+def _release(futures: Sequence[Any]) -> None:
+    """Let workers drop results that nobody asks for any more: at once, and not when Python collects garbage."""
+    for future in futures:
+        future.release()
+
+
 def _starts(counts: Sequence[int]) -> list[int]:
     """The number of the first of each group's terms."""
     return [0, *np.cumsum(counts[:-1]).tolist()]
@@ -320,14 +330,19 @@ def _send(client: Client, function: Callable[..., Any]) -> Any:
 
 def _total(client: Client, sums: list[Any], order: _Order) -> Any:
     """The total of futures of lists of sums, whichever workers have them; of one future of the total, that."""
+    made = list(sums)
     while len(sums) > 1:
         last = len(sums) <= _TOGETHER
         groups = [sums[k : k + _TOGETHER] for k in range(0, len(sums), _TOGETHER)]
         # One after another: the first ones, and then the total so far with the next ones.
         now = groups[:1] if order.in_turn else groups
         joined = [client.submit(_join, group, order, last, pure=False) for group in now]
+        made += joined
         sums = [*joined, *sums[_TOGETHER:]] if order.in_turn else joined
-    return fetch(client, sums, AFTER_THE_BILL)[0]
+    try:
+        return fetch(client, sums, AFTER_THE_BILL)[0]
+    finally:
+        _release(made)
 
 
 # --- on workers ------------------------------------------------------------------------------------------------------

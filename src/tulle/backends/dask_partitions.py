@@ -193,8 +193,9 @@ def _take_together(X: Any, y: Any, groups: Any) -> Partitions:
     take = _Take(y is not None, groups is not None)
     joint = X.map_partitions(take, *given, meta=X._meta, enforce_metadata=False, clear_divisions=True).optimize()
     graph, keys = dict(joint.__dask_graph__()), list(dask.core.flatten(joint.__dask_keys__()))
-    parts = [_find_tasks(graph, key) for key in keys]
-    if futures_of(joint) or sum(map(len, parts)) > len(set().union(*parts)):
+    parts = [] if futures_of(graph) else [_find_tasks(graph, key) for key in keys]
+    # Persisted partitions are on workers already, and what partitions share must not be computed for each of them.
+    if not parts or sum(map(len, parts)) > len(set().union(*parts)):
         return DelayedPartitions([(one,) for one in joint.to_delayed(optimize_graph=False)], groups is not None, True)
     return GraphPartitions(graph, keys, parts, groups is not None)
 
@@ -279,7 +280,8 @@ def check_graphs(packed: bytes, rules: Rules) -> tuple[Checked, ...]:
     found = []
     for key, tasks in cloudpickle.loads(packed):
         try:
-            cells = dask.get(tasks, key)
+            # Of one task alone, as of a file that is read: without a look for an order of tasks, which takes longer.
+            cells = dask.get(tasks, key) if len(tasks) > 1 else tasks[key]()
         except Exception as error:
             found.append(_refuse(_UNREADABLE.format(describe_error(error))))
         else:
