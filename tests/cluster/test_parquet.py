@@ -236,3 +236,19 @@ def test_what_is_wrong_is_said_before_anything_is_billed(case: str, tmp_path: Pa
         model(QUICK, bounds=PEOPLE).fit(X, y, groups=groups)
     assert ledger.epsilon == 0
     assert "Jane" not in str(raised.value)
+
+
+def read_or_fail(part: int) -> pd.DataFrame:
+    if part == 2:
+        raise KeyError("Jane Doe")
+    return table()[part * 300 : (part + 1) * 300]
+
+
+def test_a_source_that_fails_is_not_quoted() -> None:
+    """What a library says of a file may quote a cell."""
+    frame = dd.from_map(read_or_fail, range(4), meta=table()[:0])
+    with Ledger(Budget(300.0, 1e-5)) as ledger, pytest.raises(ValueError, match="partition 2 of the rows") as raised:
+        model(QUICK, bounds=PEOPLE).fit(*split(frame))
+    assert "KeyError" in str(raised.value)
+    assert "Jane" not in str(raised.value)
+    assert ledger.epsilon == 0
