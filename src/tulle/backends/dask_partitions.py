@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import cloudpickle
 import dask
 import dask.array
 import dask.bag
@@ -74,7 +75,6 @@ class Partitions:
 
     count: int
     at_once: bool
-    has_people: bool
 
     def submit(self, client: Client, runs: Sequence[range], rules: Rules) -> list[Any]:
         """Futures of tuples of checked partitions, one for each run of partition numbers."""
@@ -97,7 +97,6 @@ class GraphPartitions(Partitions):
     graph: Mapping[Any, Any]
     keys: Sequence[Any]
     parts: Sequence[set[Any]]
-    has_people: bool
     at_once = True
 
     @property
@@ -108,8 +107,8 @@ class GraphPartitions(Partitions):
         found = []
         for run in runs:
             tasks = [{key: self.graph[key] for key in self.parts[k]} for k in run]
-            # In a list of pairs of bytes: Dask would look for tasks of its own in a dictionary of them.
-            packed = dask_dumps([(self.keys[k], part) for k, part in zip(run, tasks)])
+            # As bytes: Dask would take the tasks in it for tasks of its own.
+            packed = cloudpickle.dumps([(self.keys[k], part) for k, part in zip(run, tasks)])
             found.append(client.submit(check_graphs, packed, rules, pure=False))
         return found
 
@@ -125,7 +124,6 @@ class DelayedPartitions(Partitions):
     """
 
     cells: Sequence[tuple[Any, ...]]
-    has_people: bool
     taken: bool = False
     at_once = False
 
@@ -137,13 +135,6 @@ class DelayedPartitions(Partitions):
         check = dask.delayed(check_taken if self.taken else check_one, pure=False)
         chosen = [self.cells[k] for run in runs for k in run]
         return list(client.compute([check(rules, *cells) for cells in chosen], optimize_graph=False))
-
-
-def dask_dumps(thing: Any) -> bytes:
-    """Tasks as bytes."""
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps(thing))
 
 
 def find_partitions(X: Any, y: Any, groups: Any) -> Partitions:
@@ -173,7 +164,7 @@ def find_partitions(X: Any, y: Any, groups: Any) -> Partitions:
         y, groups = _divide_like(X, y, "y"), _divide_like(X, groups, "groups")
     features = _delayed(X)
     targets, people = _match(features, y, "y"), _match(features, groups, "groups")
-    return DelayedPartitions(list(zip(features, targets, people)), groups is not None)
+    return DelayedPartitions(list(zip(features, targets, people)))
 
 
 def _is_frame(collection: Any) -> bool:
@@ -196,8 +187,8 @@ def _take_together(X: Any, y: Any, groups: Any) -> Partitions:
     parts = [] if futures_of(graph) else [_find_tasks(graph, key) for key in keys]
     # Persisted partitions are on workers already, and what partitions share must not be computed for each of them.
     if not parts or sum(map(len, parts)) > len(set().union(*parts)):
-        return DelayedPartitions([(one,) for one in joint.to_delayed(optimize_graph=False)], groups is not None, True)
-    return GraphPartitions(graph, keys, parts, groups is not None)
+        return DelayedPartitions([(one,) for one in joint.to_delayed(optimize_graph=False)], True)
+    return GraphPartitions(graph, keys, parts)
 
 
 @dataclass(frozen=True)
@@ -275,8 +266,6 @@ def _delayed(collection: Any) -> list[Any]:
 
 def check_graphs(packed: bytes, rules: Rules) -> tuple[Checked, ...]:
     """Compute partitions one after another, and check each."""
-    import cloudpickle
-
     found = []
     for key, tasks in cloudpickle.loads(packed):
         try:
