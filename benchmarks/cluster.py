@@ -19,7 +19,7 @@ from tulle.trusted.facts import PublicFacts
 from tulle.trusted.rows import Rows
 
 FEATURES, PER_ROW, CLIP = 20_000, 50, 0.25
-ROWS, PARTITIONS = (1_000, 100_000), (2, 8, 32)
+ROWS, PARTITIONS = (1_000, 100_000), (2, 32, 500)
 ROUNDS = 9
 
 

@@ -39,6 +39,7 @@ BENCHMARKS = (
     "conversion",
     "raw_tables",
     "cluster",
+    "parquet_on_dask",
     "federated",
     "ledger",
 )

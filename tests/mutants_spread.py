@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_BACKENDS, _DASK, _ROWS = (
+_BACKENDS, _DASK, _PARQUET, _ROWS = (
     "tests/backends/test_rows_elsewhere.py::",
     "tests/cluster/test_dask.py::",
+    "tests/cluster/test_parquet.py::",
     "tests/trusted/test_rows.py::",
 )
 
@@ -116,34 +117,82 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "batches drawn by workers",
         "each worker draws its part of a batch: a task that is run again draws another one, and one answer is of both",
-        "block if numbers is None else block.take(numbers))",
-        "block if numbers is None else block.take(np.sort(np.random.permutation(block.n_rows)[: len(numbers)])))",
-        (_DASK + "test_every_partition_is_in_a_sum_once",),
+        "    return (group[k].take(numbers) for k, numbers in chosen)\n",
+        "    drawn = np.random.permutation\n"
+        "    return (group[k].take(np.sort(drawn(group[k].n_rows)[: len(some)])) for k, some in chosen)\n",
+        (_DASK + "test_every_row_is_in_a_sum_once",),
         needs="distributed",
     ),
     Mutant(
-        "a partition at a seam counted twice",
+        "a group at a seam counted twice",
         "sums added up in groups that share their ends: some rows pull twice as hard as the noise is for",
-        "for k in range(0, len(parts), _TOGETHER)]",
-        "for k in range(0, len(parts), _TOGETHER - 1)]",
-        (_DASK + "test_every_partition_is_in_a_sum_once",),
+        "for k in range(0, len(sums), _TOGETHER)]",
+        "for k in range(0, len(sums), _TOGETHER - 1)]",
+        (_DASK + "test_every_row_is_in_a_sum_once",),
         needs="distributed",
+    ),
+    Mutant(
+        "rows at the end of a partition in two blocks",
+        "blocks that are cut from partitions with the end included: some rows pull twice as hard as the noise is for",
+        "slice(int(max(0, skip - start)), int(min(skip + size, end) - start))",
+        "slice(int(max(0, skip - start - 1)), int(min(skip + size, end) - start))",
+        (_DASK + "test_every_row_is_in_a_sum_once",),
+        needs="distributed",
+    ),
+    Mutant(
+        "sums whose order depends on the cluster",
+        "partial sums combined where they happen to be next to each other: another cluster size is another model",
+        "        while waiting and waiting[-1].size == one.size and waiting[-1].start % (2 * one.size) == 0:\n",
+        "        while waiting and waiting[-1].size == one.size:\n",
+        ("tests/backends/test_sums_in_order.py::test_groups_do_not_change_a_bit",),
     ),
     Mutant(
         "surplus rows come back on workers",
         "who counts is decided here, and never told to the machines that count",
-        "return make_block(features, *mask_unlabelled(made, active))",
-        "return make_block(features, *mask_unlabelled(made, None))",
+        "yield make_block(features, *mask_unlabelled(made, counted))",
+        "yield make_block(features, *mask_unlabelled(made, None))",
         (_DASK + "test_surplus_rows_of_a_person_count_as_nothing",),
+        needs="distributed",
+    ),
+    Mutant(
+        "rows without a target or a person count on workers",
+        "a mask that is lost when cells become an array: rows of nobody are learnt from",
+        "            made = np.where(held.masked, np.nan, made)\n",
+        "            made = np.where(held.masked, 0.0, made)\n",
+        ("tests/cluster/test_schema_on_dask.py::test_the_fit_of_the_same_table_in_memory",),
+        needs="distributed",
+    ),
+    Mutant(
+        "targets and people of another read",
+        "columns of one table that are read one by one: of a source without an order, rows get the people of others",
+        "    if _is_frame(X) and all(map(_is_frame, given)) and _have_one_source(X, *given):\n",
+        "    if False:\n",
+        (_PARQUET + "test_the_cells_of_a_row_come_from_one_read",),
+        needs="distributed",
+    ),
+    Mutant(
+        "people of other rows",
+        "ids matched by position with a table in another order: the guarantee is for the wrong people",
+        '        for name, cells in (("y", y), ("groups", people)):\n            if hasattr(x, "columns")',
+        '        for name, cells in (("y", y),):\n            if hasattr(x, "columns")',
+        (_PARQUET + "test_what_is_wrong_is_said_before_anything_is_billed[people in another order]",),
+        needs="distributed",
+    ),
+    Mutant(
+        "a reader of files that quotes a cell",
+        "the message of a library, passed on from a worker to a log",
+        "found.append(_refuse(_UNREADABLE.format(describe_error(error))))",
+        "found.append(_refuse(_UNREADABLE.format(error)))",
+        (_PARQUET + "test_a_source_that_fails_is_not_quoted",),
         needs="distributed",
     ),
     Mutant(
         "rows that come to be summed",
         "a reduction that fetches the blocks: rows leave their machines on the way to a private answer",
-        "        return _total(self._client, self._make(contribution), combine)\n",
-        "        blocks = self._client.gather(self._blocks)\n"
-        "        blocks = [b if n is None else b.take(n) for b, n in zip(blocks, self._numbers)]\n"
-        "        return reduce(combine, [contribution(block) for block in blocks])\n",
+        "        return _total(self._client, sums, order)\n",
+        "        groups = zip(self._client.gather(self._groups), self._chosen)\n"
+        "        terms = (contribution(block) for group, chosen in groups for block in _choose(group, chosen))\n"
+        "        return take_total(order.join(number_terms(terms, 0)), combine)\n",
         (_DASK + "test_no_row_comes_to_the_process_that_fits[hard thresholding, gaussian]",),
         needs="distributed",
     ),

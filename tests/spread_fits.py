@@ -76,14 +76,16 @@ def model(method: Any = "screen_refine", **settings: Any) -> SparseClassifier:
     )
 
 
-def assert_same_fit(unfitted: Any, here: tuple[Any, ...], there: tuple[Any, ...], **groups: Any) -> Any:
+def assert_same_fit(
+    unfitted: Any, here: tuple[Any, ...], there: tuple[Any, ...], *, atol: float = 1e-12, **groups: Any
+) -> Any:
     """The same weights, bill and predictions of the same rows here and there. Returns the model fitted there."""
     one = clone(unfitted).fit(*here, **groups)
     other = clone(unfitted).fit(*there, **groups)
     assert np.any(one.coef_)
     np.testing.assert_array_equal(other.support_, one.support_)
-    np.testing.assert_allclose(other.coef_, one.coef_, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(other.intercept_, one.intercept_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(other.coef_, one.coef_, rtol=0, atol=atol)
+    np.testing.assert_allclose(other.intercept_, one.intercept_, rtol=0, atol=atol)
     assert other.privacy_.epsilon == one.privacy_.epsilon
     assert other.privacy_.bill == one.privacy_.bill
     assert other.n_features_in_ == one.n_features_in_

@@ -6,6 +6,7 @@ import io
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -38,15 +39,21 @@ from collections_of_rows import (
     in_memory,
     in_partitions,
 )
-from distributed import Client, LocalCluster
-from spread_fits import BOUNDS, METHODS, assert_same_fit, model
+from distributed import Client, LocalCluster, wait
+from spread_fits import BOUNDS, METHODS, model
+from spread_fits import assert_same_fit as assert_close_fit
 
 import tulle.backends.dask as on_dask
+import tulle.backends.dask_groups as dask_groups
 from tulle import Bounds, Budget, FileLedger, Ledger, SparseRegressor
 from tulle.backends.dask import DaskRows, RowsOnDask
 from tulle.methods import HardThresholding, ScreenRefine, StochasticHardThresholding, TwoStage
 
-pytestmark = pytest.mark.usefixtures("client")
+# Rows in blocks of few rows and groups of few blocks: otherwise all of these rows are one block.
+pytestmark = pytest.mark.usefixtures("client", "small_blocks")
+
+# To the last bit: of dense rows that is so by construction, of sparse ones since answers are rounded to a grid.
+assert_same_fit = partial(assert_close_fit, atol=0.0)
 
 # One of each kind of question.
 SOME = ["two stage", "batches, svrg", "coordinate descent, selection", "hard thresholding, gaussian"]
@@ -106,7 +113,9 @@ def test_regression(refinement: str) -> None:
 
 
 def test_a_fit_without_privacy() -> None:
-    assert_same_fit(model(HardThresholding(n_iter=5), epsilon=None), (X, Y), bag_of_csr(Y))
+    """Nothing is rounded to a grid: of sparse rows in several blocks the sums round in another order."""
+    assert_close_fit(model(HardThresholding(n_iter=5), epsilon=None), (X, Y), bag_of_csr(Y))
+    assert_same_fit(model(HardThresholding(n_iter=5), epsilon=None), (DENSE, Y), array(Y))
 
 
 @pytest.mark.parametrize(
@@ -222,15 +231,15 @@ def twice(*arguments: Any) -> Any:
     """A task that is run, its result lost, and run again on what is left of its arguments."""
     import tulle.backends.dask as module
 
-    module._of_block(*arguments)
-    return module._of_block(*arguments)
+    module._sum_blocks(*arguments)
+    return module._sum_blocks(*arguments)
 
 
 def pieces_twice(*arguments: Any) -> Any:
     import tulle.backends.dask as module
 
-    module._sum_of_pieces(*arguments)
-    return module._sum_of_pieces(*arguments)
+    module._sum_pieces(*arguments)
+    return module._sum_pieces(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +250,8 @@ def test_a_task_may_run_twice(method: str, monkeypatch: pytest.MonkeyPatch) -> N
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     unfitted = model(METHODS[method], bounds=Bounds(row_l2=2.0, row_linf=0.4))
     once = unfitted.fit(*bag_of_csr(Y)).coef_.copy()
-    monkeypatch.setattr(on_dask, "_of_block", twice)
-    monkeypatch.setattr(on_dask, "_sum_of_pieces", pieces_twice)
+    monkeypatch.setattr(on_dask, "_sum_blocks", twice)
+    monkeypatch.setattr(on_dask, "_sum_pieces", pieces_twice)
     np.testing.assert_array_equal(unfitted.fit(*bag_of_csr(Y)).coef_, once)
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
@@ -441,13 +450,26 @@ def test_predictions_for_other_columns_are_refused() -> None:
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
+def in_groups(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """As of a cluster with so many threads."""
+    plan = dask_groups.plan_groups
+    monkeypatch.setattr(on_dask, "plan_groups", lambda layout, threads, memory: plan(layout, count, None))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("n_parts", [1, 2, 8, 9, 65])
-def test_every_partition_is_in_a_sum_once(n_parts: int) -> None:
-    """And in its order."""
+def test_every_row_is_in_a_sum_once(n_parts: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in its order, whatever the partitions and the blocks are: here about 20 blocks in 9 groups."""
+    monkeypatch.setattr(dask_groups, "_DENSE_BLOCK_BYTES", 8 * D * 6)
+    monkeypatch.setattr(dask_groups, "_SPARSE_BLOCK_BYTES", 600)
+    monkeypatch.setattr(dask_groups, "_LEAST_ROWS", 1)
+    in_groups(monkeypatch, 9)
     targets = np.arange(130.0)
     ends = np.linspace(0, 130, n_parts + 1).astype(int)
-    rows = bag([[part] for part in cut(X, ends)])
+    rows = bag([[part] for part in cut(X if kind == "sparse" else DENSE, ends)])
     spread = RowsOnDask(rows, bag([[part] for part in cut(targets, ends)]))
+    assert len(spread._groups) == 9
+    assert len(spread.rows(None).sizes()) > len(spread._groups)
     found = spread.rows(None).reduce(lambda block: block.targets.tolist())
     assert found == targets.tolist()
     numbers = np.array([0, 1, 64, 65, 66, 129])
@@ -455,6 +477,52 @@ def test_every_partition_is_in_a_sum_once(n_parts: int) -> None:
     assert spread.rows(None).batch(numbers[:0]).reduce(lambda block: block.n_rows) == 0
     pieces = spread.rows(None).derive(lambda block: [block.targets[:1], block.targets[1:]])
     assert pieces.sum(np.sum, 5.0) == targets.sum() + 5.0
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_partitions_and_groups_do_not_change_a_bit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even of exact sums: blocks begin at row numbers, and the order of sums is that of blocks."""
+    large = np.random.default_rng(0).standard_normal(D) * 10.0 ** np.arange(D)
+
+    def ask(ends: Any) -> tuple[Any, Any]:
+        rows = bag([[part] for part in cut(X if kind == "sparse" else DENSE, ends)])
+        held = RowsOnDask(rows, bag([[part] for part in cut(Y, ends)])).rows(None)
+        pieces = held.derive(lambda block: [block, block])
+        return held.reduce(lambda block: block.gather(block.margins(large[:, None], 0.0))), pieces.sum(
+            lambda block: block.gather(block.margins(large[:, None], 0.0)), 0.0
+        )
+
+    expected = ask([0, N])
+    for count, cuts in ((1, [7, 1999]), (3, range(50, N, 50)), (11, [500])):
+        in_groups(monkeypatch, count)
+        for one, other in zip(ask([0, *cuts, N]), expected):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_group_fits_into_a_worker() -> None:
+    """About one group for each thread, and more of rows that are too large for so few."""
+    layout = dask_groups.Layout((10**9, 100), False, False, 8 * 10**11)
+    few = dask_groups.plan_groups(layout, 40, 10**12)
+    assert len(few) == 40
+    many = dask_groups.plan_groups(layout, 40, 8 * 10**9)
+    assert max(group.stop - group.start for group in many) * 800 <= 1.1 * 10**9
+    for plan in (few, many):
+        assert [group.start for group in plan] == [0, *(group.stop for group in plan[:-1])]
+        assert plan[-1].stop == 10**9
+        assert {size for group in plan for size in group.sizes[:-1]} == {layout.step}
+
+
+def test_rows_are_on_workers_once(client: Client) -> None:
+    """What was read is let go when its blocks are made."""
+    before = {key for keys in client.has_what().values() for key in keys}
+    rows = RowsOnDask(*frame(Y))
+    wait(rows._groups)
+    end = time.monotonic() + 20
+    while (held := {key for keys in client.has_what().values() for key in keys} - before) != {
+        group.key for group in rows._groups
+    }:
+        assert time.monotonic() < end, held
+        time.sleep(0.05)
 
 
 def test_long_questions_are_sent_once(client: Client) -> None:

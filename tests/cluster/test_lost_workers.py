@@ -7,19 +7,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
-from collections_of_rows import Y, array, bag_of_csr
+from collections_of_rows import DENSE, NAMES, Y, array, bag_of_csr
 from distributed import Client, LocalCluster
 from spread_fits import METHODS, model
 
 import tulle.backends.dask as on_dask
-from tulle import Bounds, Budget, FileLedger
+from tulle import Bounds, Budget, FileLedger, Ledger
 from tulle.backends.dask import RowsOnDask
 from tulle.ledgers.on_disk import LedgerEntry
 
@@ -86,11 +90,11 @@ def kill_during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, int], list
     def plan(client: Client, k: int) -> list[int]:
         sums: list[int] = []
 
-        def interrupted(of: Client, parts: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+        def interrupted(of: Client, parts: list[Any], order: Any) -> Any:
             sums.append(len(sums))
             if len(sums) == k:
                 kill_one(client)
-            return total(of, parts, combine)
+            return total(of, parts, order)
 
         monkeypatch.setattr(on_dask, "_total", interrupted)
         return sums
@@ -143,6 +147,50 @@ def test_a_worker_that_is_lost_for_good(
     """The other one makes its blocks again, and goes on alone."""
     assert_nothing_is_lost(for_good, kill_during, "hard thresholding, gaussian", tmp_path, make)
     assert len(for_good.run(os.getpid)) == 1
+
+
+def test_a_cluster_without_workers_is_not_waited_for_for_ever(
+    for_good: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a fit: an error, and the bill stays. Before one: an error, and there is no bill."""
+    total, sums = on_dask._total, []
+
+    def interrupted(*given: Any) -> Any:
+        sums.append(len(sums))
+        while len(sums) == 3 and for_good.has_what():
+            for process in for_good.run(os.getpid).values():
+                os.kill(process, signal.SIGKILL)
+            time.sleep(1.0)
+        return total(*given)
+
+    monkeypatch.setattr(on_dask, "_total", interrupted)
+    # Other tests of this process may have a client of their own, which would be taken for the current one.
+    with for_good.as_current(), dask.config.set({"tulle.no-workers-timeout": "3s"}):
+        with Ledger(Budget(500.0, 1e-5)) as ledger, pytest.raises(ConnectionError) as raised:
+            model(METHODS["hard thresholding, gaussian"]).fit(*array(Y))
+        assert "lost all its workers" in str(raised.value)
+        assert "what was billed stays billed" in str(raised.value)
+        assert len(ledger.fits) == 1
+        with Ledger(Budget(500.0, 1e-5)) as ledger, pytest.raises(ConnectionError, match="nothing was billed"):
+            model(METHODS["hard thresholding, gaussian"]).fit(*array(Y))
+        assert ledger.fits == []
+
+
+def test_a_worker_that_is_killed_while_parquet_is_fitted(
+    restarted: Client, kill_during: Callable[[Client, int], list[int]], tmp_path: Path
+) -> None:
+    """The files of its blocks are read again: the weights of the same rows in memory, to the last bit."""
+    frame = pd.DataFrame(DENSE, columns=NAMES).assign(label=Y, person=np.arange(len(Y)) // 2)
+    for k, part in enumerate(np.array_split(np.arange(len(Y)), 60)):
+        frame.iloc[part].to_parquet(tmp_path / f"{k:02d}.parquet")
+    unfitted = model(METHODS["fit again"], bounds=Bounds(row_l2=1.5, rows_per_person=2))
+    expected = unfitted.fit(frame[NAMES], frame["label"], groups=frame["person"]).coef_.copy()
+    there = dd.read_parquet(tmp_path)
+    with restarted.as_current():
+        sums = kill_during(restarted, 5)
+        found = unfitted.fit(there[NAMES], there["label"], groups=there["person"]).coef_
+    assert len(sums) > 5
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_long_question_outlives_the_worker_that_held_it(

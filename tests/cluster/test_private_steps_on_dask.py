@@ -180,4 +180,4 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_billed(case: str) -
 def test_predictions_for_missing_numbers_need_a_step_that_fills_them() -> None:
     fitted = with_steps([PrivateWeights()], QUICK).fit(*array(Y))
     with pytest.raises(ValueError, match="contains NaN"):
-        fitted.predict(da.from_array(GAPS, chunks=(PART, D)))
+        fitted.predict(da.from_array(GAPS, chunks=(PART, D))).compute()

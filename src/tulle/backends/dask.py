@@ -1,7 +1,10 @@
 """Rows on the workers of a Dask cluster: Dask arrays, Dask DataFrames, or bags of blocks of rows (extra `dask`).
 
-Each partition becomes a block that stays on a worker. A question is sent to the blocks, their exact sums are added up
-on workers in the order of partitions, and the process that runs fit gets the total, draws the noise once and goes on.
+Partitions are read and checked on workers, and put together to the blocks that the same rows have in memory: block
+boundaries depend on row numbers, and not on partitions or workers. Consecutive blocks are one group, about one for each
+thread of the cluster, which stays on a worker. A question is one task for each group; exact sums are added up on
+workers in an order that does not depend on groups, and the process that runs fit gets the total, draws the noise once
+and goes on.
 
 Nothing random happens on a worker. Which rows are in a batch is drawn here, and sent as row numbers: a task that runs
 twice, or again after its worker was lost, sums over the same rows and gives the same numbers. The bill is charged here
@@ -12,42 +15,60 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import cloudpickle
-import dask
-import dask.array
-import dask.bag
 import numpy as np
-import scipy.sparse as sp
-from dask.delayed import Delayed
 from dask.sizeof import sizeof
 from distributed import Client, get_client
 
-from tulle.backends.rows_elsewhere import Code, Spread, count_bytes, join_cells, targets_of
-from tulle.files.array_checks import read_finite_numbers, read_rows
+from tulle.backends.dask_groups import (
+    GroupPlan,
+    HeldRows,
+    Layout,
+    assemble,
+    clip_blocks,
+    find_smallest,
+    make_blocks,
+    map_features,
+    map_targets,
+    plan_groups,
+)
+from tulle.backends.dask_partitions import (
+    Checked,
+    PartitionFacts,
+    Partitions,
+    Rules,
+    describe_partitions,
+    find_partitions,
+)
+from tulle.backends.lost_workers import AFTER_THE_BILL, BEFORE_THE_BILL, fetch
+from tulle.backends.rows_elsewhere import Code, Reader, Spread, count_bytes, join_cells
+from tulle.backends.sums_in_order import Sum, join_in_pairs, join_in_turn, number_terms, take_total
 from tulle.files.class_labels import find_different
-from tulle.files.error_messages import describe_error, get_own_message
 from tulle.files.own_types import register
 from tulle.trusted.events import FloatArray
-from tulle.trusted.intake import Cells, Mask, mask_unlabelled, read_cells
+from tulle.trusted.intake import Cells, Mask
 from tulle.trusted.objectives import Part
-from tulle.trusted.rows import Block, Pieces, RowNumbers, Rows, make_block, sum_in_pairs
+from tulle.trusted.rows import Block, Pieces, RowNumbers, Rows
 
 T = TypeVar("T")
+Chosen = list[tuple[int, RowNumbers]]
 
 # What workers count of their memory: for Python an object is as large as its dictionary.
-sizeof.register((Block, Part), count_bytes)
+sizeof.register((Block, Part, HeldRows), count_bytes)
 
-# Sums are added up by so many: few enough to fit into a worker's memory, many enough for few rounds.
+# Sums are added up by so many groups at a time: few enough to fit into a worker's memory, many enough for few rounds.
 _TOGETHER = 8
 # A scheduler that does not answer for so long is taken for dead.
 _REACHED_SECONDS = 15.0
-# A longer question is put on the cluster once, and not once for each block.
+# A longer question is put on the cluster once, and not once for each group.
 _LONG = 1 << 16
+# What one task reads of small partitions, unless that is more than this part of a worker's memory.
+_RUN_BYTES, _PART_OF_MEMORY = 1 << 28, 16
 
 
 @register("rows elsewhere")
@@ -60,34 +81,88 @@ class RowsOnDask(Spread):
         Of shape (n, d), dense or with CSR chunks; or a bag of blocks of rows (CSR or dense), or of pairs of a block
         and its targets.
     y : Dask array, Series or bag, array, or None
-        Targets, in the partitions of X. None for bags of pairs, and where rows are only looked at (`map`).
+        Targets, in the partitions of X. None for bags of pairs, for rows with a reader that finds targets, and where
+        rows are only looked at (`map`).
+    groups : Dask array or Series, or None, default=None
+        Person ids, in the partitions of X: `people` has them.
     missing : bool, default=False
         Whether entries may be NaN or infinite.
+    reader : callable or None, default=None
+        Makes `RawCells` of a partition of raw cells, each row by its own cells.
+
+    Attributes
+    ----------
+    people : array of shape (n,) or None
+        The person ids that were given, or that the reader found; in this process.
     """
 
-    def __init__(self, X: Any, y: Any, *, missing: bool = False) -> None:
+    people: Cells | None = None
+
+    def __init__(
+        self, X: Any, y: Any, groups: Any = None, *, missing: bool = False, reader: Reader | None = None
+    ) -> None:
         self._client = _client()
-        self._raw: list[Any] = []
+        self._groups: list[Any] = []
         self.check_reachable()  # a client whose scheduler is gone looks for it for a minute
-        features, targets = _partitions(X, y)
-        checked = dask.delayed(_check_partition, pure=False)
-        raw = self._client.compute([checked(x, t, missing) for x, t in zip(features, targets)], optimize_graph=False)
-        facts = self._client.gather([self._client.submit(_facts, part, pure=False) for part in raw])
-        for k, of in enumerate(facts):
-            if of.problem:
-                raise ValueError(f"partition {k} of the rows: {of.problem}")
-        used = [k for k, of in enumerate(facts) if of.n_rows]
+        runs, facts = self._read(find_partitions(X, y, groups), Rules(missing, reader))
+        used = [of for of in facts if of.n_rows]
         if not used:
             raise ValueError("Found array with 0 sample(s): no partition has a row")
-        widths = {facts[k].n_features for k in used}
+        widths = {of.n_features for of in used}
         if len(widths) > 1:
             raise ValueError(f"the partitions have {sorted(widths)} columns; all must have the same")
-        self._raw = [raw[k] for k in used]
-        self.sparse = any(facts[k].sparse for k in used)
-        self._sizes = [facts[k].n_rows for k in used]
-        self.shape = (sum(self._sizes), widths.pop())
-        columns = list(getattr(X, "columns", ()))
+        self._layout = Layout.of(used)
+        self.sparse, self.shape = self._layout.sparse, self._layout.shape
+        if groups is not None or reader is not None:
+            found = [ids for run in self._ask(_people_of, [run for run, _ in runs]) for ids in run]
+            self.people = None if any(ids is None for ids in found) else join_cells(found)
+        plan = plan_groups(self._layout, self._threads, self.least_memory)
+        self._sizes = [list(group.sizes) for group in plan]
+        self._groups = self._assemble(runs, plan)
+        columns = list(getattr(X, "columns", ())) if reader is None else []
         self.feature_names = tuple(columns) if columns and all(isinstance(name, str) for name in columns) else None
+
+    def _ask(self, function: Callable[..., Any], futures: Sequence[Any], *more: Any) -> list[Any]:
+        """What a function makes of the results of futures: before the bill."""
+        made = [self._client.submit(function, future, *more, pure=False) for future in futures]
+        try:
+            return fetch(self._client, made, BEFORE_THE_BILL)
+        finally:
+            _release(made)
+
+    def _read(self, partitions: Partitions, rules: Rules) -> tuple[list[tuple[Any, int]], list[PartitionFacts]]:
+        """Futures of runs of checked partitions with their numbers of rows, and the facts about all partitions.
+
+        Small partitions are read by the hundred: runs grow as sizes in memory become known.
+        """
+        limit = min(_RUN_BYTES, (self.least_memory or _RUN_BYTES * _PART_OF_MEMORY) // _PART_OF_MEMORY)
+        runs: list[tuple[Any, int]] = []
+        facts: list[PartitionFacts] = []
+        length = 1
+        while len(facts) < partitions.count:
+            left = range(len(facts), partitions.count)
+            now = left[: 2 * self._threads * length] if partitions.at_once else left
+            numbers = [now[k : k + length] for k in range(0, len(now), length)]
+            new = partitions.submit(self._client, numbers, rules)
+            for run, described in zip(new, self._ask(describe_partitions, new)):
+                for of in described:
+                    if of.problem:
+                        raise ValueError(f"partition {len(facts)} of the rows: {of.problem}")
+                    facts.append(of)
+                runs.append((run, sum(of.n_rows for of in described)))
+            length = max(1, min(2 * length, limit // max(of.n_bytes + 1 for of in facts)))
+        return runs, facts
+
+    def _assemble(self, runs: Sequence[tuple[Any, int]], plan: Sequence[GroupPlan]) -> list[Any]:
+        """Futures of groups of blocks. The runs are let go: a worker drops each as soon as its blocks are made."""
+        ends = np.cumsum([0, *(n_rows for _, n_rows in runs)]).tolist()
+        found = []
+        for group in plan:
+            used = [k for k in range(len(runs)) if ends[k] < group.stop and ends[k + 1] > group.start]
+            chosen, skip = [runs[k][0] for k in used], group.start - ends[used[0]]
+            found.append(self._client.submit(assemble, chosen, skip, group.sizes, self._layout, pure=False))
+        _release([run for run, _ in runs])
+        return found
 
     def check_reachable(self) -> None:
         lost = (
@@ -102,50 +177,51 @@ class RowsOnDask(Spread):
             ) from None
         limits = [worker.get("memory_limit") for worker in told["workers"].values()]
         self.least_memory = min((limit for limit in limits if limit), default=None)
-        if self._raw and not told["workers"]:  # before that a cluster may start them on demand
+        self._threads = max(1, sum(worker.get("nthreads", 1) for worker in told["workers"].values()))
+        if self._groups and not told["workers"]:  # before that a cluster may start them on demand
             raise ConnectionError(f"{lost}has no workers; nothing was billed. Start some, and fit again")
-        if any(part.cancelled() for part in self._raw):
+        if any(group.cancelled() for group in self._groups):
             raise ConnectionError(f"{lost}was started again and lost the rows; nothing was billed. Fit again")
 
     def _of_targets(self, function: Callable[[Cells], Any]) -> list[Any]:
-        found = self._client.gather([self._client.submit(_of_targets, raw, function, pure=False) for raw in self._raw])
-        return list(found)
+        return [found for group in self._ask(map_targets, self._groups, function) for found in group]
 
     def labels(self) -> Cells:
         return join_cells(self._of_targets(find_different))
 
     def smallest_target(self) -> float:
-        smallest, problems = zip(*self._of_targets(_smallest))
-        for k, problem in enumerate(problems):
+        smallest, problems = zip(*self._of_targets(find_smallest))
+        for problem in problems:
             if problem:
-                raise ValueError(f"partition {k} of the targets: {problem}")
+                raise ValueError(f"in the targets: {problem}")
         return min(smallest)
 
     def rows(self, active: Mask | None) -> Rows:
-        ends = np.cumsum(self._sizes)
+        ends = np.cumsum([sum(sizes) for sizes in self._sizes])
         counted = [None] * len(ends) if active is None else np.split(active, ends[:-1])
         changes = _send(self._client, self.changes) if self.changes else None
-        blocks = [
-            self._client.submit(_block, raw, self.code, which, changes, pure=False)
-            for raw, which in zip(self._raw, counted)
+        groups = [
+            self._client.submit(_make_blocks, group, self.code, which, changes, pure=False)
+            for group, which in zip(self._groups, counted)
         ]
-        return DaskRows(self._client, blocks, self._sizes)
+        return DaskRows(self._client, groups, self._sizes, self._layout.in_turn)
 
     def map(self, function: Callable[[Any], FloatArray]) -> FloatArray:
         question = _send(self._client, self.changes.before(function))
-        made = [self._client.submit(_of_features, raw, question, pure=False) for raw in self._raw]
-        return np.concatenate(self._client.gather(made))
+        return np.concatenate(self._ask(_map_features, self._groups, question))
 
 
 class DaskRows(Rows):
-    """All rows, as blocks on workers.
+    """All rows, as groups of blocks on workers.
 
     Parameters
     ----------
     client : distributed.Client
-    blocks : list of futures of Block
-    sizes : list of int
-        How many rows each block has.
+    groups : list of futures of lists of Block
+    sizes : list of list of int
+        How many rows each block of each group has.
+    in_turn : bool
+        Whether sums over blocks are added up one after another, else in pairs.
     """
 
     seen_by = (
@@ -156,55 +232,72 @@ class DaskRows(Rows):
         "trusted, and its operator must protect it (TLS, access).",
     )
 
-    def __init__(self, client: Client, blocks: Sequence[Any], sizes: Sequence[int]) -> None:
-        self._client, self._blocks, self._sizes = client, list(blocks), list(sizes)
-        self._numbers: list[RowNumbers | None] = [None] * len(self._blocks)
+    def __init__(self, client: Client, groups: Sequence[Any], sizes: Sequence[Sequence[int]], in_turn: bool) -> None:
+        self._client, self._groups, self._sequential = client, list(groups), in_turn
+        self._sizes = [list(of) for of in sizes]
+        # Of a batch: the blocks of each group that have rows in it, and which rows.
+        self._chosen: list[Chosen | None] = [None] * len(self._groups)
 
     def only_block(self) -> Block | None:
         return None  # on no machine, or on another one
 
     def sizes(self) -> list[int]:
-        return self._sizes
+        return [size for sizes in self._sizes for size in sizes]
 
     def batch(self, numbers: RowNumbers) -> Rows:
         parts = self._numbers_in_blocks(numbers)
         if parts is None:
             return self
-        assert all(part is None for part in self._numbers), "row numbers are those of blocks, not of a batch"
-        used = [k for k, part in enumerate(parts) if len(part)] or [0]
-        chosen = copy(self)
-        chosen._blocks, chosen._numbers = [self._blocks[k] for k in used], [parts[k] for k in used]
-        chosen._sizes = [len(parts[k]) for k in used]
-        return chosen
+        assert all(chosen is None for chosen in self._chosen), "row numbers are those of blocks, not of a batch"
+        each, start = [], 0
+        for sizes in self._sizes:
+            each.append([(k, part) for k, part in enumerate(parts[start : start + len(sizes)]) if len(part)])
+            start += len(sizes)
+        each[0] = each[0] if any(each) else [(0, parts[0])]
+        used = [k for k, chosen in enumerate(each) if chosen]
+        batch = copy(self)
+        batch._groups, batch._chosen = [self._groups[k] for k in used], [each[k] for k in used]
+        batch._sizes = [[len(part) for _, part in each[k]] for k in used]
+        return batch
 
     def reduce(self, contribution: Callable[[Block], Any], combine: Callable[[Any, Any], Any] = operator.add) -> Any:
-        return _total(self._client, self._make(contribution), combine)
+        order = _Order(combine, self._sequential)
+        question, starts = _send(self._client, contribution), _starts([len(sizes) for sizes in self._sizes])
+        alone = len(self._groups) == 1
+        sums = [
+            self._client.submit(_sum_blocks, group, question, chosen, start, order, alone, pure=False)
+            for group, chosen, start in zip(self._groups, self._chosen, starts)
+        ]
+        return _total(self._client, sums, order)
 
     def derive(self, make: Callable[[Block], Sequence[T]]) -> Pieces[T]:
-        return _PiecesOnDask(self._client, self._make(make))
-
-    def _make(self, function: Callable[[Block], Any]) -> list[Any]:
-        """Futures of what a function makes of each block."""
-        question = _send(self._client, function)
-        return [
-            self._client.submit(_of_block, block, question, numbers, pure=False)
-            for block, numbers in zip(self._blocks, self._numbers)
+        question = _send(self._client, make)
+        pieces = [
+            self._client.submit(_make_pieces, group, question, chosen, pure=False)
+            for group, chosen in zip(self._groups, self._chosen)
         ]
+        return _PiecesOnDask(self._client, pieces)
 
     def _clip(self, how: str, *bounds: Any) -> None:
-        self._blocks = [self._client.submit(_clip_block, block, how, bounds, pure=False) for block in self._blocks]
+        self._groups = [self._client.submit(clip_blocks, group, how, bounds, pure=False) for group in self._groups]
 
 
 class _PiecesOnDask(Pieces[T]):
-    """Futures of lists of pieces."""
+    """Futures of lists of pieces. Their sums are added up in pairs, as in memory, whichever group they are in."""
 
     def __init__(self, client: Client, pieces: list[Any]) -> None:
         self._client, self._pieces = client, pieces
+        counts = [client.submit(len, some, pure=False) for some in pieces] if len(pieces) > 1 else []
+        self._starts = _starts(fetch(client, counts, AFTER_THE_BILL)) if counts else [0]
 
     def sum(self, function: Callable[[T], Any], start: Any) -> Any:
-        question = _send(self._client, function)
-        sums = [self._client.submit(_sum_of_pieces, pieces, question, pure=False) for pieces in self._pieces]
-        return start + _total(self._client, sums, operator.add)
+        order, question = _Order(operator.add, False), _send(self._client, function)
+        alone = len(self._pieces) == 1
+        sums = [
+            self._client.submit(_sum_pieces, pieces, question, first, order, alone, pure=False)
+            for pieces, first in zip(self._pieces, self._starts)
+        ]
+        return start + _total(self._client, sums, order)
 
 
 def _client() -> Client:
@@ -217,44 +310,15 @@ def _client() -> Client:
         ) from None
 
 
-def _partitions(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
-    """The delayed partitions of features and of targets; None for each where there are no targets."""
-    if isinstance(X, dask.array.Array):
-        if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions, rows and features, got the shape {X.shape}")
-        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        known = not np.isnan(X.chunks[0]).any()
-        if known and y is not None and not hasattr(y, "to_delayed"):
-            y = read_cells(y, "y")
-            y = dask.array.from_array(y, chunks=(len(y),))
-        if known and isinstance(y, dask.array.Array) and not np.isnan(y.chunks[0]).any():
-            if y.shape[0] != X.shape[0]:
-                raise ValueError(f"X has {X.shape[0]:,} rows and y has {y.shape[0]:,}; pass the targets of these rows")
-            y = y.rechunk({0: X.chunks[0]})
-    if isinstance(X, Delayed):
-        raise TypeError(
-            f"X is a {type(X).__name__}, which has no partitions; convert it to a bag (dask.bag.from_delayed)"
-        )
-    if y is not None and not hasattr(y, "to_delayed"):
-        raise ValueError(
-            "X is a Dask collection but y is not; pass y in the same partitions, as a Dask array or Series"
-        )
-    features = _delayed(X)
-    targets = [None] * len(features) if y is None else _delayed(y)
-    if len(features) != len(targets):
-        raise ValueError(
-            f"X has {len(features)} partitions and y has {len(targets)}; divide both in the same way (rechunk, "
-            "repartition)"
-        )
-    return features, targets
+def _release(futures: Sequence[Any]) -> None:
+    """Let workers drop results that nobody asks for any more: at once, and not when Python collects garbage."""
+    for future in futures:
+        future.release()
 
 
-def _delayed(collection: Any) -> list[Any]:
-    """The partitions. Arrays and bags are left as they are: optimising them would lose what their owner said of tasks,
-    such as how often to try again. DataFrames are optimised, or they would read columns that nobody asked for."""
-    as_it_is = isinstance(collection, (dask.array.Array, dask.bag.Bag))
-    delayed = collection.to_delayed(optimize_graph=False) if as_it_is else collection.to_delayed()
-    return list(np.ravel(delayed))
+def _starts(counts: Sequence[int]) -> list[int]:
+    """The number of the first of each group's terms."""
+    return [0, *np.cumsum(counts[:-1]).tolist()]
 
 
 def _send(client: Client, function: Callable[..., Any]) -> Any:
@@ -264,118 +328,90 @@ def _send(client: Client, function: Callable[..., Any]) -> Any:
     return packed if len(packed) < _LONG else client.submit(bytes, packed, pure=False)
 
 
-def _total(client: Client, parts: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """The parts combined in their order, whichever workers have them."""
-    while len(parts) > 1:
-        groups = [parts[k : k + _TOGETHER] for k in range(0, len(parts), _TOGETHER)]
-        parts = [client.submit(_combined, combine, group, pure=False) for group in groups]
-    return parts[0].result()
+def _total(client: Client, sums: list[Any], order: _Order) -> Any:
+    """The total of futures of lists of sums, whichever workers have them; of one future of the total, that."""
+    made = list(sums)
+    while len(sums) > 1:
+        last = len(sums) <= _TOGETHER
+        groups = [sums[k : k + _TOGETHER] for k in range(0, len(sums), _TOGETHER)]
+        # One after another: the first ones, and then the total so far with the next ones.
+        now = groups[:1] if order.in_turn else groups
+        joined = [client.submit(_join, group, order, last, pure=False) for group in now]
+        made += joined
+        sums = [*joined, *sums[_TOGETHER:]] if order.in_turn else joined
+    try:
+        return fetch(client, sums, AFTER_THE_BILL)[0]
+    finally:
+        _release(made)
 
 
 # --- on workers ------------------------------------------------------------------------------------------------------
 
 
-class _Checked(NamedTuple):
-    """A partition: features, targets, and what is wrong with them ("" for nothing)."""
+class _Order(NamedTuple):
+    """How terms are added up: by which function, and one after another or in pairs."""
 
-    features: Any
-    targets: Cells | None
-    problem: str
+    combine: Callable[[Any, Any], Any]
+    in_turn: bool
 
-
-class _Facts(NamedTuple):
-    n_rows: int
-    n_features: int
-    sparse: bool
-    problem: str
+    def join(self, sums: Iterable[Sum]) -> list[Sum]:
+        return (join_in_turn if self.in_turn else join_in_pairs)(sums, self.combine)
 
 
-def _check_partition(x: Any, y: Any, missing: bool) -> _Checked:
-    """The rows of a partition as one array. What is wrong is said and not raised: no traceback with rows is logged."""
-    try:
-        if isinstance(x, (list, tuple)):  # of a bag
-            x, y = _join(x, y)
-        if hasattr(x, "columns") and hasattr(y, "index") and not x.index.equals(y.index):
-            # Features and targets are read by themselves; a source that is not the same twice would mix up people.
-            return _Checked(None, None, "X and y have different indices; take both from one source, in one order")
-        features = read_rows(x, least_rows=0, missing=missing)
-        targets = None if y is None else read_cells(y, "y")
-        if targets is not None and len(targets) != features.shape[0]:
-            return _Checked(None, None, f"X has {features.shape[0]} rows there and y has {len(targets)}")
-    except (ValueError, TypeError) as error:
-        return _Checked(None, None, get_own_message(error) or describe_error(error))
-    return _Checked(features, targets, "")
+def _people_of(run: Sequence[Checked]) -> list[Cells | None]:
+    return [part.people for part in run]
 
 
-def _join(blocks: Sequence[Any], targets: Any) -> tuple[Any, Any]:
-    """The blocks of a bag's partition under each other."""
-    if blocks and isinstance(blocks[0], tuple):
-        if targets is not None:
-            raise ValueError("X contains pairs of rows and targets, but y is given too; pass y=None")
-        blocks, targets = zip(*blocks)
-    if isinstance(targets, (list, tuple)):
-        targets = join_cells([read_cells(part if np.ndim(part) else [part], "y") for part in targets])
-    if not blocks:
-        return np.empty((0, 1)), targets
-    return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.vstack(blocks), targets
+def _map_features(group: Sequence[HeldRows], question: bytes) -> FloatArray:
+    return map_features(group, _unpack(question))
 
 
-def _facts(part: _Checked) -> _Facts:
-    n_rows, n_features = (0, 0) if part.problem else part.features.shape
-    return _Facts(n_rows, n_features, bool(sp.issparse(part.features)), part.problem)
+def _make_blocks(
+    group: Sequence[HeldRows], code: Code | None, active: Mask | None, changes: bytes | None
+) -> list[Block]:
+    return make_blocks(group, code, active, None if changes is None else _unpack(changes))
 
 
-def _smallest(targets: Cells) -> tuple[float, str]:
-    """The smallest target, or what is wrong with one of them."""
-    try:
-        return float(read_finite_numbers(targets, "y").min()), ""
-    except ValueError as error:
-        return 0.0, get_own_message(error) or describe_error(error)
+def _choose(group: Sequence[Block], chosen: Chosen | None) -> Iterator[Block]:
+    """The blocks of a group; of a batch those with rows in it, and these rows alone."""
+    if chosen is None:
+        return iter(group)
+    return (group[k].take(numbers) for k, numbers in chosen)
 
 
-def _of_targets(part: _Checked, function: Callable[[Cells], Any]) -> Any:
-    if part.targets is None:
-        raise ValueError("y is None; pass the targets in the partitions of X, or a bag of pairs")
-    return function(part.targets)
-
-
-def _of_features(part: _Checked, question: bytes) -> FloatArray:
-    with np.errstate(all="ignore"):
-        return np.asarray(_unpack(question)(part.features))
-
-
-def _block(part: _Checked, code: Code | None, active: Mask | None, changes: bytes | None) -> Block:
-    made = np.zeros(part.features.shape[0]) if part.targets is None else targets_of(part.targets, code)
-    with np.errstate(all="ignore"):
-        features = part.features if changes is None else _unpack(changes)(part.features)
-        return make_block(features, *mask_unlabelled(made, active))
-
-
-def _clip_block(block: Block, how: str, bounds: tuple[Any, ...]) -> Block:
-    twin = copy(block)  # a task must not change what it was given: it may be run again
-    with np.errstate(all="ignore"):
-        getattr(twin, how)(*bounds)
-    return twin
-
-
-def _of_block(block: Block, question: bytes, numbers: RowNumbers | None) -> Any:
+def _sum_blocks(
+    group: Sequence[Block], question: bytes, chosen: Chosen | None, start: int, order: _Order, alone: bool
+) -> Any:
+    """What a question adds up to in a group, as far as the order allows; the total where the group is `alone`."""
+    contribution = _unpack(question)
     with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-        return _unpack(question)(block if numbers is None else block.take(numbers))
+        terms = (contribution(block) for block in _choose(group, chosen))
+        sums = order.join(number_terms(terms, start))
+        return take_total(sums, order.combine) if alone else sums
 
 
-def _sum_of_pieces(pieces: Sequence[Any], question: bytes) -> Any:
+def _make_pieces(group: Sequence[Block], question: bytes, chosen: Chosen | None) -> list[Any]:
+    make = _unpack(question)
+    with np.errstate(all="ignore"):
+        return [piece for block in _choose(group, chosen) for piece in make(block)]
+
+
+def _sum_pieces(pieces: Sequence[Any], question: bytes, start: int, order: _Order, alone: bool) -> Any:
     function = _unpack(question)
     with np.errstate(all="ignore"):
-        return sum_in_pairs(function(piece) for piece in pieces)
+        sums = order.join(number_terms((function(piece) for piece in pieces), start))
+        return take_total(sums, order.combine) if alone else sums
 
 
-def _combined(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+def _join(parts: Sequence[Sequence[Sum]], order: _Order, last: bool) -> Any:
+    """The sums of consecutive groups, joined; the total where these are all."""
     with np.errstate(all="ignore"):
-        return reduce(combine, parts)
+        sums = order.join(one for part in parts for one in part)
+        return take_total(sums, order.combine) if last else sums
 
 
 @lru_cache(maxsize=4)
 def _unpack(question: bytes) -> Callable[..., Any]:
-    """The question behind bytes; all blocks of a worker are asked the same one."""
+    """The question behind bytes; all groups of a worker are asked the same one."""
     function: Callable[..., Any] = cloudpickle.loads(zlib.decompress(question))
     return function

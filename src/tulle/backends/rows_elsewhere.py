@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,6 +35,17 @@ class NoTargets:
     def __call__(self, y: Cells, key: GetKey = get_key) -> FloatArray:
         return np.zeros(len(y))
 
+
+class RawCells(NamedTuple):
+    """What a reader makes of the cells of a raw partition: features, targets and person ids, None where there are
+    none. Masked targets are those of rows that count as nothing."""
+
+    features: Any
+    targets: Any = None
+    people: Any = None
+
+
+Reader = Callable[[Any], RawCells]
 
 Code = ClassCodes | AsNumbers | NoTargets
 
@@ -182,8 +193,13 @@ class Spread(ABC):
 
     def check_names(self, known: Any) -> None:
         """Raise where columns have other names than those of the fit, or stand in another order."""
-        if known is not None and self.feature_names is not None and list(known) != list(self.feature_names):
-            raise ValueError("The feature names should match those that were passed during fit, in the same order")
+        check_feature_names(known, self.feature_names)
+
+
+def check_feature_names(known: Any, found: Any) -> None:
+    """Raise where columns have other names than those of the fit, or stand in another order; None: nobody knows."""
+    if known is not None and found is not None and list(known) != list(found):
+        raise ValueError("The feature names should match those that were passed during fit, in the same order")
 
 
 def change_rows(X: Any, function: Callable[[Any], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tulle.backends.input_kinds import find_spread
+from tulle.backends.input_kinds import find_lazy, find_spread
 from tulle.backends.rows_elsewhere import Spread
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.pipeline_checks import Protects
@@ -36,6 +37,30 @@ def _margins_of(coef: Any, intercept: Any, bounds: Bounds | None, X: Any) -> Flo
         return np.vstack([block.margins(with_intercept, 1.0) for block in rows.blocks])
     support = np.flatnonzero(np.any(weights != 0, axis=0))
     return np.asarray(X[:, support] @ weights[:, support].T, dtype=np.float64) + np.atleast_1d(intercept)
+
+
+def _answer_rows(margins: Callable[[Any], FloatArray], answer: Callable[[FloatArray], Any], X: Any) -> Any:
+    return answer(margins(X))
+
+
+def _first_or_all(n_classes: int, margins: FloatArray) -> FloatArray:
+    """Margins as `decision_function` gives them."""
+    return margins[:, 0] if n_classes == 2 else margins
+
+
+def _choose_classes(classes: npt.NDArray[Any], margins: FloatArray) -> npt.NDArray[Any]:
+    chosen = (margins[:, 0] > 0).astype(int) if len(classes) == 2 else margins.argmax(axis=1)
+    return np.asarray(classes[chosen])
+
+
+def find_probabilities(loss: Any, margins: FloatArray) -> FloatArray:
+    """The probability of each class, by a loss that has them."""
+    return np.asarray(loss.probabilities(margins))
+
+
+def find_means(loss: Any, margins: FloatArray) -> FloatArray:
+    """The expected target of each row, of one output."""
+    return np.asarray(loss.mean(margins)[:, 0])
 
 
 def _normalise(bounds: Bounds, X: Any) -> Rows:
@@ -94,7 +119,8 @@ class LinearModel(BaseEstimator):
             self.feature_names_in_ = np.asarray(spread.feature_names, dtype=object)
         return spread
 
-    def _margins(self, X: Any) -> FloatArray:
+    def _margins(self, X: Any, offset: Any = None) -> FloatArray:
+        """The margins of rows in this process; `offset` is for models that take one."""
         check_is_fitted(self)
         margins = partial(_margins_of, self.coef_, self.intercept_, self.bounds)
         if (spread := find_spread(X)) is None:
@@ -115,8 +141,22 @@ class LinearModel(BaseEstimator):
             parts = [X[:, features]]
         return np.vstack([part.toarray() if sp.issparse(part) else part for part in parts]).astype(np.float64)
 
-    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
-        """What is predicted for rows of these margins."""
+    def _respond(
+        self, X: Any, answer: Callable[[FloatArray], Any], offset: Any = None, columns: Sequence[Any] | None = None
+    ) -> Any:
+        """What a function of margins answers for rows: lazily for a Dask collection. The function holds no model, so
+        that it can travel to where rows are."""
+        if (lazy := find_lazy(X)) is None:
+            return answer(self._margins(X, offset))
+        if offset is not None:
+            raise ValueError("offset is for rows in memory; predict without it, or partition by partition")
+        lazy.check_columns(self.n_features_in_, getattr(self, "feature_names_in_", None), type(self).__name__)
+        weights = sp.csr_array(self.coef_.reshape((1, -1)) if np.ndim(self.coef_) == 1 else self.coef_)
+        margins = partial(_margins_of, weights, self.intercept_, self.bounds)
+        return lazy.map(partial(_answer_rows, margins, answer), self.n_features_in_, columns)
+
+    def _answer(self) -> Callable[[FloatArray], npt.NDArray[Any]]:
+        """What is predicted for rows of some margins, as a function that holds no model."""
         raise NotImplementedError
 
     def release_synthetic(self, X_public: Any) -> SyntheticData:
@@ -154,7 +194,7 @@ class LinearModel(BaseEstimator):
                 "released.",
             ),
         )
-        return SyntheticData(X, self._answers(margins), margins, report)
+        return SyntheticData(X, self._answer()(margins), margins, report)
 
     def named_weights(self, names: Any = None, *, of: Any = None) -> list[tuple[str, float]]:
         """The non-zero weights with the names of their features, by falling magnitude.
@@ -242,15 +282,21 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             return coef[0] if of is None or of == classes[1] else -coef[0]
         return coef[classes.index(of)]
 
-    def decision_function(self, X: Any) -> FloatArray:
-        """The margin of each row: of shape (n,) for two classes, else (n, classes)."""
-        margins = self._margins(X)
-        return margins[:, 0] if len(self.classes_) == 2 else margins
+    def decision_function(self, X: Any) -> Any:
+        """The margin of each row: of shape (n,) for two classes, else (n, classes). Of a Dask collection lazily, as in
+        `predict`."""
+        return self._decide(X)
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The most likely class of each row."""
-        return self._answers(self._margins(X))
+    def _decide(self, X: Any, offset: Any = None) -> Any:
+        check_is_fitted(self)
+        answer = partial(_first_or_all, len(self.classes_))
+        return self._respond(X, answer, offset, self.classes_.tolist())
 
-    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
-        chosen = (margins[:, 0] > 0).astype(int) if len(self.classes_) == 2 else margins.argmax(axis=1)
-        return np.asarray(self.classes_[chosen])
+    def predict(self, X: Any) -> Any:
+        """The most likely class of each row. Of a Dask collection a Dask array, or a Series with the index of a
+        DataFrame: nothing is computed before it is asked for."""
+        check_is_fitted(self)
+        return self._respond(X, self._answer())
+
+    def _answer(self) -> Callable[[FloatArray], npt.NDArray[Any]]:
+        return partial(_choose_classes, self.classes_)

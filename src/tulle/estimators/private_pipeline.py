@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from tulle.backends.input_kinds import find_spread, is_elsewhere
+from tulle.backends.input_kinds import find_lazy, find_spread, is_elsewhere, take_together
 from tulle.backends.rows_elsewhere import change_rows
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.column_settings import ColumnNames
 from tulle.estimators.pipeline_checks import check_pipeline
+from tulle.estimators.raw_partitions import read_declared_targets, read_raw_rows
 from tulle.estimators.row_numbers import RowInputs
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.files.array_checks import read_rows
@@ -24,8 +26,8 @@ from tulle.preprocessing.private_step import PrivateStep
 from tulle.schema.declared_schema import Schema
 
 _PUBLIC_ELSEWHERE = (
-    "public steps take rows in memory, and these are in a folder of blocks or on a cluster; transform them block by "
-    "block before, and leave the public steps out"
+    "public steps take rows in memory, and these are in a folder of blocks or on a cluster (where one tulle.Schema may "
+    "come first); transform them block by block before, and leave the public steps out"
 )
 _RAW_ELSEWHERE = (
     "categories and words are found in rows in memory, and these are in a folder of blocks or on a cluster; hash them "
@@ -182,7 +184,7 @@ class PrivatePipeline(BaseEstimator):
         return {name: given.get(name) for name, _ in private}
 
     def fit(
-        self, X: Any, y: Any, groups: Any = None, *, sample_weight: Any = None, offset: Any = None
+        self, X: Any, y: Any = None, groups: Any = None, *, sample_weight: Any = None, offset: Any = None
     ) -> PrivatePipeline:
         """Fit all steps to private rows, and bill them together.
 
@@ -190,9 +192,11 @@ class PrivatePipeline(BaseEstimator):
         ----------
         X : array or sparse array of shape (n, d), or what the first step takes
             Without public steps also rows elsewhere, as for `SparseClassifier.fit`: the `X` of a folder of blocks or a
-            Dask collection. Private steps transform them there, block by block.
-        y : array of shape (n,)
-            For rows on a cluster in the same partitions.
+            Dask collection. Private steps transform them there, block by block. With a `Schema` as the only public step
+            also a Dask DataFrame of raw cells, which workers encode partition by partition.
+        y : array of shape (n,) or None, default=None
+            For rows on a cluster in the same partitions. None: the target that the `Schema` declares, with its classes
+            or its range, and its people with their number of rows.
         groups : array of shape (n,) or None, default=None
             Person ids, as in `SparseClassifier.fit`.
         sample_weight, offset : array of shape (n,) or None, default=None
@@ -206,19 +210,29 @@ class PrivatePipeline(BaseEstimator):
         shares = self._shares(private)
         raw = isinstance(private[0][1], FindsKeys) if private else False
         elsewhere = is_elsewhere(X)
-        if elsewhere and (public or raw):
+        by_schema = len(public) == 1 and type(public[0][1]) is Schema
+        if elsewhere and (raw or (public and not (by_schema and find_lazy(X) is not None))):
             raise ValueError(_RAW_ELSEWHERE if raw else _PUBLIC_ELSEWHERE)
+        model = clone(model)
+        if y is None and public and type(public[0][1]) is Schema:
+            read_declared_targets(public[0][1], model)
+            if not elsewhere:
+                y, groups = public[0][1].labels(X), public[0][1].people(X) if groups is None else groups
         if not (public or raw or elsewhere):
             validate_data(self, X, "no_validation", reset=True, skip_check_array=True)  # the names of columns
         steps: list[tuple[str, Any]] = []
         for name, step in public:
             step = clone(step)
             with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
-                X = step.fit(X, None).transform(X)  # what is frozen has no fit_transform
+                if elsewhere:
+                    X, y, groups = read_raw_rows(step, X, y, groups)
+                else:
+                    X = step.fit(X, None).transform(X)  # what is frozen has no fit_transform
             steps.append((name, step))
         learning = [(name, clone(step)) for name, step in private]
         if learning:
             first = learning[0][1]
+            X, y, groups = take_together(X, y, groups, missing=first.takes_missing)
             spread = None if raw else find_spread(X, y, missing=first.takes_missing)
             if spread is not None:
                 X, y = spread, None
@@ -228,7 +242,7 @@ class PrivatePipeline(BaseEstimator):
             for _, step in learning:
                 step.check(X.blank() if raw else X if spread is None else spread.no_rows())
             X = change_rows(X, first.mark)
-        model = clone(model).set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
+        model.set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
         if learning:
             last = learning[-1][1].bounds(X.shape[1])
             given = Bounds() if model.bounds is None else model.bounds
@@ -246,7 +260,7 @@ class PrivatePipeline(BaseEstimator):
             model.set_params(bounds=bounds)
         rows, targets, loss = model._prepare(X.blank() if raw else X, y)
         rows = X if raw else rows
-        if learning and elsewhere:
+        if learning and elsewhere and not steps:
             self._take_columns(model)
         names = getattr(self, "feature_names_in_", None)
         columns: Sequence[str] = ()
@@ -281,8 +295,8 @@ class PrivatePipeline(BaseEstimator):
             self.feature_names_in_ = model.__dict__.pop("feature_names_in_")
 
     def transform(self, X: Any) -> Any:
-        """The rows that the model sees; of rows elsewhere a `tulle.backends.rows_elsewhere.Spread`, which `predict` of
-        the model takes."""
+        """The rows that the model sees; of rows elsewhere a `tulle.backends.rows_elsewhere.Spread`, and of a Dask
+        collection `tulle.backends.lazy_rows.LazyRows`, which `predict` of the model takes."""
         steps = self.fitted_steps()
         if is_elsewhere(X):
             return self._transform_elsewhere(X, [step for _, step in steps])
@@ -294,17 +308,26 @@ class PrivatePipeline(BaseEstimator):
         return X
 
     def _transform_elsewhere(self, X: Any, steps: Sequence[Any]) -> Any:
-        if any(not isinstance(step, PrivateStep) for step in steps):
+        schema = steps[0] if steps and type(steps[0]) is Schema and find_lazy(X) is not None else None
+        private = steps if schema is None else steps[1:]
+        if any(not isinstance(step, PrivateStep) for step in private):
             raise ValueError(_PUBLIC_ELSEWHERE)
-        if steps and isinstance(steps[0], FindsKeys):
+        if private and isinstance(private[0], FindsKeys):
             raise ValueError(_RAW_ELSEWHERE)
-        spread = find_spread(X, missing=bool(steps) and steps[0].takes_missing)
-        assert spread is not None
-        spread.check_names(getattr(self, "feature_names_in_", None))
-        for step in steps:
-            step.check_columns(spread)
-            spread = spread.then(step.transform)
-        return spread
+        missing = schema is None and bool(private) and private[0].takes_missing
+        if schema is not None:
+            schema.find([str(name) for name in getattr(X, "columns", ())])
+            rows = find_lazy(X, reader=schema.transform)
+        elif (rows := find_lazy(X, missing=missing)) is not None:
+            known = getattr(self, "feature_names_in_", None)
+            rows.check_columns(self.model_.n_features_in_, known, type(self).__name__)
+        else:
+            rows = find_spread(X, missing=missing)
+            assert rows is not None
+            rows.check_names(getattr(self, "feature_names_in_", None))
+            for step in private:
+                step.check_columns(rows)
+        return reduce(lambda changed, step: changed.then(step.transform), private, rows)
 
     @classmethod
     def restore(cls, steps: Sequence[tuple[str, Any]], name: str, model: Any) -> PrivatePipeline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,14 +14,16 @@ from sklearn.base import RegressorMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
+from tulle.backends.input_kinds import gather, take_together
 from tulle.backends.rows_elsewhere import Spread
 from tulle.estimators.beforehand import expectations
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.budget_reading import read_budget
 from tulle.estimators.column_settings import RULES_DECLARED, ColumnNames, read_rules
 from tulle.estimators.interval_reading import WithIntervals
-from tulle.estimators.linear_model import LinearClassifier, Seed
+from tulle.estimators.linear_model import LinearClassifier, Seed, find_means, find_probabilities
 from tulle.estimators.memory_check import check_memory
 from tulle.estimators.parameter_docs import CLASSES, document
 from tulle.estimators.pipeline_checks import warn_of_peeks
@@ -300,6 +303,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         self
         """
         check_not_private(public, X)
+        X, y, groups = take_together(X, y, groups)
         self._fit(*self._prepare(X, y), groups, public, given=RowInputs(sample_weight, offset))
         return self
 
@@ -323,28 +327,31 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         code, loss = self._code(lambda: labels)
         return code(labels), loss
 
-    def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
-        """The margin of each row, with its offset: of shape (n,) for two classes, else (n, classes)."""
-        margins = self._margins(X, offset)
-        return margins[:, 0] if len(self.classes_) == 2 else margins
+    def decision_function(self, X: Any, offset: Any = None) -> Any:
+        """The margin of each row, with its offset: of shape (n,) for two classes, else (n, classes). Of a Dask
+        collection lazily, as in `predict`."""
+        return self._decide(X, offset)
 
-    def predict(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
-        """The most likely class of each row."""
-        return self._answers(self._margins(X, offset))
+    def predict(self, X: Any, offset: Any = None) -> Any:
+        """The most likely class of each row. Of a Dask collection a Dask array, or a Series with the index of a
+        DataFrame: nothing is computed before it is asked for."""
+        check_is_fitted(self)
+        return self._respond(X, self._answer(), offset)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """The accuracy of predictions. Exact: not private for the rows that are passed."""
-        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
+        return float(accuracy_score(gather(y), gather(self.predict(X, offset)), sample_weight=sample_weight))
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any, offset: Any = None) -> FloatArray:
-        """The probability of each class; logistic loss only."""
-        margins = self._margins(X, offset)
+    def predict_proba(self, X: Any, offset: Any = None) -> Any:
+        """The probability of each class; logistic loss only. Of a Dask collection lazily: a Dask array, or a DataFrame
+        with a column for each class."""
+        check_is_fitted(self)
         loss: Any = resolve_loss(self.loss, "classification", len(self.classes_))
-        return np.asarray(loss.probabilities(margins))
+        return self._respond(X, partial(find_probabilities, loss), offset, self.classes_.tolist())
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any, offset: Any = None) -> FloatArray:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Any:
         """The logarithm of the probability of each class; logistic loss only."""
         return np.log(self.predict_proba(X, offset))
 
@@ -408,6 +415,7 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         self
         """
         check_not_private(public, X)
+        X, y, groups = take_together(X, y, groups)
         self._fit(*self._prepare(X, y), groups, public, given=RowInputs(sample_weight, offset))
         return self
 
@@ -433,16 +441,17 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
     def _shape_weights(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         return weights[:-1, 0].copy(), float(weights[-1, 0])
 
-    def predict(self, X: Any, offset: Any = None) -> FloatArray:
-        """The predicted target of each row, with its offset."""
-        return self._answers(self._margins(X, offset))
+    def predict(self, X: Any, offset: Any = None) -> Any:
+        """The predicted target of each row, with its offset. Of a Dask collection lazily, as for a classifier."""
+        check_is_fitted(self)
+        return self._respond(X, self._answer(), offset)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """R² of predictions. Exact: not private for the rows that are passed."""
-        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
+        return float(r2_score(gather(y), gather(self.predict(X, offset)), sample_weight=sample_weight))
 
-    def _answers(self, margins: FloatArray) -> npt.NDArray[Any]:
-        return np.asarray(resolve_loss(self.loss, "regression").mean(margins)[:, 0])
+    def _answer(self) -> Callable[[FloatArray], npt.NDArray[Any]]:
+        return partial(find_means, resolve_loss(self.loss, "regression"))
 
 
 def _check_counts(loss: Loss, smallest: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-Role = Literal["model", "block matrix", "block folder", "rows elsewhere", "rows at clients"]
+Role = Literal["model", "block matrix", "block folder", "rows elsewhere", "rows at clients", "lazy rows"]
 C = TypeVar("C", bound=type)
 
 _ROLES: dict[type, Role] = {}

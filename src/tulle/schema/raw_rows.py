@@ -31,6 +31,10 @@ def _names(rows: Any) -> Any:
         return rows.column_names
     if _is_of("pandas", rows) or _is_of("polars", rows):
         return rows.columns
+    if _is_of("dask", rows):
+        raise SchemaError(
+            "these rows are on a cluster: fit a tulle.PrivatePipeline with the schema as its first step to them"
+        )
     raise SchemaError(
         f"a schema reads columns by name: pass a DataFrame, an Arrow table or a dict of columns, not "
         f"{type(rows).__name__}"

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 
+from tulle.backends.input_kinds import gather, is_elsewhere
+from tulle.files.error_messages import get_own_message
 from tulle.files.own_types import role_of
 from tulle.methods.gradient_queries import BoundedMeans
 from tulle.trusted import intake
@@ -71,10 +73,11 @@ def quietly(predict: Callable[[Any], Any], X: Any) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            return predict(X)
+            return gather(predict(X))
         except Exception as error:
-            if role_of(getattr(predict, "__self__", None)) == "model":
-                raise  # tulle's own messages quote no row
+            own = role_of(getattr(predict, "__self__", None)) == "model"
+            if own and (not is_elsewhere(X) or get_own_message(error) is not None):
+                raise  # tulle's own messages quote no row; what reads a Dask collection may be another library
             raise ValueError(
                 f"the model cannot predict for these rows: {type(error).__name__}. Its message is not shown, since it "
                 "may quote a row; test its predictions on synthetic rows"

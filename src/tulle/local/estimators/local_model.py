@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.linear_model import LinearClassifier, LinearModel, Seed
@@ -154,14 +156,23 @@ class LocalClassifier(LinearClassifier):
         numbers = np.maximum(encode_labels(labels, classes), 0).astype(np.intp)
         return rows.tocsr() if hasattr(rows, "tocsr") else rows, classes, numbers
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any) -> Any:
         """The probability of each class."""
-        margins = self._margins(X)
-        return np.hstack([expit(-margins), expit(margins)]) if len(self.classes_) == 2 else softmax(margins, axis=1)
+        check_is_fitted(self)
+        return self._respond(X, _probabilities, columns=self.classes_.tolist())
 
-    def predict_log_proba(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: Any) -> Any:
         """The logarithm of the probability of each class."""
         return np.log(self.predict_proba(X))
+
+
+def _probabilities(margins: FloatArray) -> FloatArray:
+    two = margins.shape[1] == 1
+    return np.hstack([expit(-margins), expit(margins)]) if two else np.asarray(softmax(margins, axis=1))
+
+
+def _values(response: Response, margins: FloatArray) -> FloatArray:
+    return np.asarray(response.value(margins[:, 0]))
 
 
 class LocalRegressor(RegressorMixin, LocalModel):
@@ -177,12 +188,12 @@ class LocalRegressor(RegressorMixin, LocalModel):
     def _shape_weights(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         return weights[:-1, 0].copy(), float(weights[-1, 0])
 
-    def predict(self, X: Any) -> FloatArray:
+    def predict(self, X: Any) -> Any:
         """The predicted label of each row."""
-        return self._answers(self._margins(X))
+        return self._respond(X, self._answer())
 
-    def _answers(self, margins: FloatArray) -> FloatArray:
-        return np.asarray(resolve_response(self.response).value(margins[:, 0]))
+    def _answer(self) -> Callable[[FloatArray], FloatArray]:
+        return partial(_values, resolve_response(self.response))
 
     def _checked_numbers(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
         rows, labels = self._check_to_fit(X, y)
