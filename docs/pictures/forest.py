@@ -1,4 +1,5 @@
-"""Draws docs/pictures/forest.svg: odds ratios of the made-up patients of docs/intervals.md."""
+"""Draws docs/pictures/forest.svg and hazard_forest.svg: ratios of the made-up patients of docs/intervals.md and
+docs/survival.md."""
 
 from __future__ import annotations
 
@@ -28,13 +29,14 @@ def chart(summary: Any) -> str:
     )
 
 
-def fitted_summary() -> Any:
-    """The summary that the page prints, by the page's own code."""
-    page = (HERE.parent / "intervals.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
-    return names["model"].summary(names=names["schema"].get_feature_names_out(), ratios=True)
+def fitted_summary(page: str) -> Any:
+    """The summary that a page prints, by the page's own code; of features as the model takes them."""
+    text = (HERE.parent / page).read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], found)
+    return found["model"].summary(names=found["schema"].get_feature_names_out(), ratios=True)
 
 
 if __name__ == "__main__":
-    (HERE / "forest.svg").write_text(chart(fitted_summary()) + "\n", encoding="utf-8")
+    for name, page in (("forest", "intervals.md"), ("hazard_forest", "survival.md")):
+        (HERE / f"{name}.svg").write_text(chart(fitted_summary(page)) + "\n", encoding="utf-8")

@@ -365,6 +365,32 @@ def test_an_audit_finds_no_violation() -> None:
     assert found.best_possible > 2.0
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_features_of_always_stay_in(loss: str) -> None:
+    """One without any part in the target, among those that are chosen; and these alone, where nothing is left to
+    choose: then no row and no cost goes into choosing."""
+    X, y = draw(loss, 4000, 0, 12)
+    fitted = model(loss, 8.0, n_nonzero=4, always=[9]).fit(X, y)
+    assert {0, 9} <= set(fitted.inference_.features.tolist())
+    assert len(fitted.inference_.features) == 4
+    assert fitted.inference_.choice == "split"
+    assert 0.99 * 8.0 < fitted.privacy_.epsilon <= 8.0
+    alone = model(loss, 8.0, n_nonzero=2, always=[0, 9]).fit(X, y)
+    assert alone.inference_.features.tolist() == [0, 9]
+    assert (alone.inference_.choice, alone.inference_.n_rows) == ("fixed", 4000)
+    assert not {"select", "screen"} & {line.release for line in alone.privacy_.bill}
+    here = model(loss, 8.0).fit(X[:, [0, 9]], y)  # the same fit, but for the noise of other seeds
+    wide = here.inference_.covariance.diagonal() / alone.inference_.covariance.diagonal()
+    assert np.all((wide > 0.5) & (wide < 2))
+
+
+def test_groups_of_columns_have_no_intervals() -> None:
+    X, y = draw("squared", 300, 0, 6)
+    with Ledger(Budget(9.0, 0.1)) as ledger, pytest.raises(ValueError, match="feature_groups"):
+        model("squared", 1.0, feature_groups=[0, 0, 1, 1, 2, 2]).fit(X, y)
+    assert len(ledger.fits) == 0
+
+
 def test_an_audit_divides_rows_as_a_fit_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features are chosen by 35 of 100 rows there, too."""
     seen: list[tuple[str, int]] = []

@@ -255,6 +255,34 @@ class Evidence:
         return np.asarray(self.quantiles(level).max() * np.sqrt(np.maximum(squares, 0.0)))
 
 
+def take_to_curves(
+    features: npt.NDArray[np.intp], found: Estimated, curves: SlopeCurves, choice: Choice, n_rows: int
+) -> Evidence:
+    """What is known of weights that were estimated on straight lines: estimates and their covariance are taken to the
+    curves, the latter by the delta method. Where the curve ends before the line does, the estimate is the interval's
+    closed end, or the weight on the line if that lies within."""
+    on_line, errors = found.weights, np.sqrt(np.diag(found.covariance))
+    low, high = (curves.find_weights(on_line + side * 1.96 * errors) for side in (-1, 1))
+    estimates = curves.find_weights(on_line)
+    open_ended = ~np.isfinite(estimates)
+    estimates = np.where(open_ended, np.clip(on_line, low, high), estimates)
+    # A curve so steep that no float holds its weight.
+    estimates = np.where(np.isfinite(estimates), estimates, on_line)
+    rates = np.where(open_ended, 1.0, curves.find_rates(estimates))
+    return Evidence(
+        features,
+        estimates,
+        found.covariance * np.outer(rates, rates),
+        found.sampling * rates**2,
+        found.freedom,
+        found.determined,
+        choice,
+        n_rows,
+        np.vstack([on_line, errors, curves.table]),
+        curves.kind,
+    )
+
+
 def check_level(level: float) -> None:
     """Raise unless a level of intervals lies in (0, 1)."""
     if not (isinstance(level, (int, float)) and 0 < level < 1 and math.isfinite(level)):

@@ -13,6 +13,7 @@ either has other weights than those that intervals are wanted for. Proofs: docs/
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,10 +24,11 @@ from scipy.special import gammaincinv
 
 from tulle.accounting.zcdp import rho_of
 from tulle.inference.curvature_change import AverageRow, SlopeCurves
-from tulle.inference.evidence import Evidence, Scores, estimate
+from tulle.inference.evidence import Choice, Estimated, Evidence, Scores, estimate, take_to_curves
 from tulle.inference.noisy_matrices import denoise, estimate_spread
 from tulle.inference.weighted_moments import Factor, WeightedMoments
 from tulle.methods.base import MethodBase, RowSplit
+from tulle.methods.column_rules import NO_RULES, ColumnRules
 from tulle.methods.gradient_queries import SecondMoments, to_symmetric
 from tulle.methods.loss_functions import LOSSES, Logistic, Loss, Poisson, Squared, of_one_output, without_weights
 from tulle.methods.noise_scales import kept_row_norm
@@ -143,10 +145,26 @@ class IntervalFit(MethodBase):
         The entry of these indicators, > 0.
     """
 
+    _rules: ColumnRules = NO_RULES  # of one fit: `with_columns` sets it in a copy
+
     def __init__(self, split_rows: bool = True, periods: int = 0, period_value: float = 1.0) -> None:
         self.split_rows = split_rows
         self.periods = periods
         self.period_value = period_value
+
+    def with_columns(self, rules: ColumnRules) -> IntervalFit:
+        if rules.groups is not None:
+            raise ValueError("intervals take no feature_groups=; use always=, or omit inference=True")
+        ruled = copy.copy(self)
+        ruled._rules = rules
+        return ruled
+
+    def _chooses(self, public: PublicFacts) -> bool:
+        """Whether features are chosen; not where all are kept, or as many as there are in `always`."""
+        return public.n_nonzero < public.n_features and self._rules.n_free(public) > 0
+
+    def _screening(self) -> ScreenRefine:
+        return ScreenRefine(rounds=1).with_columns(self._rules)
 
     # --- what will be released ---
 
@@ -175,8 +193,7 @@ class IntervalFit(MethodBase):
 
     def split(self, public: PublicFacts) -> RowSplit | None:
         """Rows that choose features are used for nothing else."""
-        chooses = public.n_nonzero < public.n_features
-        return RowSplit(_SCREENING, _SCREENING_ROWS) if chooses and self.split_rows else None
+        return RowSplit(_SCREENING, _SCREENING_ROWS) if self._chooses(public) and self.split_rows else None
 
     @staticmethod
     def _starts(public: PublicFacts) -> bool:
@@ -185,15 +202,14 @@ class IntervalFit(MethodBase):
 
     def _weights_share(self, public: PublicFacts) -> float:
         """Of the cost of all but choosing features."""
-        own = _START_SHARE if self._starts(public) and public.n_nonzero == public.n_features else 0.0
+        own = _START_SHARE if self._starts(public) and not self._chooses(public) else 0.0
         return 1 - _CURVATURE_SHARE - _SPREAD_SHARE - own
 
-    @staticmethod
-    def _screening_releases(public: PublicFacts, share: float) -> list[Release]:
+    def _screening_releases(self, public: PublicFacts, share: float) -> list[Release]:
         """Those of `ScreenRefine` that choose features, at this part of the cost."""
         if not share:
             return []
-        screening = ScreenRefine(rounds=1)
+        screening = self._screening()
         settings = screening.settings(public)
         own = settings.start_share + settings.screening_share * (1 - settings.start_share - settings.rescale_share)
         chosen = [release for release in screening.releases(public) if release.name in _SCREENING]
@@ -204,6 +220,8 @@ class IntervalFit(MethodBase):
     def run(self, ask: Ask, public: PublicFacts) -> _Released:  # type: ignore[override]
         settings = self._settings(public)
         features, start = np.arange(public.n_features), 0.0
+        if public.n_nonzero < public.n_features:
+            features = np.flatnonzero(self._rules.mask(public.n_features))
         if settings.screening_share:
             features, start = self._choose(ask, public)
         elif self._starts(public):
@@ -226,18 +244,17 @@ class IntervalFit(MethodBase):
         spread = ask("spread", self._question(public, settings, features, weights, "slope"))
         return _Released(features, centre, weights, to_symmetric(curvature), to_symmetric(spread))
 
-    @staticmethod
-    def _choose(ask: Ask, public: PublicFacts) -> tuple[npt.NDArray[np.intp], float]:
+    def _choose(self, ask: Ask, public: PublicFacts) -> tuple[npt.NDArray[np.intp], float]:
         """The chosen features, and the constant model's margin."""
-        screening = ScreenRefine(rounds=1)
+        screening = self._screening()
         settings = screening.settings(public)
         w = np.zeros((public.n_parameters, 1))
         if settings.start_share:
             start = Start(public, settings.clip, settings.start_share, settings.intercept_value)
             w[public.n_features] = start.intercepts(ask("start", start.question()))
-        support = np.zeros((public.n_features, 1), dtype=bool)
+        support = self._rules.mask(public.n_features)[:, None]
         margin = settings.intercept_value * float(w[-1, 0]) if settings.start_share else 0.0
-        chosen = np.flatnonzero(screening.screen(ask, public, settings, w, support, 0)[:, 0])
+        chosen = np.flatnonzero((support | (screening.screen(ask, public, settings, w, support, 0) != 0))[:, 0])
         # A noisy score of 0 chooses nothing; and a model without any feature has no line to show.
         return chosen if len(chosen) else np.zeros(1, dtype=np.intp), margin
 
@@ -263,11 +280,8 @@ class IntervalFit(MethodBase):
             p, constant = len(released.features) + public.fit_intercept, self._settings(public).intercept_value
             weights = np.zeros(p) if released.weights is None else released.weights.copy()
             weights[len(released.features) :] *= constant  # the constant column's weight belongs to that entry
-            none = np.zeros(p, dtype=bool)
-            straight = SlopeCurves.straight(p)
-            return self._evidence(
-                released.features, weights, np.zeros((p, p)), np.zeros(p), np.ones(p), none, public, straight
-            )
+            nothing = Estimated(weights, np.zeros((p, p)), np.zeros(p), np.ones(p), np.zeros(p, dtype=bool))
+            return self._evidence(released.features, nothing, public, SlopeCurves.straight(p))
 
     def _infer(self, released: _Released, public: PublicFacts, releases: tuple[Release, ...]) -> Evidence:
         settings, n = self._settings(public), public.n_rows
@@ -305,16 +319,9 @@ class IntervalFit(MethodBase):
         elif row is not None:
             curves = row.find_curves(min(public.row_linf, settings.row_bound))
         covariance = found.covariance * np.outer(units, units)
-        return self._evidence(
-            features,
-            weights * units,
-            covariance,
-            found.sampling * units**2,
-            found.freedom,
-            found.determined,
-            public,
-            curves,
-        )
+        sampling = found.sampling * units**2
+        found = Estimated(weights * units, covariance, sampling, found.freedom, found.determined)
+        return self._evidence(features, found, public, curves)
 
     def _average_row(
         self, released: _Released, public: PublicFacts, settings: _Settings, curvature: FloatArray
@@ -330,40 +337,13 @@ class IntervalFit(MethodBase):
         return AverageRow.of_intercept(loss, curvature, weights, a) if a else None
 
     def _evidence(
-        self,
-        features: npt.NDArray[np.intp],
-        on_line: FloatArray,
-        covariance: FloatArray,
-        sampling: FloatArray,
-        freedom: FloatArray,
-        determined: npt.NDArray[np.bool_],
-        public: PublicFacts,
-        curves: SlopeCurves,
+        self, features: npt.NDArray[np.intp], found: Estimated, public: PublicFacts, curves: SlopeCurves
     ) -> Evidence:
-        """What is known, and how features were chosen. Estimates and their covariance are taken from lines to curves,
-        the latter by the delta method. Where the curve ends before the line does, the estimate is the interval's closed
-        end, or the weight on the line if that lies within."""
-        errors = np.sqrt(np.diag(covariance))
-        low, high = (curves.find_weights(on_line + side * 1.96 * errors) for side in (-1, 1))
-        estimates = curves.find_weights(on_line)
-        open_ended = ~np.isfinite(estimates)
-        estimates = np.where(open_ended, np.clip(on_line, low, high), estimates)
-        # A curve so steep that no float holds its weight.
-        estimates = np.where(np.isfinite(estimates), estimates, on_line)
-        rates = np.where(open_ended, 1.0, curves.find_rates(estimates))
-        split, chosen = self.split(public), public.n_nonzero < public.n_features
-        return Evidence(
-            features,
-            estimates,
-            covariance * np.outer(rates, rates),
-            sampling * rates**2,
-            freedom,
-            determined,
-            "fixed" if not chosen else "split" if split is not None else "same rows",
-            public.n_rows if split is None else public.n_rows - split.count(public.n_rows),
-            np.vstack([on_line, errors, curves.table]),
-            curves.kind,
-        )
+        """What is known of estimates, and how features were chosen."""
+        split = self.split(public)
+        choice: Choice = "fixed" if not self._chooses(public) else "split" if split is not None else "same rows"
+        n_rows = public.n_rows if split is None else public.n_rows - split.count(public.n_rows)
+        return take_to_curves(features, found, curves, choice, n_rows)
 
     @staticmethod
     def _scores(
@@ -383,8 +363,7 @@ class IntervalFit(MethodBase):
 
     def _settings(self, public: PublicFacts) -> _Settings:
         self._check(public)
-        private, chooses = public.budget is not None, public.n_nonzero < public.n_features
-        share = _SCREENING_SHARE if chooses else 0.0
+        private, share = public.budget is not None, _SCREENING_SHARE if self._chooses(public) else 0.0
         bound = kept_row_norm(public, spread_out=False)
         a = 0.0
         if public.fit_intercept:
@@ -437,8 +416,9 @@ class IntervalFit(MethodBase):
         )
         chosen = ""
         if (split := self.split(public)) is not None:
-            chosen = f" {public.n_nonzero:,} features are chosen by {split.count(public.n_rows):,} rows drawn at random"
-            chosen += ", which are used for nothing else;"
+            stay = f" ({len(self._rules.always):,} of them in any case)" if self._rules.always else ""
+            chosen = f" {public.n_nonzero:,} features{stay} are chosen by {split.count(public.n_rows):,} rows drawn at"
+            chosen += " random, which are used for nothing else;"
         elif settings.screening_share:
             chosen = f" {public.n_nonzero:,} features are chosen by the same rows;"
         return f"fit with intervals:{chosen} weights by {fitted}, and the spread of gradients"
@@ -453,7 +433,7 @@ class IntervalFit(MethodBase):
 
     def n_passes(self, public: PublicFacts) -> float:
         """All releases but the choice read the chosen columns alone."""
-        return 2.0 if public.n_nonzero < public.n_features else 3.0
+        return 2.0 if self._chooses(public) else 3.0
 
     def doubt(self, public: PublicFacts, releases: tuple[Release, ...]) -> str:
         """What to expect of the intervals where that is little, from public quantities; "" otherwise.

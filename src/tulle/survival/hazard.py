@@ -188,13 +188,17 @@ class SparseHazard(BaseEstimator):
         hazard = self.predict_hazard(X)
         return np.hstack([np.ones((len(hazard), 1)), np.cumprod(1 - hazard, axis=1)])
 
-    def summary(self, level: float = 0.95, *, schema: Any = None, ratios: bool = False) -> WeightSummary:
+    def summary(
+        self, level: float = 0.95, *, names: Any = None, schema: Any = None, ratios: bool = False
+    ) -> WeightSummary:
         """Weights of features with standard errors, intervals and p-values. Looks at no row and costs nothing.
 
         Parameters
         ----------
         level : float, default=0.95
             The coverage of the intervals, in (0, 1).
+        names : sequence of str of length d, or None, default=None
+            The names of the features, public. None: those of the table or of the schema, or "feature 0", ...
         schema : tulle.Schema or None, default=None
             The fitted schema that encoded the rows: weights are then for one unit of the user's columns.
         ratios : bool, default=False
@@ -203,15 +207,17 @@ class SparseHazard(BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         found, k = self.classifier_, self.n_periods
-        names, units = list(found.weight_names_), None
+        shown, units = list(found.weight_names_), None
         if schema is not None:
-            own, (middles, halves) = list(schema.get_feature_names_out()), schema.units()
-            if len(own) != len(self.coef_):
-                raise ValueError(f"the schema makes {len(own)} features, and the model has {len(self.coef_)}")
-            names[k:] = own
+            middles, halves = schema.units()
+            names = schema.get_feature_names_out() if names is None else names
             units = np.append(np.zeros(k), middles), np.append(np.ones(k), halves)
-        table = summarise(found.inference_, names, level, units, "hazard odds ratio" if ratios else "")
-        return replace(table, lines=table.lines[k:])
+        if names is not None:
+            shown[k:] = [str(name) for name in names]
+        if len(shown) != k + len(self.coef_):
+            raise ValueError(f"{len(shown) - k} names for {len(self.coef_)} features")
+        table = summarise(found.inference_, shown, level, units, "hazard odds ratio" if ratios else "")
+        return replace(table, lines=table.lines[k:], n_rows=table.n_rows // k)
 
     def find_exits(self, y: Any) -> npt.NDArray[np.intp]:
         """The cell of each row: the period of its event, from 0, or K + the periods it has lived through."""
