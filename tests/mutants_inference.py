@@ -61,8 +61,8 @@ INFERENCE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "entries below the noise taken for 0",
         "shrinkage that is good on average: weights of a category then share an error, and their intervals miss",
-        "_CORRECTIONS = 2",
-        "_CORRECTIONS = 0",
+        "_CORRECTIONS_FROM_ZERO, _CORRECTIONS = 2, 1",
+        "_CORRECTIONS_FROM_ZERO, _CORRECTIONS = 0, 0",
         (_COVERAGE + "test_every_weight_of_a_category_is_covered[squared]",),
     ),
     Mutant(

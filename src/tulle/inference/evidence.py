@@ -28,8 +28,9 @@ _MOST_FROM_CURVATURE = 1.0
 # What the curvature must tell about a weight, in units of its noise: less may be noise by itself.
 _LEAST_TOLD = 2.0
 _LEAST_FREEDOM = 4.0
-# How often the residual of the released equation is solved for (docs/proofs/inference.md, lemma 2).
-_CORRECTIONS = 2
+# How often the residual of the released equation is solved for (docs/proofs/inference.md, lemma 2): for equations that
+# start at 0, so that the whole weights are at stake, and for those that start at fitted weights. By simulation.
+_CORRECTIONS_FROM_ZERO, _CORRECTIONS = 2, 1
 
 # The parts that are no arrays.
 _PLAIN = ("choice", "n_rows", "curve_kind")
@@ -75,9 +76,9 @@ def estimate(
 ) -> Estimated:
     """The weights without the penalty's bias, and the law of their errors.
 
-    The equation is solved with the denoised matrix, and its residual with the released one is then solved for twice:
-    what denoising took off that was no noise, as entries between features of one category, is put back, and what it
-    leaves is of third order. The price is the whole noise of the released matrix times true - start.
+    The equation is solved with the denoised matrix, and its residual with the released one is then solved for, once or
+    twice: what denoising took off that was no noise, as entries between features of one category, is put back, and what
+    it leaves is of second or third order. The price is the whole noise of the released matrix times true - start.
 
     The errors of earlier solutions add a variance that depends on the one that is looked for: a fixed point. There is
     none where the noise in the curvature is as large as the curvature.
@@ -116,7 +117,7 @@ def _solve(scores: Scores, curvature: Denoised, multiple: float) -> tuple[FloatA
     inverse = curvature.inverse / multiple
     before = moved = inverse @ scores.pull
     if curvature.scale > 0:
-        for _ in range(_CORRECTIONS):
+        for _ in range(_CORRECTIONS if scores.start.any() else _CORRECTIONS_FROM_ZERO):
             before, moved = moved, moved + inverse @ (scores.pull - multiple * (curvature.noisy @ moved))
     return inverse, before, moved
 
