@@ -35,6 +35,7 @@ from tulle.backends.block_folder import (
 from tulle.files.durable_writes import sync_folder, write_durably
 from tulle.files.own_types import register
 from tulle.files.tables.input_files import TableError
+from tulle.monitoring.log_events import log_event
 from tulle.trusted.intake import read_cells
 
 # About what one block takes on disk, and twice that in memory while it is written.
@@ -396,6 +397,7 @@ def convert_table(
     from tulle.files.tables.columns import Wanted
 
     given: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in reading.items()}
+    log_event(__name__, "convert.begin")
     # The file is left first: one that has changed while it was read makes no folder.
     with (
         BlockWriter(folder, rows_per_block=rows_per_block, replace=replace) as writer,
@@ -406,7 +408,10 @@ def convert_table(
             writer.feature_names = batch.feature_names
         writer.content = source.fingerprint()
         writer.width_from_rows = source.width_from_rows
-    return open_blocks(folder)
+    made = open_blocks(folder)
+    size = {"n_blocks": int(made.X.n_blocks), "bytes": int(made.X.nbytes)}
+    log_event(__name__, "convert.end", n_rows=int(made.shape[0]), n_features=int(made.shape[1]), **size)
+    return made
 
 
 class _Hashed:

@@ -30,6 +30,7 @@ from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss
+from tulle.monitoring.logged_account import log_answers, open_logged_account
 from tulle.preprocessing.class_balance import ClassBalance
 from tulle.preprocessing.keyed_rows import KeyedRows
 from tulle.preprocessing.private_step import PrivateStep
@@ -41,7 +42,7 @@ from tulle.trusted.accountants import MOST_ARITHMETIC
 from tulle.trusted.billing import BillingLedger
 from tulle.trusted.events import FloatArray, GaussianEvent, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.fit import Order, open_account
+from tulle.trusted.fit import Order
 from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.intake import mask_unlabelled, select_first_rows
 from tulle.trusted.plan import Budget, Plan, Release, compose, is_number
@@ -378,7 +379,8 @@ def run_fit(
         known = X.blank() if isinstance(X, KeyedRows) else X
         held = Rows(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
     warn_beforehand(request, planned)
-    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:
+    about = _describe_request(request, X.shape, planned)
+    with open_logged_account(request.order(planned), __name__, about, holders=holders, ledgers=ledgers) as account:
         if request.budget is not None:
             note_release()
         rows = holders.rows(active) if holders is not None else held
@@ -396,7 +398,10 @@ def run_fit(
         if rho is not None:
             confirm_rho(chosen.plan, rho)
         run = partial(run_method, request, chosen, X, rows, active)
-        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
+        logged = partial(
+            log_answers, logger=__name__, what=request.what, total=sum(one.answers for one in chosen.plan.releases)
+        )
+        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(logged(ask), witness)))
         receipt = account.receipt()
     # No row is in reach: this is post-processing.
     evidence = method.infer(released, public, receipt.plan.releases)
@@ -414,6 +419,19 @@ def run_fit(
         report,
         evidence,
     )
+
+
+def _describe_request(request: FitRequest, shape: tuple[int, int], planned: Sequence[PlannedFit]) -> dict[str, Any]:
+    """What the log says of a fit before it is billed: its shape and its settings."""
+    return {
+        "method": type(planned[0].method).__name__,
+        "calibration": "none" if request.budget is None else "published" if request.published else "rigorous",
+        "n_rows": int(shape[0]),
+        "n_features": int(shape[1]),
+        "asked_epsilon": None if request.budget is None else float(request.budget.epsilon),
+        "asked_delta": float(request.delta),
+        **({} if request.rho is None else {"rho": float(request.rho)}),
+    }
 
 
 def clip_and_plan(

@@ -31,6 +31,7 @@ from tulle.local.user_side.answer_format import (
     place,
 )
 from tulle.local.user_side.channel import IntArray
+from tulle.monitoring.log_events import log_event
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class Server:
         Answers that counted.
     rejected : Counter
         Messages that did not, by reason.
+    closed_counts : tuple of int and dict
+        The same two at the end of the last round that was closed: what logs and metrics show, since who answers when is
+        nobody's business.
     """
 
     def __init__(
@@ -84,13 +88,26 @@ class Server:
         self._lock = threading.RLock()
         self.changed = threading.Condition(self._lock)
         self._open_round()
+        self.journal = None if journal is None else Path(journal)
         self._journal: Any = None
+        self.closed_counts: tuple[int, dict[str, int]] = (0, {})
         if journal is not None:
             with self._lock:
                 self._replay(Path(journal))
             self._journal = Path(journal).open("ab", buffering=0)  # noqa: SIM115
             if not self._journal.tell():
                 self._append(_version_line(__version__))
+        log_event(
+            __name__,
+            "local.begin",
+            method=type(protocol).__name__,
+            n_users=len(users),
+            n_rounds=int(protocol.n_rounds),
+            round=int(self.round),
+            answered=self.accepted,
+            asked_epsilon=None if protocol.budget is None else float(protocol.budget.epsilon),
+            asked_delta=float(protocol.delta),
+        )
 
     def _open_round(self) -> None:
         self._heard: set[str] = set()
@@ -213,10 +230,15 @@ class Server:
         with self._lock:
             if self.finished:
                 raise RuntimeError("the study is over")
-            self._append(json.dumps({"closed": self.round}).encode())
+            number = int(self.round)
+            self._append(json.dumps({"closed": number}).encode())
             if self._journal is not None:
                 os.fsync(self._journal.fileno())
             self._close()
+            answered, rejected = self.closed_counts
+            log_event(__name__, "local.round", round=number, answered=answered, rejected=rejected)
+            if self.finished:
+                log_event(__name__, "local.end", answered=answered)
 
     def close(self) -> None:
         """Close the journal, if there is one. A server that is closed takes no more answers."""
@@ -226,6 +248,7 @@ class Server:
 
     def _close(self) -> None:
         self.protocol.absorb(self._tally)
+        self.closed_counts = (self.accepted, {str(reason): count for reason, count in self.rejected.items()})
         self._open_round()
         self.changed.notify_all()
 
