@@ -24,7 +24,7 @@ MODULES = {
 # Each package may import those of its own line and of the lines above.
 LAYERS = (
     ("trusted",),
-    ("accounting", "ledgers", "files", "fast"),
+    ("accounting", "ledgers", "files", "fast", "monitoring"),
     ("backends", "schema"),
     ("methods", "transfer", "reports", "preprocessing", "inference"),
     ("estimators", "tuning", "survival"),

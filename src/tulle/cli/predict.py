@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_data_arguments, read_data
+from tulle.cli.logs import is_silent
 from tulle.cli.model_features import add_offset_argument, split_off
 from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.offset is not None:
             raise UserError("--offset needs a table of numbers with named columns, without a schema; or use Python")
         table = read_encoded(
-            arguments, schema, arguments.data, labelled=False, private=True, progress=not arguments.quiet
+            arguments, schema, arguments.data, labelled=False, private=True, progress=not is_silent(arguments)
         )
         rows = [transform_encoded(model, table.X)]
         return _write_predictions(last_model(model), rows, None, table.X.shape[0], target, arguments.probabilities)

@@ -106,7 +106,7 @@ class Server:
             round=int(self.round),
             answered=self.accepted,
             asked_epsilon=None if protocol.budget is None else float(protocol.budget.epsilon),
-            asked_delta=float(protocol.delta),
+            asked_delta=0.0 if protocol.budget is None else float(protocol.budget.delta),
         )
 
     def _open_round(self) -> None:
