@@ -129,6 +129,9 @@ def test_records_of_other_code_are_not_written(run: Any, place: Path, tmp_path: 
     run("fit", place / "outcome.csv", *FIT, "-o", tmp_path / "m", "--log-json", tmp_path / "log")
     assert "Jane" not in (tmp_path / "log").read_text(encoding="utf-8")
     assert events_of(tmp_path / "log") == ["command.begin", "command.end"]
+    ran = run("fit", place / "outcome.csv", *FIT, "-o", tmp_path / "m", "--log-level", "debug")
+    assert "command.begin" in ran.err
+    assert "Jane" not in ran.err
 
 
 def test_a_full_disk_does_not_stop_a_command(run: Any, place: Path, tmp_path: Path) -> None:

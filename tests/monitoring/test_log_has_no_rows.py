@@ -35,6 +35,7 @@ from tulle.local.server_side.protocols import LdpIht
 from tulle.local.server_side.study_server import Server
 from tulle.local.user_side.http_client import HttpUserClient, answer_for
 from tulle.local.user_side.user import User
+from tulle.methods import HardThresholding
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -249,6 +250,13 @@ def test_the_groups_of_a_simulated_study_are_not_in_the_log() -> None:
         seen.add("\n".join(lines))
     assert len(seen) == 1
     assert "local.round round=2" in seen.pop()
+
+
+def test_a_long_fit_has_ten_lines_of_progress() -> None:
+    """Not one for each answer: how long a single answer takes depends slightly on the rows."""
+    with kept_log() as lines:
+        classifier(method=HardThresholding(n_iter=40)).fit(rows(), labels())
+    assert sum(line.startswith("release.progress") for line in lines) == 10
 
 
 def told(_: Any) -> dict[str, Any]:

@@ -378,8 +378,8 @@ def run_fit(
         # Of rows whose features are not known yet, the numbers come with the first step.
         known = X.blank() if isinstance(X, KeyedRows) else X
         held = Rows(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
-    warn_beforehand(request, planned)
     about = _describe_request(request, X.shape, planned)
+    warn_beforehand(request, planned)
     with open_logged_account(request.order(planned), __name__, about, holders=holders, ledgers=ledgers) as account:
         if request.budget is not None:
             note_release()
@@ -425,7 +425,7 @@ def _describe_request(request: FitRequest, shape: tuple[int, int], planned: Sequ
     """What the log says of a fit before it is billed: its shape and its settings."""
     return {
         "method": type(planned[0].method).__name__,
-        "calibration": "none" if request.budget is None else "published" if request.published else "rigorous",
+        "calibration": "none" if request.budget is None else ("rigorous", "published")[request.published],
         "n_rows": int(shape[0]),
         "n_features": int(shape[1]),
         "asked_epsilon": None if request.budget is None else float(request.budget.epsilon),
