@@ -69,6 +69,13 @@ MONITORING_MUTANTS: tuple[Mutant, ...] = (
         (_SEARCHED + "[simulated federation]",),
     ),
     Mutant(
+        "a conversion logs the largest index",
+        "the width of sparse rows, which one row decides where it is not declared",
+        'width = {} if self.width_from_rows else {"n_features": int(d)}',
+        'width = {"n_features": int(d)}',
+        (_ROWS + "test_a_conversion_logs_nothing_that_was_found_in_the_rows",),
+    ),
+    Mutant(
         "fields take numpy's numbers",
         "isinstance: a float64 is a float, and an exact mean passes for an epsilon",
         "return value is None or type(value) in (int, float)",

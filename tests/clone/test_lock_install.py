@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +27,13 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment without packages."""
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The interpreter of an environment without packages; deleted afterwards, since it grows to half a gigabyte."""
     folder = tmp_path_factory.mktemp("locked") / "environment"
     done = run(sys.executable, "-m", "venv", folder)
     assert done.returncode == 0, done.stdout
-    return folder / "bin" / "python"
+    yield folder / "bin" / "python"
+    shutil.rmtree(folder)
 
 
 def test_a_changed_hash_is_refused(python: Path, tmp_path: Path) -> None:

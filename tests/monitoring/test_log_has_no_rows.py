@@ -20,6 +20,7 @@ from logged_cells import forms_of, kept_log, leaks
 from replayed import Seen, differences, replayed
 
 from tulle import Bounds, Budget, FileLedger, PrivateSearch, SparseClassifier, SparseRegressor, private_score
+from tulle.backends.block_writer import convert_table
 from tulle.cli import main
 from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import linear_terms
@@ -257,6 +258,18 @@ def test_a_long_fit_has_ten_lines_of_progress() -> None:
     with kept_log() as lines:
         classifier(method=HardThresholding(n_iter=40)).fit(rows(), labels())
     assert sum(line.startswith("release.progress") for line in lines) == 10
+
+
+def test_a_conversion_logs_nothing_that_was_found_in_the_rows(tmp_path: Path) -> None:
+    """Files of equally many rows, one with more entries and a larger last index, have the same log."""
+    seen = set()
+    for name, row in (("few", "1 1:0.5"), ("many", "1 1:0.5 3:0.25 977:2")):
+        (tmp_path / f"{name}.svm").write_text(f"{row}\n" * 50, encoding="utf-8")
+        with kept_log() as lines:
+            convert_table(tmp_path / f"{name}.svm", tmp_path / f"{name}.blocks")
+        seen.add("\n".join(lines))
+    assert len(seen) == 1
+    assert "convert.end n_rows=50 n_blocks=1" in seen.pop()
 
 
 def told(_: Any) -> dict[str, Any]:

@@ -292,6 +292,9 @@ class BlockWriter:
             text = json.dumps({**manifest, "sha256": manifest_hash(manifest)}, indent=1)
             write_durably(self._partial / MANIFEST, text.encode(), mode=0o600)
             self._take_name()
+        # Neither a width that was found in the rows nor the size of the files, which counts entries that are not zero.
+        width = {} if self.width_from_rows else {"n_features": int(d)}
+        log_event(__name__, "convert.end", n_rows=int(n), n_blocks=len(self._starts) - 1, **width)
 
     def _widen(self, d: int) -> None:
         """Blocks that were written before the last column was known lack the ends of columns that they do not have."""
@@ -408,10 +411,7 @@ def convert_table(
             writer.feature_names = batch.feature_names
         writer.content = source.fingerprint()
         writer.width_from_rows = source.width_from_rows
-    made = open_blocks(folder)
-    size = {"n_blocks": int(made.X.n_blocks), "bytes": int(made.X.nbytes)}
-    log_event(__name__, "convert.end", n_rows=int(made.shape[0]), n_features=int(made.shape[1]), **size)
-    return made
+    return open_blocks(folder)
 
 
 class _Hashed:

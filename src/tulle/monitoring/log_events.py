@@ -112,7 +112,6 @@ FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "n_clients": (_is_count, "clients"),
     "n_ledgers": (_is_count, "ledgers that were billed"),
     "n_blocks": (_is_count, "blocks on disk"),
-    "bytes": (_is_count, "their size"),
     "done": (_is_count, "steps that are done"),
     "total": (_is_count, "steps in all"),
     "failed": (_is_count, "steps without a result"),
