@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 # Byte code is kept: tests start some hundred interpreters, and each would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-extras test-all audit local published mutants lint format bench docs pictures clean
+.PHONY: demo test test-extras test-all audit local published mutants lint format bench docs lock sbom container pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -53,6 +53,19 @@ bench: .venv/extra-test
 
 docs: .venv/extra-docs
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# The versions and hashes of all dependencies, for all platforms, and the bill of materials that follows from them.
+lock: .venv/extra-lock
+	$(BIN)/python deployment/make_lock.py
+	$(BIN)/python deployment/make_sbom.py
+
+sbom: .venv/bin/python
+	$(BIN)/python deployment/make_sbom.py
+
+# Needs an engine such as podman, and the base image. BASE=IMAGE@sha256:... pins that.
+CONTAINER ?= podman
+container:
+	$(CONTAINER) build --file Containerfile $(if $(BASE),--build-arg BASE=$(BASE)) --tag tulle .
 
 # Redraws the pictures in docs/pictures; those on real data need TULLE_DATA.
 pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tulle.fast.install import install
+from tulle.monitoring import log_events
 
 settings.register_profile(
     "tulle",
@@ -21,6 +22,9 @@ settings.register_profile(
     suppress_health_check=(HealthCheck.too_slow,),
 )
 settings.load_profile("tulle")
+
+# An event or a field that is not on the list fails a test; elsewhere it is left out of the log.
+log_events.raises_on_misuse = True
 
 # As in a fit: tests of rows alone import no estimator.
 install()

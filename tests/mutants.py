@@ -34,6 +34,7 @@ from mutants_intake import INTAKE_MUTANTS
 from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_losses import LOSSES_MUTANTS
+from mutants_monitoring import MONITORING_MUTANTS
 from mutants_objective import OBJECTIVE_MUTANTS
 from mutants_preprocessing import PREPROCESSING_MUTANTS
 from mutants_public import PUBLIC_MUTANTS
@@ -403,9 +404,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "noise seeded by the data",
         "Diffix's sticky noise, a function of the rows, broken by Gadotti et al. 2019",
-        "    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:\n",
+        "    with open_logged_account(request.order(planned)",
         "    if request.seed is None:\n        request = replace(request, seed=hash(targets.tobytes()) & 0xFFFF)\n"
-        "    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:\n",
+        "    with open_logged_account(request.order(planned)",
         (_ESTIMATORS + "test_without_a_seed_every_fit_has_its_own_noise[SparseClassifier]",),
     ),
     Mutant(
@@ -570,8 +571,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "billed first, warned afterwards",
         "a fit that stops at its own warning has released nothing, and must not have cost anything",
         "    warn_beforehand(request, planned)\n"
-        "    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:\n",
-        "    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:\n"
+        "    with open_logged_account("
+        "request.order(planned), __name__, about, holders=holders, ledgers=ledgers) as account:\n",
+        "    with open_logged_account("
+        "request.order(planned), __name__, about, holders=holders, ledgers=ledgers) as account:\n"
         "        warn_beforehand(request, planned)\n",
         ("tests/estimators/test_hopeless_fits.py::test_a_fit_that_can_only_guess_warns_before_it_spends",),
     ),
@@ -705,9 +708,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "test scores are free",
         "accuracy on private held-out rows printed beside the model's ε, and never billed",
-        "    with open_account(order) as account:\n        note_release()\n        answer = ask_score(",
+        '    with open_logged_account(order, __name__, {"n_rows": public.n_rows, "method": chosen.name}) as account:\n'
+        "        note_release()\n        answer = ask_score(",
         "    from tulle.audit.own_ledger import AuditLedger\n\n"
-        "    with open_account(order, ledgers=(AuditLedger(),)) as account:\n"
+        "    with open_logged_account(order, __name__, ledgers=(AuditLedger(),)) as account:\n"
         "        note_release()\n        answer = ask_score(",
         (_SCORES + "test_is_billed_purely",),
     ),
@@ -1883,6 +1887,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *INTAKE_MUTANTS,
     *SIGNING_MUTANTS,
     *SPREAD_MUTANTS,
+    *MONITORING_MUTANTS,
     *ZCDP_MUTANTS,
     *OBJECTIVE_MUTANTS,
     *LOSSES_MUTANTS,

@@ -85,6 +85,9 @@ def watched(compute: Callable[[], Any], told: Callable[[Any], dict[str, Any]]) -
     """Run a computation and note everything that comes out of it."""
     out, err, lines = io.StringIO(), io.StringIO(), _Lines()
     root, error, result = logging.getLogger(), "", {}
+    ours = logging.getLogger("tulle")
+    level = ours.level
+    ours.setLevel(logging.DEBUG)
     root.addHandler(lines)
     try:
         with (
@@ -100,6 +103,7 @@ def watched(compute: Callable[[], Any], told: Callable[[Any], dict[str, Any]]) -
                 error = f"{type(refused).__name__}: {refused}"
     finally:
         root.removeHandler(lines)
+        ours.setLevel(level)
     said = [(one.category.__name__, str(one.message), one.filename, one.lineno) for one in caught]
     return Seen(result, error, said, out.getvalue(), err.getvalue(), lines.written)
 

@@ -22,7 +22,7 @@ LAYERS = (
     ("estimators", "tuning"),
     ("methods", "transfer", "reports", "preprocessing", "inference"),
     ("backends", "schema"),
-    ("accounting", "ledgers", "files", "fast"),
+    ("accounting", "ledgers", "files", "fast", "monitoring"),
     ("trusted",),
 )
 # Folders that see rows or bills, and are named in the report of a fit that used them.

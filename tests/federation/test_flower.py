@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -486,6 +487,32 @@ def check_books(place: Place, name: str, rounds: int) -> None:
     own, lines = place.answered(name), place.rounds()
     assert len(own) == len(set(own)) <= rounds
     assert set(took_part(lines, name)) <= set(own) <= {*took_part(lines, name), *took_part(lines, name, "missing")}
+
+
+def test_metrics_and_logs_of_a_study_name_no_client(place: Place) -> None:
+    """The server's pages while it runs, and the logs of both sides; a client's own log has the name of its ledger."""
+    metrics, rounds = free_port(), 250
+    names = ("north", "south")
+    clients = [place.client(name, "--log-json", f"{name}.log", "-q") for name in names]
+    words = ("--clients", ",".join(names), "--metrics", str(metrics), "--log-json", "server.log")
+    server = place.server(*words, rounds=rounds)
+    place.until(lambda: len(place.rounds()) >= 5)
+    pages = {}
+    for page in ("metrics", "healthz"):
+        with urlopen(f"http://127.0.0.1:{metrics}/{page}", timeout=10) as answer:
+            pages[page] = answer.read().decode()
+    assert int(float(pages["metrics"].split("\ntulle_federated_rounds_closed ")[1].split("\n")[0])) >= 4
+    assert json.loads(pages["healthz"]) == {"status": "ok", "readable": True, "writable": True}
+    for process in (server, *clients):
+        place.ended(process)
+    log = (place.folder / "server.log").read_text()
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    assert events.count("federated.round") == rounds
+    assert {"federated.begin", "federated.end", "service.begin"} < set(events)
+    assert not any(name in text for name in names for text in (pages["metrics"], log))
+    own = (place.folder / "north.log").read_text()
+    assert own.count('"federated.client.answered"') == rounds
+    assert "south" not in own
 
 
 def test_a_killed_client_comes_back_and_a_slow_one_is_waited_for_no_longer_than_agreed(place: Place) -> None:

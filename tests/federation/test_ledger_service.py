@@ -8,8 +8,11 @@ import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from tulle.ledgers.ledger import BudgetExceededError
 from tulle.ledgers.remote_chain import RemoteChain
 from tulle.ledgers.service import LedgerService
 from tulle.ledgers.verification import verify
+from tulle.monitoring.status_pages import StatusServer
 from tulle.trusted.events import NoisePerSensitivity
 from tulle.trusted.mechanisms import Gaussian
 from tulle.trusted.plan import Plan, Release
@@ -73,6 +77,44 @@ class running:
 def opened(address: str, keys: dict[str, Path], who: str = "client", **more: Any) -> FileLedger:
     credentials = (str(keys[who]), str(keys[f"{who}_key"]), str(keys["authority"]))
     return FileLedger(address, "visits 2026", credentials=credentials, **more)
+
+
+def fetch(address: str, page: str, keys: dict[str, Path]) -> tuple[int, str]:
+    """A page, by a client with a certificate."""
+    context = ssl.create_default_context(cafile=str(keys["authority"]))
+    context.load_cert_chain(str(keys["client"]), str(keys["client_key"]))
+    connection = http.client.HTTPSConnection("localhost", int(address.rpartition(":")[2]), timeout=10, context=context)
+    with closing(connection):
+        connection.request("GET", page)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_clients_with_a_certificate_see_cap_and_spending(served: str, path: Path, keys: dict[str, Path]) -> None:
+    """And whether the ledger can be read and written."""
+    charge(opened(served, keys))
+    status, text = fetch(served, "/metrics", keys)
+    assert status == 200
+    assert '\ntulle_ledger_cap_epsilon{dataset="visits 2026"} 3.0\n' in text
+    share = float(text.split('tulle_ledger_spent_share{dataset="visits 2026"} ')[1].split("\n")[0])
+    assert share == FileLedger(path, "visits 2026").share > 0
+    assert "\ntulle_ledger_charges_total 1.0\n" in text
+    assert '\ntulle_ledger_requests_total{outcome="charged"} 1.0\n' in text
+    assert json.loads(fetch(served, "/healthz", keys)[1]) == {"status": "ok", "readable": True, "writable": True}
+
+
+def test_a_port_without_certificates_names_no_data_set(path: Path, keys: dict[str, Path]) -> None:
+    """It has counts alone, and nothing else is served there."""
+    service = running(path, keys)
+    with service as address, StatusServer(service.server.pages, ("127.0.0.1", 0)) as second:
+        charge(opened(address, keys))
+        with urlopen(f"http://127.0.0.1:{second.port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(f"http://127.0.0.1:{second.port}/ledgers/visits%202026/last", timeout=10)
+    assert "\ntulle_ledger_charges_total 1.0\n" in text
+    assert "visits" not in text
+    assert "cap" not in text
 
 
 def test_a_fit_is_billed_over_the_network(served: str, path: Path, keys: dict[str, Path]) -> None:

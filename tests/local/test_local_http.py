@@ -102,6 +102,26 @@ def test_what_is_not_there_is_not_found(path: str, study: HttpStudy) -> None:
     assert not study.server.rejected
 
 
+def test_metrics_and_health_tell_nothing_of_the_open_round(tmp_path: Path) -> None:
+    """Counts move when a round is closed, and not with each answer: who answers when is nobody's business."""
+    protocol = LdpIht(Budget(1.0), 3, BOUNDS, True, n_gradients=2)
+    server = Server(protocol, NAMES, "a study", tmp_path / "journal")
+    with HttpStudy(server) as served:
+        before = get(served, "/metrics")[1]
+        heard = next(name for name in NAMES if name in server.asked)
+        assert server.receive(forged(heard)).accepted
+        server.reject("malformed", "for a test")
+        assert get(served, "/metrics")[1] == before
+        assert b"tulle_local_answers_total 0.0\n" in before
+        server.close_round()
+        after = get(served, "/metrics")[1].decode()
+        assert "\ntulle_local_answers_total 1.0\n" in after
+        assert '\ntulle_local_rejected_total{reason="malformed"} 1.0\n' in after
+        assert not any(name in after for name in NAMES)
+        status, body, _ = get(served, "/healthz")
+        assert (status, json.loads(body)) == (200, {"status": "ok", "readable": True, "writable": True})
+
+
 def test_a_round_that_is_not_open_yet_is_told_after_a_while(study: HttpStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     """204, and the user asks again."""
     monkeypatch.setattr(over_http, "WAIT_SECONDS", 0.05)

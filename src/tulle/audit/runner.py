@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from tulle.files.durable_writes import name_file, write_durably
+from tulle.monitoring.log_events import ProgressSteps, log_event, muted
 from tulle.trusted.events import FloatArray
 from tulle.trusted.randomness import keyed_generator
 
@@ -73,16 +74,20 @@ def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> 
     tasks = [(world, index) for index in range(-(-schedule.runs // schedule.batch)) for world in (0, 1)]
     results: dict[tuple[int, int], FloatArray] = {task: store.load(*task) for task in tasks if store.has(*task)}
     missing = [task for task in tasks if task not in results]
-    start = time.monotonic()
+    steps, start = ProgressSteps(len(missing)), time.monotonic()
+    log_event(__name__, "audit.begin", done=len(results), total=len(tasks))
     # A chunk of a few tasks at a time, so that a time limit or Ctrl-C loses no more than that.
     for chunk in _chunks(missing, 4 * effective_n_jobs(schedule.n_jobs)):
-        answers = Parallel(n_jobs=schedule.n_jobs)(
-            delayed(_run_batch)(subject, world, schedule.batch, store.seed, (*schedule.stream, world, index))
-            for world, index in chunk
-        )
+        with muted():  # a fit of tulle that is audited runs thousands of times
+            answers = Parallel(n_jobs=schedule.n_jobs)(
+                delayed(_run_batch)(subject, world, schedule.batch, store.seed, (*schedule.stream, world, index))
+                for world, index in chunk
+            )
         for task, answer in zip(chunk, answers):
             store.save(*task, answer)
             results[task] = answer
+            if steps.advance():
+                log_event(__name__, "audit.progress", done=len(results), total=len(tasks))
         spent = time.monotonic() - start
         if schedule.verbose:
             left = spent / (len(results) - len(tasks) + len(missing)) * (len(tasks) - len(results))
@@ -92,6 +97,7 @@ def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> 
             break
     if schedule.verbose:
         print(file=sys.stderr)
+    log_event(__name__, "audit.end", done=len(results), total=len(tasks))
     complete = [index for index in range(len(tasks) // 2) if (0, index) in results and (1, index) in results]
     first, second = (np.concatenate([results[world, index] for index in complete]) for world in (0, 1))
     return first[: schedule.runs], second[: schedule.runs]

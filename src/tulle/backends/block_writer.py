@@ -31,6 +31,7 @@ from tulle.backends.block_folder import (
 )
 from tulle.backends.partial_folder import FinishedBlock, PartialFolder, Place
 from tulle.files.own_types import register
+from tulle.monitoring.log_events import log_event
 from tulle.trusted.intake import read_cells
 
 # About what one block takes on disk, and twice that in memory while it is written.
@@ -306,6 +307,9 @@ class BlockWriter:
             manifest = self._describe(n, d)
             text = json.dumps({**manifest, "sha256": manifest_hash(manifest)}, indent=1)
             self._partial.take_name(text.encode())
+        # Neither a width that was found in the rows nor the size of the files, which counts entries that are not zero.
+        width = {} if self.width_from_rows else {"n_features": int(d)}
+        log_event(__name__, "convert.end", n_rows=int(n), n_blocks=len(self._starts) - 1, **width)
 
     def _describe(self, n: int, d: int) -> dict[str, Any]:
         """The manifest, without its checksum."""

@@ -28,6 +28,7 @@ from tulle.files.tables.input_list import (
     open_all,
     unchanged,
 )
+from tulle.monitoring.log_events import log_event
 from tulle.schema.declared_schema import Schema
 
 Batches = Generator[tuple[Parts, BatchStart | None], None, None]
@@ -129,6 +130,7 @@ def convert_table(
         raise ValueError(f"jobs must be at least 1, not {jobs}")
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     reading = {name: tuple(of) if isinstance(of, list) else of for name, of in reading.items()}
+    log_event(__name__, "convert.begin")
     rows: _Input
     if schema is not None:
         rows, missing = EncodedInput(schema, {"format": format, **reading}), False

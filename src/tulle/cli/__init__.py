@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
+from tulle.cli.logs import CommandLog, add_output_options
 from tulle.cli.outcome import (
     BUG,
     INTERRUPTED,
@@ -89,10 +90,7 @@ def parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         for leaf in _leaves(command):
-            common = leaf.add_argument_group("output")
-            common.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-            common.add_argument("--quiet", action="store_true", help="no progress on standard error")
-            common.add_argument("--debug", action="store_true", help="show a traceback if something fails")
+            add_output_options(leaf)
             leaf.set_defaults(run=leaf.get_default("run") or module.run)
     return root
 
@@ -107,7 +105,13 @@ def _leaves(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    with CommandLog() as log:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments), log)
+        log.end(code)
+    return code
+
+
+def _run(given: Sequence[str], log: CommandLog) -> int:
     command = next((name for name in given if name in COMMANDS), "")
     as_json = "--json" in given
     told: list[str] = []
@@ -119,11 +123,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except SystemExit as stop:  # --help and --version
             return int(stop.code or 0)
         as_json = parsed.json
+        log.begin(command, parsed)
         # Standard output is for the outcome alone, whatever a library or an audited function prints.
-        with _terminated_like_interrupted(ended), redirect_stdout(sys.stderr), _report_warnings(told, quietly=as_json):
+        with _terminated_like_interrupted(ended), redirect_stdout(sys.stderr), _report_warnings(told, log, as_json):
             outcome: Outcome = parsed.run(parsed)
     except KeyboardInterrupt as stop:
         kind, code = ("terminated", TERMINATED) if ended else ("interrupted", INTERRUPTED)
+        log.kind = kind
         return _report_failure(command, as_json, told, stop, (kind, str(stop) or kind, code))
     except Exception as error:
         if "--debug" in given:
@@ -140,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             explained = _explain(error)
         if ended:  # a library made another error of the interruption
             explained = ("terminated", explained[1], TERMINATED)
+        log.kind = explained[0]
         return _report_failure(command, as_json, told, error, explained)
     _say(_json({**outcome.values, **({"warnings": told} if told else {})}) if as_json else outcome.text, sys.stdout)
     return outcome.code
@@ -231,7 +238,7 @@ def _json(values: Any) -> str:
 
 
 @contextmanager
-def _report_warnings(told: list[str], *, quietly: bool) -> Iterator[None]:
+def _report_warnings(told: list[str], log: CommandLog, quietly: bool) -> Iterator[None]:
     """Print warnings as plain lines, each once. Those of other libraries, with their own categories, can quote rows and
     are not shown."""
 
@@ -241,6 +248,7 @@ def _report_warnings(told: list[str], *, quietly: bool) -> Iterator[None]:
         text = str(message)
         if category in (UserWarning, PrivacyWarning) and text not in told:
             told.append(text)
+            log.warn(category)
             if not quietly:
                 print(f"tulle: warning: {text}", file=sys.stderr, flush=True)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_model_arguments, estimator_class, model_settings
+from tulle.cli.logs import is_silent
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError, output_file
 from tulle.files.error_messages import describe_error
 
@@ -113,7 +114,7 @@ def _schedule(arguments: argparse.Namespace) -> dict[str, Any]:
         "n_jobs": arguments.jobs,
         "seconds": arguments.seconds,
         "folder": arguments.resume,
-        "verbose": 0 if arguments.quiet or arguments.json else 1,
+        "verbose": 0 if is_silent(arguments) else 1,
     }
 
 

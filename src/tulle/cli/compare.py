@@ -19,6 +19,7 @@ from tulle.cli.data import (
     read_public_rows,
     task_of,
 )
+from tulle.cli.logs import is_silent
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome
 
 
@@ -89,7 +90,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
     else:
         comparison, left_out = comparison.able()
     folder: Path = arguments.output
-    summary = compare(comparison, folder, jobs=arguments.jobs, restart=arguments.restart, progress=not arguments.quiet)
+    summary = compare(
+        comparison, folder, jobs=arguments.jobs, restart=arguments.restart, progress=not is_silent(arguments)
+    )
     omitted = "".join(f"Left out: {name} ({reason}).\n" for name, reason in left_out.items())
     text = f"{table(summary)}\n{omitted}Written to {folder}: report.html, table.md, results.csv, comparison.json"
     values = {**summary, "left_out": left_out, "folder": str(folder)}

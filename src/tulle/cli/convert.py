@@ -18,6 +18,7 @@ import argparse
 import sys
 
 from tulle.cli.data import add_data_arguments, reading_settings
+from tulle.cli.logs import is_silent
 from tulle.cli.outcome import Outcome, UserError
 from tulle.cli.schema_input import reading_of_raw, schema_of
 
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
 
     def on_resume(n_rows: int) -> None:
         resumed.append(n_rows)
-        if not arguments.quiet:
+        if not is_silent(arguments):
             print(f"{arguments.folder}: continuing at row {n_rows + 1:,}", file=sys.stderr, flush=True)
 
     reading = reading_settings(arguments)

@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tulle.cli.logs import is_silent
 from tulle.cli.outcome import UserError
 from tulle.cli.schema_input import add_schema_arguments, read_encoded, schema_of
 
@@ -104,7 +105,7 @@ def reading_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "zero_based": arguments.zero_based,
         "labels": getattr(arguments, "classes", None) is not None,
         "missing": getattr(arguments, "missing", False),
-        "progress": not getattr(arguments, "quiet", False),
+        "progress": not is_silent(arguments),
     }
 
 
@@ -131,7 +132,7 @@ def read_data(
         if is_folder_of_blocks(source):
             raise UserError(f"{source} is a folder of blocks, whose rows are encoded already; omit the schema")
         return read_encoded(
-            arguments, schema, source, labelled=need_target, private=private, progress=not arguments.quiet
+            arguments, schema, source, labelled=need_target, private=private, progress=not is_silent(arguments)
         )
     if is_folder_of_blocks(source):
         if not blocks:

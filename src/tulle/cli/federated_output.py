@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tulle.cli.logs import is_silent
 from tulle.cli.model_folder import (
     MODEL,
     PRIVACY,
@@ -152,6 +153,6 @@ def study_outcome(fit: FederatedFit, model: Any, folder: Path) -> Outcome:
 
 def make_printer(arguments: argparse.Namespace) -> Callable[[str], None]:
     """A printer of progress messages; it prints nothing if the output is quiet."""
-    if arguments.quiet or arguments.json:
+    if is_silent(arguments):
         return lambda line: None
     return lambda line: print(line, file=sys.stderr, flush=True)

@@ -22,6 +22,7 @@ from tulle.cli.federated_output import (
     study_outcome,
 )
 from tulle.cli.federated_terms import STUDY_DEFAULTS, make_terms, parse_classes
+from tulle.cli.logs import add_metrics_option, is_silent, serve_metrics
 from tulle.cli.model_folder import fit_outcome, make_folder, output_folder, room_for_model, save_model, write_beside
 from tulle.cli.outcome import BAD_NEWS, SPENT, Outcome, UserError, mark_spent, output_file
 
@@ -41,6 +42,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--tls-ca", metavar="FILE", help="certificate of the authority that clients trust, PEM")
     network.add_argument("--tls-cert", metavar="FILE", help="this server's certificate, PEM")
     network.add_argument("--tls-key", metavar="FILE", help="this server's private key, PEM")
+    add_metrics_option(network)
     trust = parser.add_argument_group("trust")
     trust.add_argument(
         "--trust",
@@ -91,6 +93,7 @@ def run_server(arguments: argparse.Namespace) -> Outcome:
 def _study(arguments: argparse.Namespace, link: FlowerLink, names: list[str] | None, keys: Sequence[str]) -> Outcome:
     """Clients draw their own noise."""
     from tulle.federated.server_side.server import Server, StudyStoppedError
+    from tulle.monitoring.status_pages import StatusPages, check_store
 
     for option, given in (("--method", arguments.method), ("--rows-per-person", arguments.rows_per_person)):
         if given is not None:
@@ -122,7 +125,12 @@ def _study(arguments: argparse.Namespace, link: FlowerLink, names: list[str] | N
             average=arguments.average,
             progress=rounds.add,
         )
-        with link, mark_spent(lambda error: STUDY_BILLED if server.may_be_billed else ""):
+        pages = StatusPages(server.counts.metrics, lambda: check_store(arguments.journal or folder))
+        with (
+            link,
+            serve_metrics(arguments, pages, tell),
+            mark_spent(lambda error: STUDY_BILLED if server.may_be_billed else ""),
+        ):
             tell(f"listening at {link.address}{_in_the_clear(link.address, all(keys))}")
             link.wait_for(arguments.min_clients if names is None else len(names), arguments.patience)
             try:
@@ -141,6 +149,7 @@ def _aggregate(
     """Clients send exact sums, and a fit of tulle draws the noise here."""
     from tulle.federated.server_side.aggregator import RowsAtClients
     from tulle.federated.server_side.client_requests import TooFewClientsError
+    from tulle.monitoring.status_pages import StatusPages, check_store
 
     for name, usual in STUDY_DEFAULTS.items():
         if getattr(arguments, name) != usual:
@@ -153,15 +162,16 @@ def _aggregate(
         arguments.epsilon,
         arguments.delta,
         method=arguments.method or "auto",
-        verbose=0 if arguments.quiet or arguments.json else 1,
+        verbose=0 if is_silent(arguments) else 1,
         **model_settings(arguments),
     )
     tell = make_printer(arguments)
     # The number of features is the clients' to say; a classifier of them has as many outputs as classes, at most.
     n_outputs = 1 if arguments.regression else len(parse_classes(arguments.classes))
     room = room_for_model(arguments.features or 10**6, n_outputs, arguments.n_nonzero)
+    pages = StatusPages(health=lambda: check_store(folder))
     with make_folder(folder, room) as reserved:
-        with link:
+        with link, serve_metrics(arguments, pages, tell):
             tell(f"listening at {link.address}{_in_the_clear(link.address, all(keys))}")
             rows = RowsAtClients(
                 link,

@@ -36,6 +36,7 @@ from tulle.cli.data import (
     state_width,
     task_of,
 )
+from tulle.cli.logs import is_silent
 from tulle.cli.model_features import add_feature_arguments, feature_settings, split_off
 from tulle.cli.model_folder import (
     add_output_arguments,
@@ -173,7 +174,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         calibration=arguments.calibration,
         inference=arguments.intervals,
         random_state=arguments.seed,
-        verbose=0 if arguments.quiet or arguments.json else 1,
+        verbose=0 if is_silent(arguments) else 1,
         **settings,
     )
     private = _private_steps(arguments, table)

@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tulle.cli.logs import add_metrics_option
 from tulle.cli.outcome import BAD_NEWS, Outcome, UserError, output_file
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serving.add_argument("--key", required=True, metavar="PEM", help="of the certificate")
     serving.add_argument("--authority", required=True, metavar="PEM", help="which clients' certificates are signed by")
     serving.add_argument("--witness", metavar="FILE", help="a second place for the heads")
+    add_metrics_option(serving)
     serving.set_defaults(run=_serve)
 
 
@@ -189,7 +191,8 @@ def _serve(arguments: argparse.Namespace) -> Outcome:
 
     credentials = (arguments.certificate, arguments.key, arguments.authority)
     with suppress(KeyboardInterrupt):
-        serve(arguments.ledger, (arguments.host, arguments.port), credentials, witness=arguments.witness, tell=print)
+        place, second = (arguments.host, arguments.port), arguments.metrics
+        serve(arguments.ledger, place, credentials, witness=arguments.witness, metrics=second, tell=print)
     return Outcome("The service has ended.", {"ledger": arguments.ledger})
 
 

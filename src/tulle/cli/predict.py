@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_data_arguments, is_folder_of_blocks, read_data
+from tulle.cli.logs import is_silent
 from tulle.cli.model_features import add_offset_argument, split_off
 from tulle.cli.model_folder import MODEL
 from tulle.cli.outcome import Outcome, UserError, output_file
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
             table = _open_encoded(arguments, schema)
         else:
             table = read_encoded(
-                arguments, schema, arguments.data, labelled=False, private=True, progress=not arguments.quiet
+                arguments, schema, arguments.data, labelled=False, private=True, progress=not is_silent(arguments)
             )
         rows = (transform_encoded(model, block) for block in _row_blocks(table.X, None))
         return _write_predictions(last_model(model), rows, None, table.X.shape[0], target, arguments.probabilities)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tulle.cli.compare import add_run_arguments
+from tulle.cli.logs import is_silent
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError
 
 EVERYTHING = "all"
@@ -73,7 +74,7 @@ def _everything(arguments: argparse.Namespace) -> Outcome:
     done: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for name in names():
-        if not arguments.quiet:
+        if not is_silent(arguments):
             print(name, file=sys.stderr)
         try:
             done[name] = _reproduced(name, arguments)
@@ -107,7 +108,7 @@ def _reproduced(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         command=shlex.join(command),
         jobs=arguments.jobs,
         restart=arguments.restart,
-        progress=not arguments.quiet,
+        progress=not is_silent(arguments),
     )
     return {**values, "folder": str(folder)}
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tulle.cli.data import add_file_arguments
+from tulle.cli.logs import is_silent
 from tulle.cli.outcome import Outcome, UserError, output_file
 from tulle.cli.schema_input import reading_of_raw
 
@@ -157,7 +158,7 @@ def _check(arguments: argparse.Namespace, path: str, schema_path: str) -> Outcom
     kinds: dict[str, Any] = {}
     unknown: dict[str, int] = {}
     n_rows = 0
-    with open_raw(path, choose, **reading_of_raw(arguments), progress=not arguments.quiet) as table:
+    with open_raw(path, choose, **reading_of_raw(arguments), progress=not is_silent(arguments)) as table:
         unknown = dict.fromkeys(kinds, 0)
         for batch in table.batches():
             n_rows += batch.n_rows

@@ -21,12 +21,13 @@ from tulle.files import array_checks
 from tulle.ledgers import ledger as _ledger  # noqa: F401 (it looks for ledgers of other processes)
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
+from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.trusted import intake
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.fit import Order, open_account
+from tulle.trusted.fit import Order
 from tulle.trusted.mechanisms import Sensitivity, TopK
 from tulle.trusted.plan import Budget, Plan, Release, is_number
 from tulle.trusted.queries import Query, vouch_for_query
@@ -215,7 +216,8 @@ class Bounds:
         public = facts_without_model(shape[0], shape[1], rows_per_person)
         if spread is not None:
             spread.check_reachable()
-        with open_account(order, holders=spread) as account:
+        about = {"n_rows": int(shape[0]), "n_features": int(shape[1])}
+        with open_logged_account(order, __name__, about, holders=spread) as account:
             note_release()
             rows = Rows(X, targets) if spread is None else spread.rows(None)
             found = account.ask_first(rows, public, lambda ask: estimate_quantiles(ask, wanted, quantile))

@@ -31,6 +31,7 @@ from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss
+from tulle.monitoring.logged_account import log_answers, open_logged_account
 from tulle.preprocessing.class_balance import ClassBalance
 from tulle.preprocessing.keyed_rows import KeyedRows
 from tulle.preprocessing.private_step import PrivateStep
@@ -42,7 +43,7 @@ from tulle.trusted.accountants import MOST_ARITHMETIC
 from tulle.trusted.billing import BillingLedger
 from tulle.trusted.events import FloatArray, GaussianEvent, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.fit import Order, open_account
+from tulle.trusted.fit import Order
 from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.intake import mask_unlabelled, select_first_rows
 from tulle.trusted.plan import Budget, Plan, Release, compose, is_number
@@ -380,8 +381,9 @@ def run_fit(
         held = Rows(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
         if any(one.method.split(one.public) is not None for one in planned):
             rehearse_copy(held)
+    about = _describe_request(request, X.shape, planned)
     warn_beforehand(request, planned)
-    with open_account(request.order(planned), holders=holders, ledgers=ledgers) as account:
+    with open_logged_account(request.order(planned), __name__, about, holders=holders, ledgers=ledgers) as account:
         if request.budget is not None:
             note_release()
         rows = holders.rows(active) if holders is not None else held
@@ -399,7 +401,10 @@ def run_fit(
         if rho is not None:
             confirm_rho(chosen.plan, rho)
         run = partial(run_method, request, chosen, X, rows, active)
-        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(ask, witness)))
+        logged = partial(
+            log_answers, logger=__name__, what=request.what, total=sum(one.answers for one in chosen.plan.releases)
+        )
+        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(logged(ask), witness)))
         receipt = account.receipt()
     # No row is in reach: this is post-processing.
     evidence = method.infer(released, public, receipt.plan.releases)
@@ -417,6 +422,19 @@ def run_fit(
         report,
         evidence,
     )
+
+
+def _describe_request(request: FitRequest, shape: tuple[int, int], planned: Sequence[PlannedFit]) -> dict[str, Any]:
+    """What the log says of a fit before it is billed: its shape and its settings."""
+    return {
+        "method": type(planned[0].method).__name__,
+        "calibration": "none" if request.budget is None else ("rigorous", "published")[request.published],
+        "n_rows": int(shape[0]),
+        "n_features": int(shape[1]),
+        "asked_epsilon": None if request.budget is None else float(request.budget.epsilon),
+        "asked_delta": float(request.delta),
+        **({} if request.rho is None else {"rho": float(request.rho)}),
+    }
 
 
 def clip_and_plan(

@@ -38,6 +38,7 @@ from tulle.files.csv_cells import write_csv
 from tulle.files.durable_writes import locked, name_file, write_durably
 from tulle.files.error_messages import describe_error
 from tulle.files.number_text import finite
+from tulle.monitoring.log_events import log_event, muted
 
 _RESULTS_DEPEND_ON = "nothing"
 
@@ -286,7 +287,8 @@ def run_cells(
             print(
                 f"{past} cells are run again: the code, data or settings that they depend on changed", file=sys.stderr
             )
-        with Progress(cells, finished, jobs, progress):
+        log_event(__name__, "comparison.begin", done=len(finished), total=len(cells))
+        with Progress(cells, finished, jobs, progress), muted():  # cells are not released; their fits would flood a log
             try:
                 _run_missing(store, task, cells, finished, jobs)
             except KeyboardInterrupt:
@@ -298,6 +300,8 @@ def run_cells(
                 ) from None
         results = [finished[cell] for cell in cells]
         _write_results(store.path, results)
+        failed = sum(bool(one.failed) for one in results)
+        log_event(__name__, "comparison.end", done=len(results), total=len(cells), failed=failed)
     return results
 
 

@@ -13,6 +13,7 @@ from tulle.accounting.zcdp import rho_of
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.currencies import Currency, cheapest_currency
 from tulle.ledgers.open_markers import leave_marker, take_marker_away, why_not_to_fit
+from tulle.monitoring.log_events import log_event
 from tulle.trusted.billing import Entry, open_ledgers, register_check_of_other_processes
 from tulle.trusted.plan import Budget, Plan, PlanError, Promise
 
@@ -136,7 +137,9 @@ class Ledger:
             self._currency, share = self.quote(what, plans, promise, rows_per_unit)
             self._rows_per_unit = rows_per_unit
             self._billed.append((what, share))
-            return len(self._billed) - 1
+            number = len(self._billed) - 1
+        log_charge(__name__, promise, share, self.share, number + 1)
+        return number
 
     # Whether the same fits with the same seeds in another ledger like this draw the same noise.
     repeats = True
@@ -175,6 +178,12 @@ def _describe_cap(cap: Budget) -> str:
     rho = rho_of(cap)
     measure = f"epsilon = {cap.epsilon:g}" if rho is None else f"rho = {rho:g}"
     return f"{measure}, delta = {cap.delta:g}"
+
+
+def log_charge(logger: str, promise: Promise, share: float, spent: float, entry: int, **about: str) -> None:
+    """Log what was billed. A ledger's own text may name an analyst, a study or a client, and is left out."""
+    price = {"proved_epsilon": float(promise[0]), "proved_delta": float(promise[1])}
+    log_event(logger, "ledger.charged", **about, **price, share=float(share), spent=float(spent), entry=entry)
 
 
 def describe_entries(entries: Sequence[Entry]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from tulle.ledgers.chain import Chain, datasets
 from tulle.ledgers.currencies import Currency, cheapest_currency
 from tulle.ledgers.entries import Charge, LedgerEntry, LedgerFileError, Record, UnclearChargeError, now, proved
 from tulle.ledgers.hints import hint_of, leave_hint, other_names
-from tulle.ledgers.ledger import Ledger
+from tulle.ledgers.ledger import Ledger, log_charge
 from tulle.ledgers.nonces import nonce, nonce_is_fixed, random_id
 from tulle.ledgers.witness import Witness, require_witness
 from tulle.trusted.plan import Budget, Plan, Promise
@@ -231,7 +231,8 @@ class FileLedger(Ledger):
                 self.witness.append(self._chain.opening, entry)
             if self._hint:
                 leave_hint(self._chain, self._hint)
-            return entry.number - 1
+        log_charge(__name__, promise, entry.share, entry.totals.share, entry.number, dataset=self.dataset)
+        return entry.number - 1
 
     def _entry_of(self, number: int) -> LedgerEntry:
         """The entry of the fit of this number; read where another object billed it, as before a crash."""

@@ -25,6 +25,7 @@ from tulle.ledgers.entries import (
     charge_to_plain,
     from_json,
 )
+from tulle.monitoring.log_events import log_event
 
 # Seconds for one answer, and in all for answers that are lost.
 _TIMEOUT, _PATIENCE = 10.0, 60.0
@@ -91,6 +92,7 @@ class RemoteChain:
             body = json.dumps({"previous": known.head, "charge": charge_to_plain(charge)}).encode()
             status, content = self._ask("POST", "/charges", body)
             if status == 409:  # another process was first
+                log_event(__name__, "ledger.retry", reason="another charge was first")
                 continue
             self._check(status, content)
             entry = self._parse(content)
@@ -135,6 +137,7 @@ class RemoteChain:
                     raise LedgerFileError(f"{told} Nothing is released") from error
             finally:
                 connection.close()
+            log_event(__name__, "ledger.retry", reason="no answer")
             time.sleep(0.2)
 
     def _parse(self, content: bytes) -> Record:

@@ -21,13 +21,14 @@ from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
+from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.report import PrivacyReport
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.survival.person_periods import check_edges, find_periods, read_outcomes
 from tulle.survival.simulated_counts import draw_counts
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
-from tulle.trusted.fit import Order, open_account
+from tulle.trusted.fit import Order
 from tulle.trusted.mechanisms import Laplace
 from tulle.trusted.plan import Budget, Plan, Release
 from tulle.trusted.randomness import seed_of
@@ -161,7 +162,7 @@ def private_kaplan_meier(
     plan = Plan((Release("exits", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
     order = Order("private_kaplan_meier", (plan,), 0.0, 1, seed_of(random_state), Budget(epsilon))
     rows = Rows(np.where(place < 0, -1, cell).astype(np.float64)[:, None], np.zeros(n_rows), place >= 0)
-    with open_account(order) as account:
+    with open_logged_account(order, __name__, {"n_rows": n_rows}) as account:
         note_release()
         answer = account.ask(rows, public, plan, lambda ask: ask("exits", query))
     # From here on, a function of the answer.

@@ -17,12 +17,13 @@ from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
+from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.report import PrivacyReport
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.fit import Account, Order, open_account
+from tulle.trusted.fit import Account, Order
 from tulle.trusted.mechanisms import Laplace
 from tulle.trusted.plan import Budget, Plan, Release, is_number
 from tulle.trusted.randomness import seed_of
@@ -180,7 +181,7 @@ def private_score(
 
     plan = Plan((Release("score", Laplace(NoisePerSensitivity(1 / float(epsilon))), 1),))
     order = Order("private_score", (plan,), 0.0, int(rows_per_person), seed, Budget(epsilon))
-    with open_account(order) as account:
+    with open_logged_account(order, __name__, {"n_rows": public.n_rows, "method": chosen.name}) as account:
         note_release()
         answer = ask_score(account, chosen, figures, active)
     low, high = chosen.interval(answer, public.n_rows, scale, 1 - confidence)

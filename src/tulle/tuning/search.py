@@ -35,6 +35,8 @@ from tulle.files.own_types import register
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods import resolve_method
+from tulle.monitoring.log_events import muted
+from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.report import BillLine, PrivacyReport, bill_lines
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.transfer.public_features import check_not_private
@@ -222,7 +224,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         if self.verbose:
             self._say(n_rows, n_held_out, search)
         order = Order("PrivateSearch.fit", (plan,), self.budget.delta, 1, seed, self.budget)
-        with open_account(order) as account:
+        about = {"n_rows": int(n_rows), "n_features": int(rows.shape[1])}
+        with open_logged_account(order, __name__, about) as account:
             note_release()
             best = self._best_trial(account, search, offers, metric, label, n_held_out)
         report = self._report(
@@ -478,8 +481,8 @@ def _run_trial(
     changes what the fit sees or what the score sees, never both; each keeps within the whole price.
     """
     price, delta = offers.price, offers.delta
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # they could be counted
+    with warnings.catch_warnings(), np.errstate(all="ignore"), muted():
+        warnings.simplefilter("ignore")  # they could be counted, as lines of a log could
         targets, loss = offers.prepare(model)
         with billed_to(TrialLedger(price, delta)):
             fitted = run_fit(offers.request(model, loss), parts.training_rows, targets[parts.training])

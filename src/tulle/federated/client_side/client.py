@@ -61,6 +61,8 @@ from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import BudgetExceededError
 from tulle.ledgers.on_disk import FileLedger
 from tulle.ledgers.spending import note_release
+from tulle.monitoring.log_events import log_event
+from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.report import PrivacyReport, bill_lines
 from tulle.trusted import intake
 from tulle.trusted.curator import Curator
@@ -210,6 +212,7 @@ class Client:
 
     def _refusal(self, why: Reason, text: str, told: str = "") -> Refused:
         self._tell(f"refused ({why}): {(told or text)[:_LONGEST_LINE]}")
+        log_event(__name__, "federated.client.refused", reason=why)
         return Refused(self.name, why, text[:_LONGEST_LINE])
 
     def _reply(self, raw: bytes) -> Any:
@@ -237,6 +240,7 @@ class Client:
             report = self.report(terms.digest)
             write_durably(self._place(terms.digest, "privacy.json"), report.to_json().encode(), 0o600)
             self._tell(f"enrolled in {terms.study!r}: {terms.describe()}; {self._promise(study.enrolled)}")
+            log_event(__name__, "federated.client.enrolled", study=terms.digest, n_rounds=terms.rounds)
         return study.enrolled
 
     def _promise(self, enrolled: Enrolled) -> str:
@@ -274,7 +278,8 @@ class Client:
             # A study whose state is gone is billed again: nobody knows any more which of its rounds were answered. So
             # is one that this ledger does not know, whatever the state says.
             ledgers = self._ledgers(terms, bill_again=state is None)
-            with open_account(self._order(terms, plan), ledgers=ledgers) as account:
+            about = {"n_rows": n, "n_features": int(self._X.shape[1])}
+            with open_logged_account(self._order(terms, plan), __name__, about, ledgers=ledgers) as account:
                 if budget is not None:
                     note_release()
                 enrolled = self._describe(terms, plan, account)
@@ -382,6 +387,7 @@ class Client:
                 raise
             study.answered.add(asked.number)
         self._tell(f"{study.terms.study!r}: answered round {asked.number} of {study.terms.rounds}")
+        log_event(__name__, "federated.client.answered", study=asked.study, round=asked.number)
         return Update(asked.study, asked.number, self.name, weights)
 
     def _check_weights(self, study: _Study, weights: SparseWeights) -> None:

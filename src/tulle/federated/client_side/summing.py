@@ -60,8 +60,9 @@ from tulle.files.durable_writes import locked, write_durably
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.on_disk import FileLedger
 from tulle.ledgers.spending import note_release
+from tulle.monitoring.logged_account import open_logged_account
 from tulle.trusted import intake
-from tulle.trusted.fit import Account, Order, Proved, open_account
+from tulle.trusted.fit import Account, Order, Proved
 from tulle.trusted.plan import PlanError, Promise
 from tulle.trusted.rows import Pieces, Rows, sum_in_pairs
 
@@ -219,7 +220,7 @@ class Summing:
         order = Order(what, opening.plans, opening.delta, opening.rows_per_unit)
         with locked(self._state / "sums.lock", _PATIENCE):
             new = _ledger_for(opening, ledger).find_entry() is None
-            with open_account(order, ledgers=(_ledger_for(opening, ledger),)) as account:
+            with open_logged_account(order, __name__, ledgers=(_ledger_for(opening, ledger),)) as account:
                 note_release()
                 if new:
                     self._tell(f"billed epsilon = {rounded_up(promise[0])}, delta = {rounded_up(promise[1])}: {what}")

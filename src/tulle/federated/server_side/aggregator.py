@@ -61,6 +61,7 @@ from tulle.federated.server_side.client_requests import BilledFit, ConnectedClie
 from tulle.files.class_labels import find_different
 from tulle.files.own_types import register
 from tulle.ledgers.ledger import BudgetExceededError
+from tulle.monitoring.log_events import log_event
 from tulle.trusted.events import FloatArray
 from tulle.trusted.intake import Cells, Mask
 from tulle.trusted.losses import AnyLoss
@@ -195,6 +196,7 @@ class RowsAtClients(Spread):
         # Anyone who does not say that it has billed the fit answers none of its questions either.
         fit.lose(name for name in self.clients if name not in said)
         self._fit = fit
+        log_event(__name__, "federated.clients_billed", n_clients=len(fit.answering))
 
     def confirm(self, plan: Plan, price: Promise) -> None:
         fit = self._open_fit()

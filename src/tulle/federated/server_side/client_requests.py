@@ -26,6 +26,7 @@ from tulle.federated.questions import (
     Shape,
     Summed,
 )
+from tulle.monitoring.log_events import log_event
 
 T = TypeVar("T")
 
@@ -94,6 +95,7 @@ class BilledFit:
         """From now on the rows of these count as nothing; the head of `aggregator` says why that is sound."""
         for name in names:
             self.lost[name] = None
+            log_event(__name__, "federated.client_lost", n_clients=len(self.answering))
             warnings.warn(
                 f"client {name!r} does not answer; its {self.clients.shapes[name].n_rows:,} rows count as nothing for "
                 "the rest of this fit",

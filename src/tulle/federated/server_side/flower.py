@@ -23,6 +23,7 @@ from typing import Any
 
 from tulle.federated.encoding import MOST_BYTES
 from tulle.federated.link import Answer, Link
+from tulle.monitoring.log_events import log_event
 
 try:
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # read when flwr is imported
@@ -249,6 +250,7 @@ def connect(
                     continue
                 raise ConnectionError(_nobody(address, certificate, retry_seconds, ever)) from None
             tell(f"connected to {address}")
+            log_event(__name__, "federated.client.connected")
             ever = True
             goodbye = False
             try:
@@ -258,6 +260,7 @@ def connect(
                     raise ConnectionError(
                         f"what listens at {address} is no server of a study; see whether host and port are right"
                     ) from None
+            log_event(__name__, "federated.client.disconnected", reason="goodbye" if goodbye else "lost")
             tell(f"{address} said goodbye" if goodbye else f"{address} is gone; looking for it")
             if goodbye and not forever:
                 return

@@ -25,10 +25,12 @@ from tulle.federated.client_weights import check_all_weighted, check_weights
 from tulle.federated.encoding import ADDED_LATER, WireError, decode, encode
 from tulle.federated.link import Link
 from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update, check_name, invitation
+from tulle.federated.server_side.study_counts import StudyCounts
 from tulle.federated.server_side.study_report import study_report
 from tulle.federated.terms import Terms
 from tulle.files.durable_writes import write_durably
 from tulle.methods.public_start import START_ASSUMPTION, read_start
+from tulle.monitoring.log_events import log_event
 from tulle.reports.report import PrivacyReport
 from tulle.reports.words import warn_of_large_epsilon
 
@@ -220,6 +222,7 @@ class Server:
         self._enrolled: dict[str, Enrolled] = {}  # by connection
         self._known: dict[str, Enrolled] = {}  # by name, of all who ever took part
         self._rejected: Counter[str] = Counter()
+        self.counts = StudyCounts(terms.rounds)
         self._read()  # a journal of another study is told before anybody is waited for
 
     @property
@@ -252,6 +255,8 @@ class Server:
             start = model.start(terms.n_nonzero) if self._start is None else self._start
             nothing = SparseWeights.zeros(*model.shape)
             journal = Journal(terms.digest, 0, start, nothing, 0)
+        about = {"study": terms.digest, "n_rounds": terms.rounds}
+        log_event(__name__, "federated.begin", method=terms.method, done=journal.done, **about)
         records: list[RoundRecord] = []
         first_averaged = terms.rounds - math.ceil(self._average * terms.rounds)
         while journal.done < terms.rounds:
@@ -262,10 +267,12 @@ class Server:
                 journal = replace(journal, averaged=journal.averaged.plus(weights), n_averaged=journal.n_averaged + 1)
             self._write(journal)
             records.append(record)
+            self.counts.add(record)
             if self._progress is not None:
                 self._progress(record, weights)
         final = journal.averaged.scaled(1 / journal.n_averaged) if journal.n_averaged else journal.weights
         final = model.threshold(terms.n_nonzero).sparsely(final)
+        log_event(__name__, "federated.end", n_clients=len(journal.clients), **about)
         report = study_report(terms, journal.clients)
         if self._start is not None:
             report = replace(report, assumptions=(*report.assumptions, START_ASSUMPTION))
@@ -277,7 +284,7 @@ class Server:
         question = encode(Round(self.terms.digest, number, weights))
         updates: dict[str, Update] = {}
         self._rejected = Counter()
-        received = 0
+        received = attempts = 0
         while True:
             self._enrol(link)
             waiting = [at for at in link.connected() if self._is_waited_for(at, updates)]
@@ -289,11 +296,15 @@ class Server:
             if len(updates) >= self._min_clients:
                 break
             if time.monotonic() - began > self._patience:
+                log_event(__name__, "federated.stopped", round=number, answered=len(updates))
                 raise StudyStoppedError(
                     f"round {number}: {len(updates)} of at least {self._min_clients} clients answered within "
                     f"{self._patience:g} seconds ({self._words()}); start more clients, or run it again from its "
                     "journal"
                 )
+            attempts += 1
+            if attempts == 1:  # of many, five a second
+                log_event(__name__, "federated.retry", round=number, answered=len(updates))
             time.sleep(0.2)
         answered = tuple(sorted(updates))
         enrolled = {about.client for about in self._enrolled.values()} | set(self._known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tulle.federated.link import DirectLink
 from tulle.federated.server_side.server import FederatedFit, RoundRecord, Server, Weighting
 from tulle.federated.terms import Terms
 from tulle.ledgers.on_disk import FileLedger
+from tulle.monitoring.log_events import muted
 from tulle.trusted.plan import Budget
 
 
@@ -57,9 +59,15 @@ def simulate(
         clients = {
             name: _client(name, X, y, terms, place, own, kind) for (name, (X, y)), own in zip(parts.items(), seeds)
         }
-        link = DirectLink({name: client.answer for name, client in clients.items()})
+        # Of a simulation the server's side is logged: clients' ledgers have the names of clients, who may be people.
+        link = DirectLink({name: partial(_answer_muted, client) for name, client in clients.items()})
         server = Server(terms, weighting=weighting, average=average, progress=progress, patience=1.0, start=start)
         return server.run(link)
+
+
+def _answer_muted(client: Client, raw: bytes) -> bytes:
+    with muted():
+        return client.answer(raw)
 
 
 def _seeds(seed: int | None, count: int) -> list[int | None]:

@@ -21,6 +21,7 @@ from tulle.local.user_side.channel import Channel, Unrandomised
 from tulle.local.user_side.label_randomisers import GaussianLabel
 from tulle.local.user_side.uniforms import open_interval
 from tulle.methods.public_start import START_ASSUMPTION
+from tulle.monitoring.log_events import log_event
 from tulle.reports.report import PrivacyReport, arithmetic_line, bill_lines, describe_fixed_nonce
 from tulle.reports.words import LABELS_PUBLISHED
 from tulle.trusted.accountants import proof, prove
@@ -101,6 +102,9 @@ def bill(what: str, protocol: Protocol) -> tuple[Entry, ...]:
     entries = bill_open_ledgers(what, [plan], (proved, protocol.delta), 1)
     if protocol.budget is not None:
         note_release()
+    price = {"proved_epsilon": float(promise(protocol)), "proved_delta": float(protocol.delta)}
+    names = tuple(release.name for release in releases(protocol))
+    log_event(__name__, "release.billed", what=what, releases=names, n_ledgers=len(entries), **price)
     return entries
 
 

@@ -17,6 +17,7 @@ from tulle.local.user_side.answer_format import LabelAsk
 from tulle.local.user_side.responses import Response
 from tulle.local.user_side.uniforms import SeededUniforms, SystemUniforms
 from tulle.local.user_side.user import check_question, respond
+from tulle.monitoring.log_events import log_event, muted
 from tulle.trusted.events import FloatArray
 
 # Numbers of an answer that are drawn at a time.
@@ -76,12 +77,22 @@ def simulate(protocol: Protocol, population: Population, study: str | None = Non
     """
     seed = population.seed
     name = study or (f"simulation {seed}" if seed is not None else f"simulation {secrets.token_hex(8)}")
-    server = Server(protocol, population.names, name)
+    about = {"n_users": len(population.names), "n_rounds": int(protocol.n_rounds)}
+    log_event(__name__, "local.begin", method=type(protocol).__name__, **about)
+    # How large groups are follows from the name, and the name from the seed: a log with these counts would help to
+    # guess the seed, and with it all noise.
+    with muted():
+        server = Server(protocol, population.names, name)
     while not server.finished:
-        population.answer(server)
+        number = int(server.round)
+        with muted():
+            population.answer(server)
         if verbose:
-            print(f"\rround {server.round} of {protocol.n_rounds}", end="", file=sys.stderr, flush=True)
-        server.close_round()
+            print(f"\rround {number} of {protocol.n_rounds}", end="", file=sys.stderr, flush=True)
+        with muted():
+            server.close_round()
+        log_event(__name__, "local.round", round=number)
+    log_event(__name__, "local.end")
     if verbose:
         print(file=sys.stderr)
     return server

@@ -2,6 +2,7 @@
 
     GET  /question?after=3   the question of the first round after round 3, when it opens; 204: not yet; 410: over
     POST /answer/<user>      an answer; the reply says whether it counts
+    GET  /healthz, /metrics  for those who run it; counts are those at the end of the last round
 
 Put it behind a proxy that speaks TLS and keeps no log of addresses: users' names, which are in them, are what keeps
 others from answering for them. `tulle.local.user_side.http_client` is the user's end.
@@ -19,6 +20,8 @@ from urllib.parse import parse_qs, unquote
 from tulle.local.server_side.study_server import Receipt, Server
 from tulle.local.user_side.answer_format import Reason
 from tulle.local.user_side.http_client import IDLE_SECONDS, WAIT_SECONDS
+from tulle.monitoring.log_events import log_event
+from tulle.monitoring.status_pages import Metric, StatusPages, check_store, send_page
 
 _STATUS: dict[Reason, int] = {"oversized": 413, "late": 409, "duplicate": 409, "not asked": 409, "unknown user": 404}
 
@@ -51,12 +54,14 @@ class HttpStudy:
 
     def __enter__(self) -> HttpStudy:
         threading.Thread(target=self._listener.serve_forever, args=(0.02,), daemon=True).start()
+        log_event(__name__, "service.begin", what="HttpStudy", port=int(self._listener.server_address[1]))
         return self
 
     def __exit__(self, *error: object) -> None:
         self._listener.shutdown()
         self._listener.server_close()
         self.server.close()
+        log_event(__name__, "service.end", what="HttpStudy")
 
     def run(self, seconds_per_round: float, verbose: int = 0) -> None:
         """Close each round when everyone in its group was heard, or when its time is up.
@@ -92,13 +97,28 @@ class _Listener(ThreadingHTTPServer):
         """Nothing is written about users who hang up: who answers when is nobody's business."""
 
 
+def _metrics_of(server: Server) -> tuple[Metric, ...]:
+    """Counts at the end of the last round: a reader who asks every second does not see who answers when."""
+    answered, rejected = server.closed_counts
+    return (
+        Metric("tulle_local_rounds", "gauge", "Rounds of the study.", {"": server.protocol.n_rounds}),
+        Metric("tulle_local_round", "gauge", "The round that is open.", {"": server.round}),
+        Metric("tulle_local_answers_total", "counter", "Answers that counted.", {"": answered}),
+        Metric("tulle_local_rejected_total", "counter", "Messages that did not, by reason.", rejected, "reason"),
+    )
+
+
 def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
+    pages = StatusPages(lambda: _metrics_of(server), lambda: check_store(server.journal))
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = IDLE_SECONDS
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
+            if (page := pages.find(self.path)) is not None:
+                return send_page(self, page)
             path, _, query = self.path.partition("?")
             after = parse_qs(query).get("after", ["0"])[0]
             if path != "/question" or not (after.isascii() and after.isdecimal()) or len(after) > 9:

@@ -29,6 +29,7 @@ from tulle.local.user_side.answer_format import (
     place,
 )
 from tulle.local.user_side.channel import IntArray
+from tulle.monitoring.log_events import log_event
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class Server:
         Answers that counted.
     rejected : Counter
         Messages that did not, by reason.
+    closed_counts : tuple of int and dict
+        The same two at the end of the last round that was closed: what logs and metrics show, since who answers when is
+        nobody's business.
     """
 
     def __init__(
@@ -85,12 +89,25 @@ class Server:
         self.changed = threading.Condition(self._lock)
         self._open_round()
         self._journal: Journal | None = None
+        self.journal = None if journal is None else Path(journal)
+        self.closed_counts: tuple[int, dict[str, int]] = (0, {})
         if journal is not None:
             found = Journal(journal)
             with self._lock:
                 self._replay(found, Path(journal))
             found.start()
             self._journal = found
+        log_event(
+            __name__,
+            "local.begin",
+            method=type(protocol).__name__,
+            n_users=len(users),
+            n_rounds=int(protocol.n_rounds),
+            round=int(self.round),
+            answered=self.accepted,
+            asked_epsilon=None if protocol.budget is None else float(protocol.budget.epsilon),
+            asked_delta=0.0 if protocol.budget is None else float(protocol.budget.delta),
+        )
 
     def _open_round(self) -> None:
         self._heard: set[str] = set()
@@ -213,8 +230,13 @@ class Server:
         with self._lock:
             if self.finished:
                 raise RuntimeError("the study is over")
-            self._append(json.dumps({"closed": self.round}).encode())
+            number = int(self.round)
+            self._append(json.dumps({"closed": number}).encode())
             self._close()
+            answered, rejected = self.closed_counts
+            log_event(__name__, "local.round", round=number, answered=answered, rejected=rejected)
+            if self.finished:
+                log_event(__name__, "local.end", answered=answered)
 
     def close(self) -> None:
         """Close the journal, if there is one. A server that is closed takes no more answers."""
@@ -224,6 +246,7 @@ class Server:
 
     def _close(self) -> None:
         self.protocol.absorb(self._tally)
+        self.closed_counts = (self.accepted, {str(reason): count for reason, count in self.rejected.items()})
         self._open_round()
         self.changed.notify_all()
 
