@@ -79,6 +79,20 @@ CONVERSION_MUTANTS: tuple[Mutant, ...] = (
         (_RESUMED + "test_two_conversions_to_one_folder_exclude_each_other",),
     ),
     Mutant(
+        "a lock that is deleted first",
+        "the next conversion begins while the last one tidies up, and its blocks are deleted with the others",
+        "        for name in (_BLOCKS, _OLD):\n",
+        "        (self._place / _LOCK).unlink()\n        for name in (_BLOCKS, _OLD):\n",
+        (_RESUMED + "test_the_lock_is_deleted_last[discard]",),
+    ),
+    Mutant(
+        "a suffix that is not part of the identity",
+        "the same bytes under another name: half of the blocks divided by commas, half by tabs",
+        '        "suffixes": [file.suffix for file in files],\n',
+        "",
+        (_RESUMED + "test_a_suffix_that_says_how_to_read_is_part_of_the_input",),
+    ),
+    Mutant(
         "an old folder lost between two renames",
         "killed while it was replaced: the hidden folder is tidied up, with the only copy in it",
         "        if old.exists() and not self._target.exists():\n            old.rename(self._target)\n        elif",

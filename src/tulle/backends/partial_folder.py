@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -217,7 +217,7 @@ class PartialFolder:
             self.blocks.mkdir(mode=0o700)
             write_durably(self._place / _JOURNAL, self._sealed(first), mode=0o600)
         except BaseException:
-            shutil.rmtree(self._place, ignore_errors=True)
+            self._empty()
             raise
 
     # --- writing ---
@@ -272,8 +272,19 @@ class PartialFolder:
             old.rename(self._target)
 
     def _remove(self) -> None:
-        shutil.rmtree(self._place, ignore_errors=True)
+        self._empty()
         self._held.close()
+
+    def _empty(self) -> None:
+        """Delete the hidden folder, the lock last: without it another process may begin to write in the same place."""
+        for name in (_BLOCKS, _OLD):
+            shutil.rmtree(self._place / name, ignore_errors=True)
+        with suppress(OSError):
+            for path in self._place.iterdir():
+                if path.name != _LOCK:
+                    path.unlink()
+            (self._place / _LOCK).unlink()
+            self._place.rmdir()
 
     def __str__(self) -> str:
         return str(self._place)

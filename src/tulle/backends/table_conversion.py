@@ -139,6 +139,7 @@ def convert_table(
     packed = None if schema is None else pack_schema(schema)
     identity = {
         "input": [file.content for file in files],
+        "suffixes": [file.suffix for file in files],
         "options": {"format": format, **(reading if schema is not None else asdict(wanted))},
         "rows per block": rows_per_block,
         "schema": packed,

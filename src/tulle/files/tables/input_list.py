@@ -31,6 +31,8 @@ class InputFile:
     layout : Layout
     stamp : str
         Size and time of the last change, or what a storage says of it.
+    suffix : str
+        What its name says about how it is read, such as ".tsv.gz".
     content : str
         "sha256:" and the hash of its bytes; "" where it was not read yet.
     """
@@ -39,6 +41,7 @@ class InputFile:
     format: str
     layout: Layout
     stamp: str
+    suffix: str
     content: str = ""
 
 
@@ -72,7 +75,7 @@ def open_all(files: Sequence[str], find_layout: FindLayout) -> list[InputFile]:
                 raise source.refusal("npz files are read whole, so each is converted alone; pass one file")
             if found:
                 layout.check_same(source, found[0].path, found[0].layout)
-            found.append(InputFile(path, format, layout, stamp_of(source)))
+            found.append(InputFile(path, format, layout, stamp_of(source), source.suffix + source.packing))
     return found
 
 
