@@ -107,6 +107,13 @@ CONVERSION_MUTANTS: tuple[Mutant, ...] = (
         "self._place.mkdir(mode=0o755, exist_ok=True)",
         (_RESUMED + "test_the_hidden_folder_is_for_its_owner_alone",),
     ),
+    Mutant(
+        "blocks that wait without a limit",
+        "the disk is slower than the parser, and the memory fills with rows",
+        "        while len(self._writing) > (self._jobs if self._pool is not None else 0):\n",
+        "        while len(self._writing) > (9 if self._pool is not None else 0):\n",
+        (_CONVERTED + "test_converting_takes_no_more_memory_for_a_longer_file[parquet-2]",),
+    ),
     # --- what is appended ---
     Mutant(
         "columns by their places",
