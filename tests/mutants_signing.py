@@ -149,7 +149,7 @@ SIGNING_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a journal is written without a lock",
-        "two servers look at the size at the same moment: both confirm an answer, and nobody can read the journal again",
+        "two servers look at the size at the same moment: both confirm an answer, and the journal is unreadable",
         "with lock_open_file(self._file, self._path), name_file(self._path):",
         "with name_file(self._path):",
         (_JOURNAL + "test_two_processes_never_write_at_the_same_time",),

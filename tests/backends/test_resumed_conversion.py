@@ -367,7 +367,7 @@ def test_the_lock_is_deleted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def begin_another(path: Any, **where: Any) -> None:
         unlink(path, **where)
         if Path(path).name == "lock" and not others:
-            others.append(PartialFolder(tmp_path / "b", True, {"input": 2}))
+            others.append(PartialFolder(tmp_path / "b", True, {"input": 2}, restart=True))
             write_one(others[0])
 
     write_one(one)
