@@ -86,6 +86,13 @@ CONVERSION_MUTANTS: tuple[Mutant, ...] = (
         (_RESUMED + "test_the_lock_is_deleted_last[discard]",),
     ),
     Mutant(
+        "a hidden folder of another user",
+        "someone who can write next to the folder makes the hidden one first, and swaps blocks of private rows",
+        "            self._check_owner()\n",
+        "",
+        (_RESUMED + "test_rows_are_not_written_to_a_place_of_another_user[a link]",),
+    ),
+    Mutant(
         "a suffix that is not part of the identity",
         "the same bytes under another name: half of the blocks divided by commas, half by tabs",
         '        "suffixes": [file.suffix for file in files],\n',

@@ -353,6 +353,30 @@ def test_two_conversions_to_one_folder_exclude_each_other(tmp_path: Path, monkey
     assert (tmp_path / "b").is_dir()
 
 
+@pytest.mark.parametrize("whose", ["a link", "a file", "another user's"])
+def test_rows_are_not_written_to_a_place_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """In a folder that others may write to, somebody could have made the hidden folder before."""
+    files, place, elsewhere = written(tmp_path, "csv"), tmp_path / ".b.partial", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if whose == "a link":
+        place.symlink_to(elsewhere)
+    elif whose == "a file":
+        place.write_text("")
+    else:
+        place.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
+    refused = ""
+    try:
+        convert(files, tmp_path / "b", "csv")
+    except TableError as error:
+        refused = str(error)
+    assert "is a link, a file or another user's folder; delete it" in refused
+    assert not (tmp_path / "b").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
 @pytest.mark.parametrize("end", ["discard", "take_name"])
 def test_the_lock_is_deleted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """A process that begins as soon as the lock is gone finds an empty place, and nothing that it writes is deleted."""
