@@ -93,6 +93,13 @@ CONVERSION_MUTANTS: tuple[Mutant, ...] = (
         (_RESUMED + "test_rows_are_not_written_to_a_place_of_another_user[a link]",),
     ),
     Mutant(
+        "a file that changes while it is converted",
+        "looked at when it ends alone: a killed conversion leaves blocks of both states, and is continued",
+        "            self.check_input()\n",
+        "",
+        (_RESUMED + "test_rows_of_a_file_that_changes_meanwhile_are_not_noted",),
+    ),
+    Mutant(
         "a suffix that is not part of the identity",
         "the same bytes under another name: half of the blocks divided by commas, half by tabs",
         '        "suffixes": [file.suffix for file in files],\n',

@@ -236,6 +236,36 @@ def test_another_version_does_not_go_on(tmp_path: Path, monkeypatch: pytest.Monk
         convert(files, tmp_path / "b", "csv")
 
 
+def test_rows_of_a_file_that_changes_meanwhile_are_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after the change, and continued when the file is again what it was: its blocks have its own rows."""
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "a.csv"
+    right = "x\n" + "1000000000\n" * 40_000
+    path.write_text(right)
+    convert_table(path, tmp_path / "whole", rows_per_block=4000)
+    add, noted = PartialFolder.add, []
+
+    def change_then_die(self: PartialFolder, block: Any) -> None:
+        add(self, block)
+        noted.append(block)
+        if len(noted) == 1:
+            path.write_text(right.replace("1000000000", "2000000000"))
+        if len(noted) == 9:
+            die()
+
+    def work() -> None:
+        with suppress(TableError):
+            convert_table(path, tmp_path / "b", rows_per_block=4000, jobs=1)
+        die()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartialFolder, "add", change_then_die)
+        killed(work)
+    path.write_text(right)
+    convert_table(path, tmp_path / "b", rows_per_block=4000)
+    assert content(tmp_path / "b") == content(tmp_path / "whole")
+
+
 def test_a_suffix_that_says_how_to_read_is_part_of_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a header, .tsv means tabs and .csv commas: the same bytes are other columns."""
     path, schema = tmp_path / "a.csv", Schema({"0": {"hashed": 4}, "1": {"hashed": 4}})

@@ -82,12 +82,13 @@ def open_all(files: Sequence[str], find_layout: FindLayout) -> list[InputFile]:
 @contextmanager
 def unchanged(file: InputFile) -> Iterator[None]:
     """Around a later reading of a file: refused where it has changed since its header was read."""
-    _check_unchanged(file)
+    check_unchanged(file)
     yield
-    _check_unchanged(file)
+    check_unchanged(file)
 
 
-def _check_unchanged(file: InputFile) -> None:
+def check_unchanged(file: InputFile) -> None:
+    """Refuse a file that has changed since its header was read."""
     with open_address(file.path) as source:
         if stamp_of(source) != file.stamp:
             raise source.refusal("changed while it was being read; wait until it is complete and read it again")
