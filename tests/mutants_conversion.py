@@ -79,6 +79,34 @@ CONVERSION_MUTANTS: tuple[Mutant, ...] = (
         (_RESUMED + "test_two_conversions_to_one_folder_exclude_each_other",),
     ),
     Mutant(
+        "a lock that is deleted first",
+        "the next conversion begins while the last one tidies up, and its blocks are deleted with the others",
+        "        for name in (_BLOCKS, _OLD):\n",
+        "        (self._place / _LOCK).unlink(missing_ok=True)\n        for name in (_BLOCKS, _OLD):\n",
+        (_RESUMED + "test_the_lock_is_deleted_last[discard]",),
+    ),
+    Mutant(
+        "a hidden folder of another user",
+        "someone who can write next to the folder makes the hidden one first, and swaps blocks of private rows",
+        "            self._check_owner()\n",
+        "",
+        (_RESUMED + "test_rows_are_not_written_to_a_place_of_another_user[a link]",),
+    ),
+    Mutant(
+        "a file that changes while it is converted",
+        "looked at when it ends alone: a killed conversion leaves blocks of both states, and is continued",
+        "            self.check_input()\n",
+        "",
+        (_RESUMED + "test_rows_of_a_file_that_changes_meanwhile_are_not_noted",),
+    ),
+    Mutant(
+        "a suffix that is not part of the identity",
+        "the same bytes under another name: half of the blocks divided by commas, half by tabs",
+        '        "suffixes": [file.suffix for file in files],\n',
+        "",
+        (_RESUMED + "test_a_suffix_that_says_how_to_read_is_part_of_the_input",),
+    ),
+    Mutant(
         "an old folder lost between two renames",
         "killed while it was replaced: the hidden folder is tidied up, with the only copy in it",
         "        if old.exists() and not self._target.exists():\n            old.rename(self._target)\n        elif",
@@ -92,6 +120,13 @@ CONVERSION_MUTANTS: tuple[Mutant, ...] = (
         "self._place.mkdir(mode=0o700, exist_ok=True)",
         "self._place.mkdir(mode=0o755, exist_ok=True)",
         (_RESUMED + "test_the_hidden_folder_is_for_its_owner_alone",),
+    ),
+    Mutant(
+        "blocks that wait without a limit",
+        "the disk is slower than the parser, and the memory fills with rows",
+        "        while len(self._writing) > (self._jobs if self._pool is not None else 0):\n",
+        "        while len(self._writing) > (9 if self._pool is not None else 0):\n",
+        (_CONVERTED + "test_converting_takes_no_more_memory_for_a_longer_file[parquet-2]",),
     ),
     # --- what is appended ---
     Mutant(

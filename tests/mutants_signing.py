@@ -147,6 +147,13 @@ SIGNING_MUTANTS: tuple[Mutant, ...] = (
         "if self._file is not None and expected < 0:",
         ("tests/local/test_study_server.py::test_a_journal_is_opened_by_one_process_at_a_time",),
     ),
+    Mutant(
+        "a journal is written without a lock",
+        "two servers look at the size at the same moment: both confirm an answer, and the journal is unreadable",
+        "with lock_open_file(self._file, self._path), name_file(self._path):",
+        "with name_file(self._path):",
+        (_JOURNAL + "test_two_processes_never_write_at_the_same_time",),
+    ),
     # --- tables and models ---
     Mutant(
         "a character that begins formulas is not in the list",

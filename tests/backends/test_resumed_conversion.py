@@ -9,7 +9,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ import tulle.backends.block_writer
 import tulle.backends.table_conversion
 from tulle import Schema
 from tulle.backends import partial_folder
+from tulle.backends.block_files import write_array
 from tulle.backends.block_writer import write_blocks
-from tulle.backends.partial_folder import PartialFolder
+from tulle.backends.partial_folder import FinishedBlock, PartialFolder
 from tulle.backends.table_conversion import convert_table
 from tulle.files.tables import TableError, input_files, numeric_rows
 
@@ -235,6 +236,48 @@ def test_another_version_does_not_go_on(tmp_path: Path, monkeypatch: pytest.Monk
         convert(files, tmp_path / "b", "csv")
 
 
+def test_rows_of_a_file_that_changes_meanwhile_are_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after the change, and continued when the file is again what it was: its blocks have its own rows."""
+    monkeypatch.setattr(input_files, "BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "a.csv"
+    right = "x\n" + "1000000000\n" * 40_000
+    path.write_text(right)
+    convert_table(path, tmp_path / "whole", rows_per_block=4000)
+    add, noted = PartialFolder.add, []
+
+    def change_then_die(self: PartialFolder, block: Any) -> None:
+        add(self, block)
+        noted.append(block)
+        if len(noted) == 1:
+            path.write_text(right.replace("1000000000", "2000000000"))
+        if len(noted) == 9:
+            die()
+
+    def work() -> None:
+        with suppress(TableError):
+            convert_table(path, tmp_path / "b", rows_per_block=4000, jobs=1)
+        die()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartialFolder, "add", change_then_die)
+        killed(work)
+    path.write_text(right)
+    convert_table(path, tmp_path / "b", rows_per_block=4000)
+    same = content(tmp_path / "b") == content(tmp_path / "whole")
+    assert same  # the difference of the bytes would take long to show
+
+
+def test_a_suffix_that_says_how_to_read_is_part_of_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a header, .tsv means tabs and .csv commas: the same bytes are other columns."""
+    path, schema = tmp_path / "a.csv", Schema({"0": {"hashed": 4}, "1": {"hashed": 4}})
+    path.write_text("".join(f"{k}\t{k + 1},{k + 2}\n" for k in range(60)))
+    more: dict[str, Any] = {"schema": schema, "header": False, "rows_per_block": 13}
+    kill_at(monkeypatch, "after the first block", lambda: convert_table(path, tmp_path / "b", **more))
+    path = path.rename(tmp_path / "a.tsv")
+    with pytest.raises(TableError, match="unfinished conversion with other suffixes"):
+        convert_table(path, tmp_path / "b", **more)
+
+
 def test_a_file_that_was_moved_or_touched_is_the_same_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is its bytes."""
     (path,) = killed_after_a_block(tmp_path, monkeypatch)
@@ -339,6 +382,67 @@ def test_two_conversions_to_one_folder_exclude_each_other(tmp_path: Path, monkey
     words = "another process is writing this folder; wait until it has finished, or choose another folder"
     assert refused[1:] == [f"{tmp_path / 'b'}: {words}"]
     assert (tmp_path / "b").is_dir()
+
+
+@pytest.mark.parametrize("whose", ["a link", "a file", "another user's"])
+def test_rows_are_not_written_to_a_place_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """In a folder that others may write to, somebody could have made the hidden folder before."""
+    files, place, elsewhere = written(tmp_path, "csv"), tmp_path / ".b.partial", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if whose == "a link":
+        place.symlink_to(elsewhere)
+    elif whose == "a file":
+        place.write_text("")
+    else:
+        place.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
+    refused = ""
+    try:
+        convert(files, tmp_path / "b", "csv")
+    except TableError as error:
+        refused = str(error)
+    assert "is a link, a file or another user's folder; delete it" in refused
+    assert not (tmp_path / "b").exists()
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["discard", "take_name"])
+def test_the_lock_is_deleted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """A process that begins as soon as the lock is gone finds an empty place, and nothing that it writes is deleted."""
+    one, others = PartialFolder(tmp_path / "b", True, {"input": 1}), list[PartialFolder]()
+    unlink, scandir = os.unlink, os.scandir
+
+    def lock_first(path: Any = ".") -> Any:
+        """A folder may list its files in any order."""
+        with scandir(path) as entries:
+            return nullcontext(iter(sorted(entries, key=lambda entry: entry.name != "lock")))
+
+    def begin_another(path: Any, **where: Any) -> None:
+        unlink(path, **where)
+        if Path(path).name == "lock" and not others:
+            others.append(PartialFolder(tmp_path / "b", True, {"input": 2}, restart=True))
+            write_one(others[0])
+
+    write_one(one)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", lock_first)
+        patched.setattr(os, "unlink", begin_another)
+        if end == "discard":
+            one.discard()
+        else:
+            one.take_name(b"{}")
+    others[0].release()
+    again = PartialFolder(tmp_path / "b", True, {"input": 2})
+    again.release()
+    assert len(again.finished) == 1
+
+
+def write_one(folder: PartialFolder) -> None:
+    """Write a block of one file."""
+    stored = write_array(folder.blocks / "000000.dense.npy", [np.ones((2, 3))])
+    folder.add(FinishedBlock(2, {"000000.dense.npy": stored}, None))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

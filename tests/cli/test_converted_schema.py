@@ -151,6 +151,8 @@ def test_schemas_and_folders_that_do_not_go_together(run: Any, raw: Path, tmp_pa
     assert convert(run, raw, tmp_path / "v.blocks").code == 0
     ran = run("fit", tmp_path / "v.blocks", "--schema", raw / "columns.toml", "--epsilon", 1, "-o", tmp_path / "m")
     assert (ran.code, "encoded already" in ran.err) == (2, True)
+    ran = run("fit", tmp_path / "v.blocks", "--classes", "never,always", "--epsilon", 1, "-o", tmp_path / "m")
+    assert (ran.code, "declares the classes; omit --classes" in ran.err) == (2, True)
     fit(run, raw, tmp_path, "--schema", raw / "columns.toml")
     convert(run, raw, tmp_path / "r.blocks", schema="regression")
     ran = run("predict", tmp_path / "m", tmp_path / "r.blocks", "--quiet")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,34 @@ def test_what_was_read_is_confirmed_by_the_disk_before_it_counts(
     monkeypatch.setattr("os.fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     journal.start()
     assert path.stat().st_ino in synced
+
+
+def test_two_processes_never_write_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second comes between the first one's look at the file and its write: it waits, and is refused then."""
+    path, written, check = tmp_path / "j", [], Journal._check_size
+    write(path, LINES[:1])
+    one, two = Journal(path), Journal(path)
+    one.start()
+    two.start()
+
+    def append(journal: Journal, line: bytes) -> None:
+        with suppress(JournalError):
+            journal.append(line)
+            written.append(line)
+
+    late = threading.Thread(target=append, args=(two, b"of the second"))
+
+    def check_and_wait(journal: Journal, expected: int) -> None:
+        check(journal, expected)
+        if journal is one:
+            late.start()
+            late.join(0.3)
+
+    monkeypatch.setattr(Journal, "_check_size", check_and_wait)
+    append(one, b"of the first")
+    late.join()
+    assert written == [b"of the first"]
+    assert read(path) == [LINES[0], *written]
 
 
 def test_a_newer_journal_says_who_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

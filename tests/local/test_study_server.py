@@ -526,7 +526,7 @@ def test_a_full_disk_leaves_no_half_line_in_the_journal(tmp_path: Path) -> None:
     file: Any = study._journal._file
 
     class Full:
-        truncate, close, fileno = file.truncate, file.close, file.fileno
+        truncate, close, fileno, mode, closed = file.truncate, file.close, file.fileno, file.mode, False
 
         def write(self, content: bytes) -> int:
             left = room - path.stat().st_size

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +111,8 @@ class BlockWriter:
         self.width_from_rows = False
         # How a schema encoded the rows (`tulle.backends.encoded_rows`); targets without a value are NaN then.
         self.schema: dict[str, Any] | None = None
+        # Called before a block is noted as finished: raises where its rows are not those of the identity.
+        self.check_input: Callable[[], None] = lambda: None
         self.feature_names = None if feature_names is None else tuple(feature_names)
         self._rows_per_block = rows_per_block
         self._asked_rows = rows_per_block is not None
@@ -279,6 +281,7 @@ class BlockWriter:
         with report_write_errors(self.path):
             files = work.result()
             self._files |= files
+            self.check_input()
             self._partial.add(FinishedBlock(n, files, place))
 
     def close(self) -> None:

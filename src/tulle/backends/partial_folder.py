@@ -16,8 +16,9 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ class PartialFolder:
         """Hold the lock file that has its name now: another process may have finished and removed the one before."""
         lock = self._place / _LOCK
         while True:
+            self._check_owner()
             self._place.mkdir(mode=0o700, exist_ok=True)
             with ExitStack() as stack:
                 try:
@@ -137,6 +139,19 @@ class PartialFolder:
                 if same:
                     yield
                     return
+
+    def _check_owner(self) -> None:
+        """Refuse a hidden folder that another user may have put there, to get at the rows or to change them."""
+        try:
+            found = os.lstat(self._place)
+        except FileNotFoundError:
+            return
+        own = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+        if not (own and stat.S_ISDIR(found.st_mode)):
+            raise TableError(
+                f"{self._target}: {self._place} is a link, a file or another user's folder; delete it, or choose "
+                "another folder that other users cannot write to"
+            )
 
     # --- an earlier state ---
 
@@ -217,7 +232,7 @@ class PartialFolder:
             self.blocks.mkdir(mode=0o700)
             write_durably(self._place / _JOURNAL, self._sealed(first), mode=0o600)
         except BaseException:
-            shutil.rmtree(self._place, ignore_errors=True)
+            self._empty()
             raise
 
     # --- writing ---
@@ -272,8 +287,19 @@ class PartialFolder:
             old.rename(self._target)
 
     def _remove(self) -> None:
-        shutil.rmtree(self._place, ignore_errors=True)
+        self._empty()
         self._held.close()
+
+    def _empty(self) -> None:
+        """Delete the hidden folder, the lock last: without it another process may begin to write in the same place."""
+        for name in (_BLOCKS, _OLD):
+            shutil.rmtree(self._place / name, ignore_errors=True)
+        with suppress(OSError):
+            for path in self._place.iterdir():
+                if path.name != _LOCK:
+                    path.unlink()
+            (self._place / _LOCK).unlink()
+            self._place.rmdir()
 
     def __str__(self) -> str:
         return str(self._place)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from dataclasses import replace as replace_fields
+from functools import partial
 from typing import Any, Protocol
 
 from tulle import __version__
@@ -21,6 +22,7 @@ from tulle.files.tables.columns import Layout, Parts, Wanted
 from tulle.files.tables.input_files import BatchStart, Source
 from tulle.files.tables.input_list import (
     InputFile,
+    check_unchanged,
     find_numeric_layout,
     fingerprint_all,
     join_contents,
@@ -141,6 +143,7 @@ def convert_table(
     packed = None if schema is None else pack_schema(schema)
     identity = {
         "input": [file.content for file in files],
+        "suffixes": [file.suffix for file in files],
         "options": {"format": format, **(reading if schema is not None else asdict(wanted))},
         "rows per block": rows_per_block,
         "schema": packed,
@@ -187,6 +190,8 @@ def _write(
         start = BatchStart(at.row, at.offset) if at.offset >= 0 else None
         read = 0 if start is None else start.row
         skip = at.taken - read
+        # A process that is killed after the file has changed must not leave blocks of both states.
+        writer.check_input = partial(check_unchanged, files[number])
         batches = rows.read(files[number], before + read, jobs, start, progress=progress)
         with unchanged(files[number]), closing(batches):
             for batch, begin in batches:

@@ -141,6 +141,8 @@ def read_data(
         if getattr(arguments, "public", None) is not None:  # these say how to read that file
             settings = {name: given for name, given in settings.items() if name not in _HOW_WRITTEN}
         table = _open_table(source, settings, features)
+        if table.schema is not None and getattr(arguments, "classes", None) is not None:
+            raise UserError(f"{source} was converted with a schema, which declares the classes; omit --classes")
     else:
         table = read_table(source, features=features, **reading_settings(arguments))
     if need_target and table.y is None:

@@ -88,11 +88,18 @@ def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterat
         file = open(os.open(path, os.O_CREAT | os.O_RDWR, 0o666), "r+b")  # noqa: SIM115 - closed below
     except PermissionError:  # a colleague's, which may be locked all the same
         file = open(path, "rb")  # noqa: SIM115
-    with file:
-        _wait_for(file, path, seconds)
-        try:
-            yield
-        finally:
+    with file, lock_open_file(file, path, seconds):
+        yield
+
+
+@contextmanager
+def lock_open_file(file: IO[bytes], path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
+    """Hold an open file alone until this ends or the file is closed; as in `locked`, which opens it."""
+    _wait_for(file, path, seconds)
+    try:
+        yield
+    finally:
+        if not file.closed:
             _unlock(file)
 
 
@@ -131,6 +138,7 @@ def _try_lock(file: IO[bytes]) -> bool:
         if os.name == "nt":  # pragma: no cover
             import msvcrt
 
+            file.seek(0)
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         else:
             import fcntl

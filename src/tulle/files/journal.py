@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from tulle import __version__
-from tulle.files.durable_writes import name_file, sync_folder
+from tulle.files.durable_writes import lock_open_file, name_file, sync_folder
 
 _FORMAT = "tulle journal 2"
 _START = b"tulle journal 2\n"
@@ -69,11 +69,12 @@ class Journal:
         new = not self._path.exists()
         with name_file(self._path):
             self._file = self._path.open("ab", buffering=0)
-            if self._found:
+            with lock_open_file(self._file, self._path):
                 self._check_size(self._found)
-                self._file.truncate(self._size)
-                # A killed process may have written records that no disk has confirmed, and that count from now on.
-                os.fsync(self._file.fileno())
+                if self._found:
+                    self._file.truncate(self._size)
+                    # A killed process may have written records that no disk has confirmed, and that count from now on.
+                    os.fsync(self._file.fileno())
             if new:
                 sync_folder(self._path.parent)
         if not self._size:
@@ -110,7 +111,8 @@ class Journal:
             raise JournalError(f"{self._path} is closed, or the disk did not confirm an earlier record; open it again")
         checksum = _chain(self._checksum, content)
         left = line = b"%s %d %s\n" % (checksum, len(content), content)
-        with name_file(self._path):
+        # Without the lock another process could write between the look at the size and the write.
+        with lock_open_file(self._file, self._path), name_file(self._path):
             self._check_size(self._size)
             try:
                 while left:

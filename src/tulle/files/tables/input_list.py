@@ -31,6 +31,8 @@ class InputFile:
     layout : Layout
     stamp : str
         Size and time of the last change, or what a storage says of it.
+    suffix : str
+        What its name says about how it is read, such as ".tsv.gz".
     content : str
         "sha256:" and the hash of its bytes; "" where it was not read yet.
     """
@@ -39,6 +41,7 @@ class InputFile:
     format: str
     layout: Layout
     stamp: str
+    suffix: str
     content: str = ""
 
 
@@ -72,19 +75,20 @@ def open_all(files: Sequence[str], find_layout: FindLayout) -> list[InputFile]:
                 raise source.refusal("npz files are read whole, so each is converted alone; pass one file")
             if found:
                 layout.check_same(source, found[0].path, found[0].layout)
-            found.append(InputFile(path, format, layout, stamp_of(source)))
+            found.append(InputFile(path, format, layout, stamp_of(source), source.suffix + source.packing))
     return found
 
 
 @contextmanager
 def unchanged(file: InputFile) -> Iterator[None]:
     """Around a later reading of a file: refused where it has changed since its header was read."""
-    _check_unchanged(file)
+    check_unchanged(file)
     yield
-    _check_unchanged(file)
+    check_unchanged(file)
 
 
-def _check_unchanged(file: InputFile) -> None:
+def check_unchanged(file: InputFile) -> None:
+    """Refuse a file that has changed since its header was read."""
     with open_address(file.path) as source:
         if stamp_of(source) != file.stamp:
             raise source.refusal("changed while it was being read; wait until it is complete and read it again")
