@@ -258,16 +258,14 @@ class IntervalFit(MethodBase):
         """The estimates and the law of their errors. Numbers beyond all floats, or matrices without eigenvalues, are no
         error: by now the budget is spent."""
         try:
-            return self._infer(released, public, releases)
+            with np.errstate(all="ignore"):  # a filter may make errors of warnings
+                return self._infer(released, public, releases)
         except (ArithmeticError, np.linalg.LinAlgError):
             p, constant = len(released.features) + public.fit_intercept, self._settings(public).intercept_value
             weights = np.zeros(p) if released.weights is None else released.weights.copy()
             weights[len(released.features) :] *= constant  # the constant column's weight belongs to that entry
-            none = np.zeros(p, dtype=bool)
-            straight = SlopeCurves.straight(p)
-            return self._evidence(
-                released.features, weights, np.zeros((p, p)), np.zeros(p), np.ones(p), none, public, straight
-            )
+            nothing = np.zeros((p, p)), np.zeros(p), np.ones(p), np.zeros(p, dtype=bool)
+            return self._evidence(released.features, weights, *nothing, public, SlopeCurves.straight(p))
 
     def _infer(self, released: _Released, public: PublicFacts, releases: tuple[Release, ...]) -> Evidence:
         settings, n = self._settings(public), public.n_rows
