@@ -213,6 +213,9 @@ def test_a_model_without_intervals_can_be_read_by_older_versions(tmp_path: Path)
         ("estimates", np.zeros(4), "other weights"),
         ("determined", np.ones(4), "do not go together"),
         ("more", np.ones(4), "which no model has"),
+        ("curves", np.zeros((5, 4)), "their curves do not go together"),
+        ("curves", np.full((6, 4), np.inf), "their curves do not go together"),
+        ("curves", -np.ones((6, 4)), "their curves do not go together"),
     ],
     ids=str,
 )
@@ -226,7 +229,16 @@ def test_forged_files_are_refused(part: str, value: Any, words: str, fitted: Any
         load(path)
 
 
-@pytest.mark.parametrize("values", [{"choice": "none", "n_rows": 5}, {"choice": "fixed", "n_rows": 0}, {}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"choice": "none", "n_rows": 5},
+        {"choice": "fixed", "n_rows": 0},
+        {"choice": "fixed", "n_rows": 5, "curve_kind": "cubic"},
+        {},
+    ],
+    ids=str,
+)
 def test_forged_headers_are_refused(values: Any, fitted: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
     save(fitted, path)
