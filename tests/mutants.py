@@ -1853,8 +1853,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a data set's report says that its features are protected",
         "the report of the fit copied as it is: it does not know of rows that are handed on as they were given",
-        "        return SyntheticData(X, self._answers(margins), margins, report)\n",
-        "        return SyntheticData(X, self._answers(margins), margins, self.privacy_)\n",
+        "        return SyntheticData(X, self._answer()(margins), margins, report)\n",
+        "        return SyntheticData(X, self._answer()(margins), margins, self.privacy_)\n",
         (_SYNTHETIC + "test_the_report_is_the_fits_and_says_what_was_public",),
     ),
     Mutant(

@@ -90,8 +90,8 @@ SCHEMA_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "ids compared after rounding to floats",
         "ids read as numbers: people beyond 2^53 are merged, and ids with letters are nobody's",
-        "cells = [read_text(cell) for cell in cells_of(column_of(X, person.column))]",
-        "cells = [read_text(float(cell)) for cell in numbers_of(column_of(X, person.column))]",
+        "cells = [read_text(cell) for cell in cells_of(column)]",
+        "cells = [read_text(float(cell)) for cell in numbers_of(column)]",
         (_SCHEMA + "test_a_blank_changes_no_id[list]",),
     ),
     Mutant(

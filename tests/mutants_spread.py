@@ -181,9 +181,17 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a reader of files that quotes a cell",
         "the message of a library, passed on from a worker to a log",
-        "found.append(_refuse(_UNREADABLE.format(describe_error(error))))",
-        "found.append(_refuse(_UNREADABLE.format(error)))",
+        "found.append(_refuse(UNREADABLE.format(describe_error(error))))",
+        "found.append(_refuse(UNREADABLE.format(error)))",
         (_PARQUET + "test_a_source_that_fails_is_not_quoted",),
+        needs="distributed",
+    ),
+    Mutant(
+        "a person with two ids",
+        "partitions whose integers became floats: the last digits of an id depend on its neighbours' empty cells",
+        "else join_ids(found)\n        plan",
+        "else join_cells(found)\n        plan",
+        (_PARQUET + "test_an_id_is_one_person_whatever_type_a_partition_has",),
         needs="distributed",
     ),
     Mutant(

@@ -104,6 +104,16 @@ def test_rows_come_back_whatever_the_batches_and_blocks(
     folder.verify()
 
 
+def test_an_id_is_one_person_whatever_type_a_block_has(tmp_path: Path) -> None:
+    """Floats have 53 bits: ids of rows that were appended as integers are rounded as those that were not."""
+    ids = 2**53 + 1 + 2 * np.arange(10)
+    with BlockWriter(tmp_path / "a.blocks", rows_per_block=10) as writer:
+        for groups in (ids, ids.astype(float)):
+            writer.append(np.ones((10, 2)), np.zeros(10), groups)
+    people = open_blocks(tmp_path / "a.blocks").groups
+    np.testing.assert_array_equal(people[:10], people[10:])
+
+
 def test_the_width_may_grow_to_the_last_batch(tmp_path: Path) -> None:
     """As in a file whose largest index stands in its last line: earlier blocks get the columns that they lack."""
     X = sparse_rows()

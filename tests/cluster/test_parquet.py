@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 from distributed import Client
 from spread_fits import METHODS, model
 
 from tulle import Bounds, Budget, Ledger
 from tulle.backends.dask import RowsOnDask
-from tulle.backends.dask_partitions import GraphPartitions, find_partitions
+from tulle.backends.dask_partitions import GraphPartitions, Rules, check_one, find_partitions
 from tulle.methods import HardThresholding
+from tulle.trusted.intake import select_first_rows
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -79,6 +83,8 @@ SOURCES: dict[str, Callable[[Path], tuple[Any, Any]]] = {
         slice(None),
     ),
     "persisted": lambda path: (dd.read_parquet(write(path / "rows", 8)).persist(), slice(None)),
+    # Its tasks are of an older form of Dask's.
+    "repartitioned": lambda path: (dd.read_parquet(write(path / "rows", 8)).repartition(npartitions=3), slice(None)),
 }
 
 
@@ -252,3 +258,47 @@ def test_a_source_that_fails_is_not_quoted() -> None:
     assert "KeyError" in str(raised.value)
     assert "Jane" not in str(raised.value)
     assert ledger.epsilon == 0
+
+
+@pytest.mark.parametrize("error", [ValueError, TimeoutError])
+def test_a_task_of_an_array_that_fails_is_not_quoted(error: type[Exception]) -> None:
+    """A task's own TimeoutError is no cluster that takes long: the fit ends."""
+
+    def fail(block: Any, **of_dask: Any) -> Any:
+        raise error("Jane Doe")
+
+    X = da.ones((40, 3), chunks=(10, 3)).map_blocks(fail, dtype=float, meta=np.ones((0, 3)))
+    with Ledger(Budget(300.0, 1e-5)) as ledger, pytest.raises(ValueError, match="it cannot be read") as raised:
+        model(QUICK).fit(X, da.arange(40, chunks=10) % 2)
+    assert error.__name__ in str(raised.value)
+    assert "Jane" not in str(raised.value)
+    assert raised.value.__context__ is None
+    assert ledger.epsilon == 0
+
+
+def fail_to_read(table: Any) -> Any:
+    raise LookupError("Jane Doe")
+
+
+def test_cells_that_cannot_be_read_are_not_quoted_whatever_the_error() -> None:
+    """Of an error that leaves a task Dask logs the arguments: the rows."""
+    cells = table()
+    checked = check_one(Rules(reader=fail_to_read), cells[NAMES], cells["label"], None)[0]
+    assert "LookupError" in checked.problem
+    assert "Jane" not in checked.problem
+
+
+def test_an_id_is_one_person_whatever_type_a_partition_has(tmp_path: Path) -> None:
+    """A file with an empty cell has its integers as floats, of 53 bits, also once the row is left out."""
+    ids = 2**53 + 1 + 2 * (np.arange(N) % 300)
+    frame = table().assign(person=pd.array(ids, dtype="Int64"))
+    frame.loc[5, "person"] = pd.NA
+    for k, numbers in enumerate(np.array_split(np.arange(N), 4)):
+        # As other writers than pandas leave them: without a note on its types.
+        cells = pyarrow.Table.from_pandas(frame.iloc[numbers], preserve_index=False).replace_schema_metadata(None)
+        pyarrow.parquet.write_table(cells, tmp_path / f"{k}.parquet")
+    there = dd.read_parquet(tmp_path).dropna(subset=["person"])
+    kinds = {part.dtype for part in dask.compute(*there["person"].to_delayed())}
+    assert len(kinds) == 2, kinds
+    people = RowsOnDask(*split(there)).people
+    assert select_first_rows(people, 1).sum() == len(set(people)) <= 300

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -409,6 +410,23 @@ def test_an_audit_divides_rows_as_a_fit_does(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(tulle.audit.own_ledger, "Curator", Watching)
     run_plan(planned, rows, np.random.default_rng(0), None)
     assert dict(seen) == {"start": 35, "select": 35, "moments": 65, "spread": 65}
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-320, 1e150, 1e300])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_any_released_answers_get_an_answer(loss: str, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where warnings are errors: by then the budget is spent."""
+    given: list[Any] = []
+    infer = IntervalFit.infer
+    monkeypatch.setattr(IntervalFit, "infer", lambda *parts: given.extend(parts) or infer(*parts))
+    model(loss, 1.0).fit(*draw(loss, 500, 0, 3))
+    method, released, public, releases = given
+    for part in ("curvature", "spread", "weights"):
+        old = getattr(released, part)
+        other = replace(released, **{part: None if old is None else np.sign(old) * size})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            infer(method, other, public, releases).check()
 
 
 def test_memory_of_the_parts_is_taken_before_the_bill(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,35 @@ def test_units_of_the_users_columns() -> None:
     assert math.isnan(intercept.privacy_share)
 
 
+def curved(on_line: float, error: float) -> Evidence:
+    """The first weight on the curve of a feature of one sign, which cannot be below -1 on the line; others straight."""
+    lines = np.array([[on_line, -1.0, 0.25], [error, 0.3, 0.1]])
+    return evidence(
+        curves=np.vstack([lines, np.zeros((2, 3)), [[1.0, 0.0, 0.0]], np.zeros((1, 3))]), curve_kind="poisson"
+    )
+
+
+def test_an_intercept_that_depends_on_an_open_weight_has_no_interval() -> None:
+    middles, halves = np.array([0.0, 50.0, 0.0, 0.0]), np.array([1.0, 10.0, 1.0, 4.0])
+    summary = summarise(curved(-0.9, 0.2), NAMES, units=(middles, halves))
+    first, second, intercept = summary.lines
+    assert (first.low, math.isfinite(first.high)) == (-math.inf, True)
+    assert math.isfinite(second.low)
+    assert all(math.isnan(value) for value in (intercept.standard_error, intercept.low, intercept.high))
+    assert any("intercept that depends" in note for note in summary.notes)
+    # One that does not depend on it has its own.
+    assert summarise(curved(-0.9, 0.2), NAMES, units=(0 * middles, halves)).lines[2].high == pytest.approx(
+        0.446, abs=1e-3
+    )
+
+
+def test_an_interval_beyond_the_range_of_slopes_is_none() -> None:
+    summary = summarise(curved(-2.0, 0.2), NAMES)
+    assert math.isnan(summary.lines[0].low)
+    assert math.isnan(summary.lines[0].high)
+    assert any("No interval (–)" in note for note in summary.notes)
+
+
 def test_ratios() -> None:
     summary = summarise(evidence(), NAMES, ratio="odds ratio")
     assert [line.name for line in summary.lines] == ["b", "d"]
@@ -184,6 +213,9 @@ def test_a_model_without_intervals_can_be_read_by_older_versions(tmp_path: Path)
         ("estimates", np.zeros(4), "other weights"),
         ("determined", np.ones(4), "do not go together"),
         ("more", np.ones(4), "which no model has"),
+        ("curves", np.zeros((5, 4)), "their curves do not go together"),
+        ("curves", np.full((6, 4), np.inf), "their curves do not go together"),
+        ("curves", -np.ones((6, 4)), "their curves do not go together"),
     ],
     ids=str,
 )
@@ -197,7 +229,16 @@ def test_forged_files_are_refused(part: str, value: Any, words: str, fitted: Any
         load(path)
 
 
-@pytest.mark.parametrize("values", [{"choice": "none", "n_rows": 5}, {"choice": "fixed", "n_rows": 0}, {}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"choice": "none", "n_rows": 5},
+        {"choice": "fixed", "n_rows": 0},
+        {"choice": "fixed", "n_rows": 5, "curve_kind": "cubic"},
+        {},
+    ],
+    ids=str,
+)
 def test_forged_headers_are_refused(values: Any, fitted: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
     save(fitted, path)

@@ -190,6 +190,12 @@ def test_without_noise_it_is_the_classification_of_person_periods() -> None:
     )
 
 
+def test_there_is_no_summary_without_inference() -> None:
+    model = SparseHazard(EDGES, None, inference=False).fit(*people(200))
+    with pytest.raises(AttributeError, match="after a fit with inference=True"):
+        model.summary()
+
+
 @pytest.mark.parametrize("inference", [True, False])
 def test_the_unit_is_a_person_and_the_ledger_has_one_entry(inference: bool) -> None:
     X, y = people(2000)

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from tulle.backends.rows_elsewhere import join_cells
+from tulle.backends.rows_elsewhere import join_cells, join_ids
 from tulle.files.own_types import register
 from tulle.files.tables.input_files import TableError, shown
 
@@ -382,7 +382,7 @@ def _join(X: BlockMatrix, part: str) -> npt.NDArray[Any]:
         if not (good and array.shape == (X.starts[k + 1] - X.starts[k],) and array.dtype.kind in KINDS):
             raise _damaged(X.path, f"{name} is not what was written")
         parts.append(array)
-    return join_cells(parts)
+    return (join_ids if part == "groups" else join_cells)(parts)
 
 
 def _canonical(indices: npt.NDArray[Any], starts: npt.NDArray[Any], size: int) -> bool:

@@ -38,6 +38,7 @@ from tulle.backends.dask_groups import (
     plan_groups,
 )
 from tulle.backends.dask_partitions import (
+    UNREADABLE,
     Checked,
     PartitionFacts,
     Partitions,
@@ -46,9 +47,10 @@ from tulle.backends.dask_partitions import (
     find_partitions,
 )
 from tulle.backends.lost_workers import AFTER_THE_BILL, BEFORE_THE_BILL, fetch
-from tulle.backends.rows_elsewhere import Code, Reader, Spread, count_bytes, join_cells
+from tulle.backends.rows_elsewhere import Code, Reader, Spread, count_bytes, join_cells, join_ids
 from tulle.backends.sums_in_order import Sum, join_in_pairs, join_in_turn, number_terms, take_total
 from tulle.files.class_labels import find_different
+from tulle.files.error_messages import describe_error
 from tulle.files.own_types import register
 from tulle.trusted.events import FloatArray
 from tulle.trusted.intake import Cells, Mask
@@ -115,7 +117,7 @@ class RowsOnDask(Spread):
         self.sparse, self.shape = self._layout.sparse, self._layout.shape
         if groups is not None or reader is not None:
             found = [ids for run in self._ask(_people_of, [run for run, _ in runs]) for ids in run]
-            self.people = None if any(ids is None for ids in found) else join_cells(found)
+            self.people = None if any(ids is None for ids in found) else join_ids(found)
         plan = plan_groups(self._layout, self._threads, self.least_memory)
         self._sizes = [list(group.sizes) for group in plan]
         self._groups = self._assemble(runs, plan)
@@ -144,7 +146,7 @@ class RowsOnDask(Spread):
             now = left[: 2 * self._threads * length] if partitions.at_once else left
             numbers = [now[k : k + length] for k in range(0, len(now), length)]
             new = partitions.submit(self._client, numbers, rules)
-            for run, described in zip(new, self._ask(describe_partitions, new)):
+            for run, described in zip(new, self._describe(new)):
                 for of in described:
                     if of.problem:
                         raise ValueError(f"partition {len(facts)} of the rows: {of.problem}")
@@ -152,6 +154,17 @@ class RowsOnDask(Spread):
                 runs.append((run, sum(of.n_rows for of in described)))
             length = max(1, min(2 * length, limit // max(of.n_bytes + 1 for of in facts)))
         return runs, facts
+
+    def _describe(self, runs: Sequence[Any]) -> list[list[PartitionFacts]]:
+        """What is known of the partitions of runs."""
+        try:
+            return self._ask(describe_partitions, runs)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            words = UNREADABLE.format(describe_error(error))
+        # Outside of the handler: what failed is the user's own task, and its message may quote a cell.
+        raise ValueError(f"a partition of the rows: {words}")
 
     def _assemble(self, runs: Sequence[tuple[Any, int]], plan: Sequence[GroupPlan]) -> list[Any]:
         """Futures of groups of blocks. The runs are let go: a worker drops each as soon as its blocks are made."""

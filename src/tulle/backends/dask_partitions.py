@@ -28,7 +28,7 @@ from tulle.files.array_checks import read_rows
 from tulle.files.error_messages import describe_error, get_own_message
 from tulle.trusted.intake import Cells, Mask, read_cells
 
-_UNREADABLE = (
+UNREADABLE = (
     "it cannot be read ({}); every worker must be able to open the source, and all files must have the same columns, "
     "each of one type"
 )
@@ -213,7 +213,7 @@ def _find_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:
         one = waiting.pop()
         if one not in found:
             found.add(one)
-            waiting.extend(graph[one].dependencies)
+            waiting.extend(dask.core.get_dependencies(graph, one))
     return found
 
 
@@ -270,9 +270,10 @@ def check_graphs(packed: bytes, rules: Rules) -> tuple[Checked, ...]:
     for key, tasks in cloudpickle.loads(packed):
         try:
             # Of one task alone, as of a file that is read: without a look for an order of tasks, which takes longer.
-            cells = dask.get(tasks, key) if len(tasks) > 1 else tasks[key]()
+            alone = len(tasks) == 1 and callable(tasks[key])
+            cells = tasks[key]() if alone else dask.get(tasks, key)
         except Exception as error:
-            found.append(_refuse(_UNREADABLE.format(describe_error(error))))
+            found.append(_refuse(UNREADABLE.format(describe_error(error))))
         else:
             found.append(_check(rules, *cells))
             del cells
@@ -313,7 +314,7 @@ def _check(rules: Rules, x: Any, y: Any, people: Any) -> Checked:
         for name, cells in (("y", targets), ("groups", ids)):
             if cells is not None and len(cells) != features.shape[0]:
                 return _refuse(f"X has {features.shape[0]} rows there and {name} has {len(cells)}")
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # of any type: Dask would log it with the cells that the task was given
         return _refuse(get_own_message(error) or describe_error(error))
     return Checked(features, targets, masked, ids, "")
 

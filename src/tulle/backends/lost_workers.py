@@ -42,9 +42,8 @@ def fetch(client: Client, futures: Sequence[Any], bill: str) -> list[Any]:
     futures, idle_since = list(futures), None
     while True:
         try:
-            wait(futures, timeout=_LOOK_SECONDS)
-            return list(client.gather(futures))
-        except TimeoutError:
+            if _are_done(futures):
+                return list(client.gather(futures))
             idle_since = None if _has_workers(client, bill) else idle_since or time.monotonic()
             if idle_since is not None and time.monotonic() - idle_since > find_patience():
                 raise ConnectionError(
@@ -60,6 +59,14 @@ def fetch(client: Client, futures: Sequence[Any], bill: str) -> list[Any]:
             raise ConnectionError(
                 f"the Dask scheduler was lost or started again, and the rows with it; {bill}. Fit again"
             ) from None
+
+
+def _are_done(futures: Sequence[Any]) -> bool:
+    try:
+        wait(futures, timeout=_LOOK_SECONDS)
+    except TimeoutError:  # of this wait: one that a task raised is its result
+        return False
+    return True
 
 
 def _has_workers(client: Client, bill: str) -> bool:

@@ -64,6 +64,14 @@ def join_cells(parts: Sequence[Cells]) -> Cells:
     return np.concatenate(parts) if parts else np.empty(0, dtype=object)
 
 
+def join_ids(parts: Sequence[Cells]) -> Cells:
+    """The person ids of several parts of the rows. An integer column of which a part has empty cells is read as floats
+    there, which hold no more than 53 bits: other parts are rounded in the same way, or a person would have two ids."""
+    if any(part.dtype.kind == "f" and len(part) for part in parts):
+        parts = [part.astype(np.float64) if part.dtype.kind in "iu" else part for part in parts]
+    return join_cells(parts)
+
+
 @dataclass(frozen=True, eq=False)
 class Changes:
     """Functions of rows, one after another, that are applied where blocks of rows are: each treats a row by itself, by

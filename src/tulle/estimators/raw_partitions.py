@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tulle.backends.input_kinds import take_together
 from tulle.backends.rows_elsewhere import RawCells
 from tulle.estimators.bounds import Bounds
 from tulle.schema.declared_schema import Schema
+from tulle.schema.raw_rows import column_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,14 @@ class SchemaReader:
 
     def __call__(self, table: Any) -> RawCells:
         targets = self.schema.labels(table) if self.targets else None
-        return RawCells(self.schema.transform(table), targets, self.schema.ids(table) if self.people else None)
+        return RawCells(self.schema.transform(table), targets, self._find_ids(table) if self.people else None)
+
+    def _find_ids(self, table: Any) -> Any:
+        """As text; numbers as they are, since other partitions may have them with fewer digits (`join_ids`)."""
+        name = self.schema.person_column
+        column = None if name is None else column_of(table, name)
+        plain = isinstance(column, np.ndarray) and column.dtype.kind in "iuf"
+        return column if plain else self.schema.ids(table)
 
 
 def read_declared_targets(schema: Schema, model: Any) -> None:
@@ -58,4 +68,4 @@ def read_raw_rows(schema: Schema, X: Any, y: Any, groups: Any) -> tuple[Any, Any
     schema.restore(list(schema.choose([str(name) for name in X.columns], labelled=y is None)))
     own_people = y is None and groups is None and schema.person_column is not None
     rows, y, people = take_together(X, y, groups, reader=SchemaReader(schema, y is None, own_people))
-    return rows, y, Schema.people_of(people) if own_people else people
+    return rows, y, Schema.people_of(Schema.spell_ids(people)) if own_people else people

@@ -233,10 +233,13 @@ class Evidence:
         return self.curves[0], self.curves[1], SlopeCurves(self.curve_kind, self.curves[2:])
 
     def find_ends(self, level: float) -> tuple[FloatArray, FloatArray]:
-        """The lower and the upper ends of intervals: -inf or inf where the rows do not limit a weight on that side."""
+        """The lower and the upper ends of intervals: -inf or inf where the rows do not limit a weight on that side, NaN
+        where the whole interval on the line is beyond the range of slopes."""
         on_line, errors, curves = self._lines()
         reach = self.quantiles(level) * errors
-        return curves.find_weights(on_line - reach), curves.find_weights(on_line + reach)
+        low, high = curves.find_weights(on_line - reach), curves.find_weights(on_line + reach)
+        nothing = np.isnan(low) | np.isnan(high) | (np.isinf(low) & (low == high))
+        return np.where(nothing, math.nan, low), np.where(nothing, math.nan, high)
 
     def p_values(self) -> FloatArray:
         """Of the hypothesis that a weight is 0."""

@@ -275,7 +275,8 @@ class IntervalFit(MethodBase):
         """The estimates and the law of their errors. Numbers beyond all floats, or matrices without eigenvalues, are no
         error: by now the budget is spent."""
         try:
-            return self._infer(released, public, releases)
+            with np.errstate(all="ignore"):  # a filter may make errors of warnings
+                return self._infer(released, public, releases)
         except (ArithmeticError, np.linalg.LinAlgError):
             p, constant = len(released.features) + public.fit_intercept, self._settings(public).intercept_value
             weights = np.zeros(p) if released.weights is None else released.weights.copy()

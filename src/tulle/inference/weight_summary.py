@@ -27,7 +27,10 @@ _NOT_DETERMINED = (
     "No intervals: at this budget the curvature of the loss does not stand out of its noise. Use more rows, fewer "
     "features or a larger epsilon. Estimates are shrunk towards 0."
 )
-_TOLD_LITTLE = "No interval (–) for a weight that the curvature tells too little about, as for a rare feature."
+_TOLD_LITTLE = (
+    "No interval (–) for a weight that the curvature tells too little about, as for a rare feature, and for an "
+    "intercept that depends on a weight without a closed interval."
+)
 _OPEN = (
     "An end at ∞ (for ratios 0 or ∞) is open: the rows do not limit the weight on that side, as where a feature nearly "
     "decides the outcome."
@@ -162,17 +165,21 @@ def summarise(
     # The intercept in another unit mixes variances that are known better and worse; the worst is taken for it.
     freedom = evidence.freedom.copy()
     sampling = np.square(change) @ evidence.sampling
-    if units is not None and len(estimates) > s:
+    low, high = evidence.find_ends(level)
+    determined = ~np.any((change != 0) & ~evidence.determined, axis=1)
+    mixed = len(estimates) > s and bool(change[s, :s].any())
+    if mixed:
         freedom[s] = evidence.freedom.min()
         sampling[s] = math.nan  # which would need their covariances without privacy
-    determined = ~np.any((change != 0) & ~evidence.determined, axis=1)
+        # A sum with a weight that has no limit has none.
+        determined[s] &= bool(np.isfinite([low, high])[:, change[s] != 0].all())
     errors = np.where(determined, np.sqrt(np.maximum(variances, 0.0)), math.nan)
     with np.errstate(all="ignore"):
         tests = np.where(determined, evidence.p_values(), math.nan)
-        low, high = (np.where(determined, ends, math.nan) for ends in evidence.find_ends(level))
+        low, high = (np.where(determined, ends, math.nan) for ends in (low, high))
         if units is not None:
             low[:s], high[:s] = low[:s] / halves, high[:s] / halves
-        if units is not None and len(estimates) > s:
+        if mixed:
             # A sum over weights: on a straight line, by the covariance.
             reach = student.ppf((1 + level) / 2, freedom[s]) * errors[s]
             low[s], high[s] = estimates[s] - reach, estimates[s] + reach
@@ -189,7 +196,7 @@ def summarise(
         table[:, 1] *= table[:, 0]
     opened = bool(np.isinf(low).any() or np.isinf(high).any())
     lines = tuple(Line(name, *(float(value) for value in row)) for name, row in zip(shown, table))
-    some, every = bool(evidence.determined.any()), bool(evidence.determined.all())
+    some, every = bool(evidence.determined.any()), not np.isnan(low).any()
     notes = (
         _APPROXIMATE if some else _NOT_DETERMINED,
         *([_TOLD_LITTLE] if some and not every else []),

@@ -378,7 +378,12 @@ class Schema(TransformerMixin, BaseEstimator):
         person = self._parse()[2]
         if person is None:
             return np.full(count_rows(X, self.needed()), None, dtype=object)
-        cells = [read_text(cell) for cell in cells_of(column_of(X, person.column))]
+        return self.spell_ids(column_of(X, person.column))
+
+    @staticmethod
+    def spell_ids(column: Any) -> npt.NDArray[Any]:
+        """The ids of a column as text."""
+        cells = [read_text(cell) for cell in cells_of(column)]
         found = np.empty(len(cells), dtype=object)
         found[:] = cells
         return found

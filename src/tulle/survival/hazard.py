@@ -207,6 +207,8 @@ class SparseHazard(BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         found, k = self.classifier_, self.n_periods
+        if not hasattr(found, "inference_"):
+            raise AttributeError("intervals are there after a fit with inference=True")
         shown, units = list(found.weight_names_), None
         if schema is not None:
             middles, halves = schema.units()
