@@ -4,7 +4,7 @@
     python benchmarks/inference.py real [--simulations 200]
     python benchmarks/inference.py hazard [--simulations 100]
     python benchmarks/inference.py time
-    python benchmarks/inference.py tables    # those of docs/intervals.md, from docs/pictures/inference_*.json
+    python benchmarks/inference.py tables    # of docs/intervals.md and survival.md, from docs/pictures/inference_*.json
 
 `coverage`: n = 2,000, 10,000 and 50,000 rows, epsilon 0.5, 1 and 4, three losses, with 10 features that are fixed and
 10 that are chosen among 200. Features are even on [-1, 1]; half of ten weights are zero (of 200, all but five). The
@@ -275,8 +275,9 @@ def describe(cell: dict[str, Any]) -> str:
     )
 
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "intervals.md"
-MEASURED = {name: PAGE.parent / "pictures" / f"inference_{name}.json" for name in ("coverage", "real")}
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = {"coverage": DOCS / "intervals.md", "real": DOCS / "intervals.md", "hazard": DOCS / "survival.md"}
+MEASURED = {name: DOCS / "pictures" / f"inference_{name}.json" for name in PAGES}
 
 
 def _shown(cell: dict[str, Any] | None) -> str:
@@ -306,17 +307,21 @@ def tables() -> dict[str, list[str]]:
     for name, loss, n in itertools.product(REAL, LOSSES[:2], (10_000, 30_000)):
         row = [_shown(cells["real"].get(f"{name} {loss} n={n} eps={epsilon:g}")) for epsilon in EPSILONS]
         real.append(f"| {name} | {loss} | {n:,} | {' | '.join(row)} |")
-    return {"coverage": coverage, "real": real}
+    hazard = ["| people | ε = 1 | ε = 4 |", "| --- | --- | --- |"]
+    for n in PEOPLE:
+        found = [cells["hazard"][f"hazard n={n} eps={epsilon:g}"] for epsilon in (1.0, 4.0)]
+        shown = [f"{_shown(cell)}, median width {cell['width']:.2g}" for cell in found]
+        hazard.append(f"| {n:,} | {' | '.join(shown)} |")
+    return {"coverage": coverage, "real": real, "hazard": hazard}
 
 
 def write_tables() -> None:
-    text = PAGE.read_text(encoding="utf-8")
     for name, lines in tables().items():
+        text = PAGES[name].read_text(encoding="utf-8")
         start, end = f"<!-- table: {name} -->\n", f"<!-- end: {name} -->"
         before, _, rest = text.partition(start)
         _, _, after = rest.partition(end)
-        text = before + start + "\n" + "\n".join(lines) + "\n\n" + end + after
-    PAGE.write_text(text, encoding="utf-8")
+        PAGES[name].write_text(before + start + "\n" + "\n".join(lines) + "\n\n" + end + after, encoding="utf-8")
 
 
 def main() -> None:
