@@ -22,6 +22,7 @@ from tulle.backends.block_folder import BlockFolder, open_blocks
 from tulle.backends.block_writer import BlockWriter, write_blocks
 from tulle.files.durable_writes import write_durably
 from tulle.files.tables import TableError
+from tulle.trusted.intake import select_first_rows
 
 N, D = 50, 12
 
@@ -104,14 +105,21 @@ def test_rows_come_back_whatever_the_batches_and_blocks(
     folder.verify()
 
 
-def test_an_id_is_one_person_whatever_type_a_block_has(tmp_path: Path) -> None:
-    """Floats have 53 bits: ids of rows that were appended as integers are rounded as those that were not."""
-    ids = 2**53 + 1 + 2 * np.arange(10)
-    with BlockWriter(tmp_path / "a.blocks", rows_per_block=10) as writer:
-        for groups in (ids, ids.astype(float)):
-            writer.append(np.ones((10, 2)), np.zeros(10), groups)
-    people = open_blocks(tmp_path / "a.blocks").groups
-    np.testing.assert_array_equal(people[:10], people[10:])
+@pytest.mark.parametrize("size", [np.float32, np.float64])
+def test_an_id_is_one_person_whatever_type_a_block_has(size: type, tmp_path: Path) -> None:
+    """Up to the largest whole number that floats tell from its neighbours; beyond, floats are refused."""
+    most = 2 ** (np.finfo(size).nmant + 1)
+    for ids, refused in ((most - 10 + np.arange(10), False), (most - 4 + 2 * np.arange(10), True)):
+        with BlockWriter(tmp_path / "a.blocks", rows_per_block=10, replace=True) as writer:
+            for groups in (ids, ids.astype(size)):
+                writer.append(np.ones((10, 2)), np.zeros(10), groups)
+        if refused:
+            with pytest.raises(ValueError, match="large whole numbers as floats"):
+                _ = open_blocks(tmp_path / "a.blocks").groups
+        else:
+            people = open_blocks(tmp_path / "a.blocks").groups
+            assert people is not None
+            assert select_first_rows(people, 1).tolist() == [True] * 10 + [False] * 10
 
 
 def test_the_width_may_grow_to_the_last_batch(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_no_method_holds_more_vectors_than_it_says(monkeypatch: pytest.MonkeyPat
         pytest.skip("for one output")
     fitted, y = model(method=method), np.arange(N) % n_classes
     fitted.fit(wide_rows()[:, :200], y)  # compiles what is compiled
-    real, found = tulle.estimators.request.open_account, []
+    real, found = tulle.estimators.request.open_logged_account, []
 
     def opened(*given: Any, **more: Any) -> Any:
         tracemalloc.start()
@@ -120,7 +120,7 @@ def test_no_method_holds_more_vectors_than_it_says(monkeypatch: pytest.MonkeyPat
         found.append(count_vectors(planned[0].method))
         check_memory(rows, planned, steps)
 
-    monkeypatch.setattr(tulle.estimators.request, "open_account", opened)
+    monkeypatch.setattr(tulle.estimators.request, "open_logged_account", opened)
     monkeypatch.setattr("tulle.estimators.sparse.check_memory", said)
     try:
         fitted.fit(wide_rows(), y)

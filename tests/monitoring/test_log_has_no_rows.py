@@ -20,7 +20,7 @@ from logged_cells import forms_of, kept_log, leaks
 from replayed import Seen, differences, replayed
 
 from tulle import Bounds, Budget, FileLedger, PrivateSearch, SparseClassifier, SparseRegressor, private_score
-from tulle.backends.block_writer import convert_table
+from tulle.backends.table_conversion import convert_table
 from tulle.cli import main
 from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import linear_terms

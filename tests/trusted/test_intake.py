@@ -468,19 +468,27 @@ def test_labels_and_ids_of_blocks_are_written_as_they_are(tmp_path: Path) -> Non
 
 
 def test_labels_at_workers_are_read_one_by_one() -> None:
-    dask = pytest.importorskip("tulle.backends.dask")
+    partitions = pytest.importorskip("tulle.backends.dask_partitions")
+    groups = pytest.importorskip("tulle.backends.dask_groups")
     labels: list[Any] = Y.tolist()
     labels[3] = "unknown"
-    part = dask._check_partition(X, labels, missing=False)
+    (part,) = partitions.check_one(partitions.Rules(), X, labels, None)
     assert part.problem == ""
-    block = dask._block(part, intake.ClassCodes(np.array([0, 1]), False), None, None)
+    held = groups.HeldRows(part.features, part.targets, part.masked)
+    (block,) = groups.make_blocks([held], intake.ClassCodes(np.array([0, 1]), False), None, None)
     assert block.active.sum() == N - 1
     assert not block.active[3]
     np.testing.assert_array_equal(np.delete(block.targets, 3), np.delete(2.0 * Y - 1, 3))
-    _, joined = dask._join([X[:2], X[2:4]], [np.array([0, 1]), np.array(["a", "1"])])
+    # A block of rows of two partitions, of which one has masked targets.
+    mask = np.arange(N) == 3
+    masked = partitions.check_one(partitions.Rules(), X, np.ma.array(Y, mask=mask), None)[0]
+    parts, layout = [(part,), (masked,)], groups.Layout.of(partitions.describe_partitions([part, masked]))
+    (both,) = groups.assemble(parts, 0, [2 * N], layout)
+    np.testing.assert_array_equal(both.masked, np.append(np.zeros(N, dtype=bool), mask))
+    _, joined = partitions._join([X[:2], X[2:4]], [np.array([0, 1]), np.array(["a", "1"])])
     assert [get_key(cell) for cell in joined] == [0, 1, "a", "1"]
-    assert "Jane" not in dask._check_partition([[0.0, "Jane Doe"]], [0], missing=False).problem
-    assert dask._smallest(np.array([1.0, np.nan]))[1].startswith("Input y contains NaN")
+    assert "Jane" not in partitions.check_one(partitions.Rules(), [[0.0, "Jane Doe"]], [0], None)[0].problem
+    assert groups.find_smallest(np.array([1.0, np.nan]))[1].startswith("Input y contains NaN")
 
 
 # --- entries ---------------------------------------------------------------------------------------------------------

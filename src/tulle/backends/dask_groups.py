@@ -113,8 +113,12 @@ def assemble(runs: Sequence[Sequence[Checked]], skip: int, sizes: Sequence[int],
         features = _join_features([_cut(part.features, at) for part, at in places], layout)
         assert features.shape[0] == size, "blocks have the rows of their partitions"
         cells = [part.targets[at] for part, at in places if part.targets is not None]
-        masks = [np.zeros(0, dtype=bool) if part.masked is None else part.masked[at] for part, at in places]
-        masked = np.concatenate(masks) if len(np.concatenate(masks)) == size else None
+        masked = None
+        if any(part.masked is not None for part, _ in places):
+            masks = (
+                np.zeros(len(part.targets), dtype=bool) if part.masked is None else part.masked for part, _ in places
+            )
+            masked = np.concatenate([mask[at] for mask, (_, at) in zip(masks, places)])
         found.append(HeldRows(features, join_cells(cells) if cells else None, masked))
     return found
 

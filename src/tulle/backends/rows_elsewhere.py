@@ -65,10 +65,18 @@ def join_cells(parts: Sequence[Cells]) -> Cells:
 
 
 def join_ids(parts: Sequence[Cells]) -> Cells:
-    """The person ids of several parts of the rows. An integer column of which a part has empty cells is read as floats
-    there, which hold no more than 53 bits: other parts are rounded in the same way, or a person would have two ids."""
-    if any(part.dtype.kind == "f" and len(part) for part in parts):
-        parts = [part.astype(np.float64) if part.dtype.kind in "iu" else part for part in parts]
+    """The person ids of several parts of the rows, each compared by its exact value.
+
+    An integer column of which a part has empty cells is often read as floats there. A float holds whole numbers up to a
+    size; beyond, an id and its float are two ids of one person, or one of two. Such a float is refused, by a rule of
+    that cell alone. Ids of other parts are not rounded to match it: one person's cell would decide who others are.
+    """
+    for part in parts:
+        if part.dtype.kind == "f" and np.any(np.abs(part) >= 2.0 ** (np.finfo(part.dtype).nmant + 1)):
+            raise ValueError(
+                "groups has large whole numbers as floats, which cannot hold them exactly, as where a column of "
+                "integers has an empty cell; store person ids as text, or as integers in all parts"
+            )
     return join_cells(parts)
 
 

@@ -34,7 +34,7 @@ class SchemaReader:
         return RawCells(self.schema.transform(table), targets, self._find_ids(table) if self.people else None)
 
     def _find_ids(self, table: Any) -> Any:
-        """As text; numbers as they are, since other partitions may have them with fewer digits (`join_ids`)."""
+        """As text; numbers as they are, since a float may not hold all digits of an id (`join_ids`)."""
         name = self.schema.person_column
         column = None if name is None else column_of(table, name)
         plain = isinstance(column, np.ndarray) and column.dtype.kind in "iuf"

@@ -42,7 +42,7 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "federated.client.answered": (logging.INFO, "this client has answered a round"),
     "federated.client.refused": (logging.WARNING, "this client has refused a message"),
     "federated.client.connected": (logging.INFO, "this client has reached its server"),
-    "federated.client.disconnected": (logging.WARNING, "the connection has ended"),
+    "federated.client.disconnected": (logging.INFO, "the server has ended the connection, or it was lost"),
     "ledger.charged": (logging.INFO, "a release is on the ledger: its price and what share of the cap it takes"),
     "ledger.retry": (logging.WARNING, "a charge is sent again: another was first, or the answer was lost"),
     "local.begin": (logging.INFO, "a local study begins or resumes"),
