@@ -115,10 +115,9 @@ def assemble(runs: Sequence[Sequence[Checked]], skip: int, sizes: Sequence[int],
         cells = [part.targets[at] for part, at in places if part.targets is not None]
         masked = None
         if any(part.masked is not None for part, _ in places):
-            masks = (
-                np.zeros(len(part.targets), dtype=bool) if part.masked is None else part.masked for part, _ in places
+            masked = np.concatenate(
+                [np.zeros(at.stop - at.start, bool) if part.masked is None else part.masked[at] for part, at in places]
             )
-            masked = np.concatenate([mask[at] for mask, (_, at) in zip(masks, places)])
         found.append(HeldRows(features, join_cells(cells) if cells else None, masked))
     return found
 
