@@ -324,16 +324,20 @@ def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
             convert_table([tmp_path / "a.csv", tmp_path / other], tmp_path / "b.blocks")
 
 
-@pytest.mark.parametrize("when", ["before", "while"])
-def test_an_input_that_changes_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """Between its fingerprint and its rows, or while rows are read; the second of two files as well."""
+@pytest.mark.parametrize(("when", "name"), [("before", "b.svm"), ("before", "a.svm"), ("while", "b.svm")])
+def test_an_input_that_changes_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, name: str
+) -> None:
+    """Between its fingerprint and its rows, or while rows are read; the second of two files as well, and the first,
+    whose rows are in one block with those of the second."""
+    changes = name
     for name in ("a.svm", "b.svm"):
         (tmp_path / name).write_text(SVM)
     take = tulle.backends.table_conversion.BlockWriter.take
     fingerprints = tulle.backends.table_conversion.fingerprint_all
 
     def grow() -> None:
-        (tmp_path / "b.svm").write_text(SVM + SVM)
+        (tmp_path / changes).write_text(SVM + SVM)
 
     def taken(*given: Any) -> None:
         take(*given)
@@ -348,7 +352,7 @@ def test_an_input_that_changes_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(tulle.backends.table_conversion.BlockWriter, "take", taken)
     else:
         monkeypatch.setattr(tulle.backends.table_conversion, "fingerprint_all", fingerprinted)
-    with pytest.raises(TableError, match=r"b\.svm: changed while it was being read"):
+    with pytest.raises(TableError, match=rf"{changes}: changed while it was being read"):
         convert_table([tmp_path / "a.svm", tmp_path / "b.svm"], tmp_path / "b.blocks")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "b.svm"]
 
