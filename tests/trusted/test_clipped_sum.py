@@ -23,6 +23,7 @@ from tulle.methods.row_functions import (
     FeaturesAndTarget,
     LossSlopes,
     RootsOfMoments,
+    RowWeights,
     SlopeChanges,
     SquaredMargins,
 )
@@ -32,6 +33,7 @@ from tulle.preprocessing.private_step import Ones
 from tulle.trusted.clipped_sum import ClippedSum, RowFunction, SeenRows, SignedScores
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
+from tulle.trusted.queries import Affine, is_answered
 from tulle.trusted.rows import Rows, make_block
 
 ROUNDING = 1 + 1e-9
@@ -201,6 +203,17 @@ def test_equal_entries_move_an_l2_clip_so_far_in_l1(support: Any, constant: floa
         {"norm": "each", "coordinates": np.array([0, 1]), "in_batches": True},
         {"norm": "each", "units": np.ones(1)},
         {"norm": "each", "units": np.ones(D + 1)},
+        # Units whose squares are none: whole numbers wrap around, and small ones vanish. Noise would be for nothing.
+        {"norm": "each", "units": np.full(D, 2**32)},
+        {"norm": "each", "units": np.full(D, 1.0, dtype=np.float32)},
+        {"norm": "each", "units": np.full(D, 1e-170)},
+        {"norm": "each", "units": np.full(D, 1e160)},
+        {"norm": "each", "units": np.array([1.0, np.nan, 1.0])},
+        {"norm": "each", "units": np.array([1.0, 7.0, 1.0]), "coordinates": np.array([True, False])},
+        # Shapes whose product, or whose number of lines, is not that of the answer.
+        {"shape": (D, 0)},
+        {"shape": (D, OUTPUTS, 0)},
+        {"shape": (D, 2), "times": "itself"},
     ],
     ids=str,
 )
@@ -240,6 +253,7 @@ def all_row_functions() -> dict[str, tuple[RowFunction, float]]:
         "slopes": (LossSlopes(weights), 0.5),
         "slopes of sparse weights": (LossSlopes(sparse), 0.5),
         "slopes on a path": (LossSlopes(walk.point), 0.5),
+        "weights of rows": (RowWeights(), 0.5),
         "changes": (SlopeChanges(sparse, anchor, (0.3, 0.2)), 0.5),
         "squared margins": (SquaredMargins(weights), 0.5),
         "no direction": (SquaredMargins(np.zeros((D + 1, 1))), 0.5),
@@ -320,3 +334,52 @@ def test_values_are_added_up_in_float64() -> None:
     n = 65_520
     query = ClippedSum(Constant(1, "float16"), (1, 1), 1.0, "each", "one")
     assert query.evaluate(Rows(np.ones((n, D), dtype=np.float32), np.ones(n)), facts(n)) == 1.0
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        {"level": np.float16(1)},
+        {"level": np.float32(1)},
+        {"level": np.int8(64)},
+        {"level": np.int64(2)},
+        {"shape": (np.int8(D), np.int8(OUTPUTS))},
+        {"intercept_value": np.float32(1)},
+        {"level": np.array(1.0)[()].astype(np.float16)},
+        {"norm": "each", "units": np.ma.array([1.0, 5.0, 50.0], mask=[0, 0, 1])},
+        {"support": np.ma.array(np.ones((D, OUTPUTS), dtype=bool))},
+    ],
+    ids=str,
+)
+def test_numbers_of_few_bits_and_arrays_of_other_kinds_are_not_answered_with_noise(narrow: dict[str, Any]) -> None:
+    """64 × 4 in int8 is 0, 1e5 in float16 is inf, and sums leave masked lines out: sensitivities would be too small."""
+    plain = {"row_function": FromTargets(np.zeros((1, 1))), "shape": (D, OUTPUTS), "level": 1.0}
+    assert is_answered(ClippedSum(**plain))
+    query = ClippedSum(**{**plain, **narrow})
+    assert not is_answered(query)
+    assert not is_answered(Affine(query, np.zeros((D, OUTPUTS)), 1.0))
+
+
+@pytest.mark.parametrize("factor", [np.float16(1), np.int8(-128)])
+def test_narrow_factors_are_not_answered_with_noise(factor: Any) -> None:
+    query = clipped_sum("each", np.zeros((1, 1)), 1.0)
+    assert not is_answered(Affine(query, np.zeros((D, OUTPUTS)), factor))
+    assert is_answered(Affine(query, np.zeros((D, OUTPUTS)), 1.0))
+    assert not is_answered(SignedScores(query, "vertices", factor))
+
+
+@pytest.mark.parametrize(
+    ("level", "unit", "entry"),
+    [(1e-20, 4.0, 5e-324), (1e-20, 1e100, 1e-224), (1e-84, 1e-100, 1e-184 / 5e-324 / 0.51), (1.0, 1e100, 1e-200)],
+    ids=["an entry vanishes", "an entry in large units vanishes", "a cap has few digits", "an entry has few digits"],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_cut_holds_where_sizes_and_caps_are_below_all_normal_numbers(
+    level: float, unit: float, entry: float, sparse: bool
+) -> None:
+    """A size of 0 made a cut of nothing, and a cap of few digits was rounded to up to twice of it."""
+    query = ClippedSum(FromTargets(np.array([[1e308]])), (1, 1), level, "each", units=np.array([unit]))
+    X = np.array([[entry]])
+    block = make_block(sp.csr_array(X) if sparse else X, np.zeros(1))
+    total = query.total(Rows.of_blocks([block]), replace(facts(1), n_features=1))
+    assert abs(float(total[0, 0])) <= level * unit * (1 + 1e-12)

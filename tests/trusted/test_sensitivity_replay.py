@@ -23,7 +23,6 @@ from sensitivity_replay import (
     Tally,
     compile_kernels,
     draw_pair,
-    exact_of,
     in_folders,
     in_memory,
     replay,
@@ -31,6 +30,7 @@ from sensitivity_replay import (
 )
 
 from tulle import Bounds
+from tulle.audit.replay import copy_exact
 from tulle.methods import FitAgain
 from tulle.trusted.clipped_sum import ClippedSum
 from tulle.trusted.mechanisms import Gaussian, Sensitivity
@@ -172,5 +172,5 @@ def test_the_hooks_are_gone_afterwards() -> None:
 def test_exact_answers_are_copied() -> None:
     """A mechanism may go on with its answer in place."""
     answer = np.ones((2, 1))
-    assert exact_of(answer, Gaussian(1.0)) is not answer
+    assert copy_exact(answer, Gaussian(1.0)) is not answer
     assert Sensitivity(l2=1.0) == Sensitivity(l2=1.0)  # as they are compared

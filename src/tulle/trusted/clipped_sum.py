@@ -29,10 +29,8 @@ Features = npt.NDArray[np.intp]
 
 # Squares of shorter rows underflow, and a row that looks empty would not be scaled down.
 LEAST_BOUND = 1e-140
-
 # A row whose contribution must be scaled down by more than this counts as nothing.
 LEAST_FACTOR = 1e-290
-
 # Slopes are multiplied by the factors of rows, down to 1e-190, and then by entries up to 1e140. Under a clip level
 # below this such a product may have no digits left and be rounded up to twice the level: then no row counts.
 LEAST_LEVEL = 1e-150
@@ -129,22 +127,24 @@ class ClippedSum(Query):
     path: Any = None  # for faster code: where on a path of weights the values are taken. Not read here
 
     def __post_init__(self) -> None:
-        by_line = self.units is not None or self.coordinates is not None
+        by_line, units, at = self.units is not None or self.coordinates is not None, self.units, self.coordinates
         if not (
-            self.level >= 0
+            (self.level >= 0 and len(self.shape) == 2 and min(self.shape) >= 1)
+            and (self.times != "itself" or self.shape[1] == 1)
             and 0 <= self.intercept_value < math.inf
             and (self.times == "one" or not self.non_negative)
             and (self.times != "itself" or self.norm == "l2")
             and not (self.in_batches and (by_line or self.support is not None))
             and (not by_line or (self.times == "rows" and self.norm == "each"))
-            and (self.units is None or (self.units.shape == self.shape[:1] and bool(np.all(self.units > 0))))
+            and (units is None or (units.shape == self.shape[:1] and units.dtype == np.float64))
+            and (units is None or bool(np.all((units >= 1e-100) & (units <= 1e100))))  # with squares that are > 0
             and (
                 self.support is None
                 or (self.support.shape == self.shape and (self.times, self.norm, by_line) == ("rows", "l2", False))
             )
         ):
             raise ValueError("no clip is known for this combination of norm, support, units and sign")
-        if self.coordinates is not None and not np.all((self.coordinates >= 0) & (self.coordinates < self.shape[0])):
+        if at is not None and not (at.dtype.kind == "i" and np.all((at >= 0) & (at < self.shape[0]))):
             raise ValueError(f"a model of {self.shape[0]} parameters has no coordinates {self.coordinates}")
 
     def _entry_units(self) -> FloatArray:
@@ -250,8 +250,8 @@ class ClippedSum(Query):
             sizes = np.maximum(block.norms("linf"), a)
         else:
             sizes = np.maximum(block.norms_in(self.units[: self.shape[0] - bool(a)]), a / self.units[-1])
-        with np.errstate(divide="ignore"):
-            cap = np.where(sizes == 0, math.inf, np.nan_to_num(self.level / sizes))[:, None] * (1 - 2.0**-50)
+        cap = np.nan_to_num(self.level / np.maximum(sizes, LEAST_FACTOR))[:, None] * (1 - 2.0**-50)
+        cap = np.where(cap < LEAST_FACTOR, 0.0, cap)  # what is below all normal numbers may be rounded to twice of it
         return np.clip(slopes, -cap, cap)
 
     def _gather(self, block: Block, slopes: FloatArray, features: int) -> Any:

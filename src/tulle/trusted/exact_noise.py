@@ -25,26 +25,19 @@ Words = npt.NDArray[np.uint64]
 # Noise computed in float64 is within ERROR × (1 + its magnitude) of the noise that its uniform number stands for. The
 # errors are below 2^-46; tests/trusted/test_exact_noise.py compares with decimal arithmetic.
 ERROR = 2.0**-45
-
 # The largest of these errors: 1024 bits give no noise beyond 40.
 LARGEST_ERROR = 41 * ERROR
-
 # Uniform numbers below 2^46 / 2^64 get more words, so that every one is known to a relative error of 2^-47.
 _SHORT = 2**46
-
 # Bits of one uniform number, at most. Numbers that agree in so many are told apart by nobody.
 _MOST_BITS = 1024
-
 # A grid is commonly so much finer than what an answer moves by, and the scale of noise so many steps of it at most. The
 # noise of very many numbers at once may need more; beyond the last figure it is no exact float any more.
 _FINE, _MANY_STEPS, _MOST_STEPS = 2.0**12, 2.0**32, 2.0**46
-
 # Noise that is asked for never underflows to none, however little an answer moves and however little noise that is.
 _LEAST_MOVED, _LEAST_SCALE = 1e-200, 1e-290
-
 # Scores may lie up to 600 orders apart, and noise is told apart to 77 digits.
 _CHOICE_DIGITS = 700
-
 # Beyond, an answer in units of its grid is cut: a cut moves no two answers further apart.
 _LARGEST = 1e300
 

@@ -71,8 +71,16 @@ def vouch_for_query(query: type[Query]) -> type[Query]:
 
 def is_answered(query: Query) -> bool:
     """Whether a query, and the one that it is made of, may be answered with noise."""
-    inner = getattr(query, "query", None)
-    return type(query) in _ANSWERED and (inner is None or is_answered(inner))
+    inner, of_plain_types = getattr(query, "query", None), all(map(_is_plain, vars(query).values()))
+    return type(query) in _ANSWERED and of_plain_types and (inner is None or is_answered(inner))
+
+
+def _is_plain(value: Any) -> bool:
+    """No number of numpy with few bits, and no array of a subclass: a sensitivity that is computed of them can wrap
+    around, underflow or leave masked lines out."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return not isinstance(value, (np.generic, np.ndarray)) or type(value) in (np.float64, np.bool_, np.ndarray)
 
 
 @vouch_for_query
