@@ -1,19 +1,24 @@
-"""Planted bugs in the audit's Gaussian judge. See tests/mutants.py."""
+"""Planted bugs in the audit's judges and in audits by betting. See tests/mutants.py."""
 
 from __future__ import annotations
 
 from planted import Mutant
 
 _JUDGES = "tests/audit/test_judges.py::"
+_CURVES = "tests/audit/test_curve_judges.py::"
+_BETS = "tests/audit/test_sequential.py::"
+_POWER, _REPLAY = "tests/audit/test_power.py::", "tests/audit/test_replay.py::"
+_FIRST, _PAGE = "tests/audit/test_estimator_audit.py::", "tests/reports/test_audit_page.py::"
+_PASSES_BY = _REPLAY + "test_what_passes_the_answers_by_is_found"
+_REFUSED = _FIRST + "test_a_target_that_cannot_be_audited_is_refused_before_the_runs"
 
 AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the whole failure for each of two sides",
         "two intervals at 95 % taken for a joint statement at 95 %, the usual slip in published audits",
-        "    failure = (1 - confidence) / 2\n",
-        "    failure = 1 - confidence\n",
+        "    failure = (1 - np.asarray(confidence, dtype=float)) / 2\n",
+        "    failure = 1 - np.asarray(confidence, dtype=float)\n",
         (_JUDGES + "test_the_mu_of_counts_is_that_of_two_exact_intervals",),
-        at="mu_lower_bound",
     ),
     Mutant(
         "hit rates as they were counted",
@@ -28,7 +33,6 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
         "    low, _ = clopper_pearson(hits, runs, failure)\n",
         "    _, low = clopper_pearson(hits, runs, failure)\n",
         (_JUDGES + "test_the_bound_on_mu_is_wrong_no_more_often_than_stated",),
-        at="mu_lower_bound",
     ),
     Mutant(
         "the sum of two quantiles, not their difference",
@@ -47,15 +51,15 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "thresholds chosen on the judged runs",
         "the best threshold of the runs that are counted, reported as if it had been fixed: most published audits",
-        "scores = _oriented(score, first[learnt:chosen], second[learnt:chosen], swapped)",
-        "scores = _oriented(score, first[chosen:runs], second[chosen:runs], swapped)",
+        "scores = orient(score, first[learnt:], second[learnt:], swapped)",
+        "scores = orient(score, counted, counted_other, swapped)",
         (_JUDGES + "test_thresholds_are_chosen_on_other_runs_than_those_that_are_judged",),
     ),
     Mutant(
         "judged on all runs, those of the choice included",
         "every run counted, after half of them have chosen the event",
-        "_oriented(score, first[chosen:runs], second[chosen:runs], swapped), threshold, delta, confidence, judge\n",
-        "_oriented(score, first[:runs], second[:runs], swapped), threshold, delta, confidence, judge\n",
+        "(first[:half], second[:half], first[half:runs], second[half:runs], delta, confidence, judge)",
+        "(first[:half], second[:half], first, second, delta, confidence, judge)",
         (_JUDGES + "test_thresholds_are_chosen_on_other_runs_than_those_that_are_judged",),
     ),
     Mutant(
@@ -112,8 +116,260 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a second look by another judge",
         "saved runs judged again until a judge refutes the claim",
-        "_Store(schedule, subject.fingerprint() + look)",
-        "_Store(schedule, subject.fingerprint())",
+        'kept = {"subject": subject.fingerprint() + look,',
+        'kept = {"subject": subject.fingerprint(),',
         (_JUDGES + "test_runs_in_a_folder_are_not_judged_again_by_another_judge",),
+    ),
+    Mutant(
+        "a range as a difference of logarithms",
+        "odds and rates mixed up: a bound on epsilon printed as a bound on a range",
+        "logit(np.maximum(low - moved, 0.0)) - logit(np.minimum(high + moved, 1.0))",
+        "np.log(np.maximum(low - moved, 0.0)) - np.log(np.minimum(high + moved, 1.0))",
+        (_CURVES + "test_the_range_of_counts_is_that_of_two_exact_intervals",),
+    ),
+    Mutant(
+        "finite precision for the judge of ranges alone",
+        "an ideal law tested by counts of one that is only close to it",
+        "return range_lower_bound(hits, false_hits, runs, confidence, self.moved)",
+        "return range_lower_bound(hits, false_hits, runs, confidence)",
+        (_CURVES + "test_the_range_of_counts_is_that_of_two_exact_intervals",),
+    ),
+    Mutant(
+        "ranges added up over choices",
+        "a second choice depends on the first, and the interval of its log-ratios with it",
+        "type(events[0][0]) is BoundedRangeEvent and events[0][1] == 1:",
+        "type(events[0][0]) is BoundedRangeEvent:",
+        (_CURVES + "test_the_range_of_a_plan_is_that_of_its_one_choice",),
+    ),
+    Mutant(
+        "an epsilon tested as a range",
+        "a release with a pure epsilon can have twice the range",
+        "        if claimed is not None or claimed_range is None:\n",
+        "        claimed_range = claimed if claimed_range is None else claimed_range\n"
+        "        if claimed_range is None:\n",
+        (_CURVES + "test_a_claim_of_the_wrong_kind_is_refused_before_any_run",),
+    ),
+    Mutant(
+        "no union bound over the thresholds of a curve",
+        "the largest excess of many intervals, each of them at the stated confidence: the usual ROC band",
+        "confidences = 1 - (1 - confidence) * failure_shares(len(thresholds))",
+        "confidences = 1 - (1 - confidence) * np.ones(len(thresholds))",
+        (_CURVES + "test_all_bounds_of_a_curve_fail_together_with_the_stated_probability",),
+    ),
+    Mutant(
+        "a curve for one order of the worlds",
+        "f-DP limits both orders of neighbours; only one was tested",
+        "np.maximum(ahead, reversed_order) - 1e-12",
+        "ahead - 1e-12",
+        (_CURVES + "test_a_curve_holds_for_both_orders_of_the_worlds",),
+    ),
+    Mutant(
+        "a curve judged at the event with the least uncertainty",
+        "the largest excess on the runs that choose: events that always happen, which prove nothing",
+        "return np.asarray(seen / (seen - self._excess(low, high) + 1e-9))",
+        "return self._excess(low, high)",
+        (_CURVES + "test_the_judge_of_curves_chooses_events_that_can_prove_something",),
+    ),
+    Mutant(
+        "finite precision for the judge of curves alone",
+        "an ideal law tested by counts of one that is only close to it",
+        "low, high = np.maximum(low - self.moved, 0.0), np.minimum(high + self.moved, 1.0)",
+        "low, high = np.maximum(low, 0.0), np.minimum(high, 1.0)",
+        (_CURVES + "test_all_bounds_of_a_curve_fail_together_with_the_stated_probability",),
+    ),
+    Mutant(
+        "the claim of a curve judged by its epsilon",
+        "the excess is printed, and the epsilon at one delta decides",
+        "            return self.excess > 0\n",
+        "            return self.claimed is not None and self.epsilon > self.claimed\n",
+        (_CURVES + "test_the_epsilon_of_a_curve_audit_assumes_nothing_and_refutes_nothing",),
+    ),
+    Mutant(
+        "the best of several parts at the confidence of one",
+        "cross-fitting without a correction for the number of folds",
+        "return 1 - (1 - confidence) / splits",
+        "return confidence",
+        (_CURVES + "test_each_part_is_counted_by_an_attack_of_the_others_at_a_corrected_confidence",),
+    ),
+    Mutant(
+        "parts counted by an attack that was chosen on them",
+        "folds that are not left out of the choice",
+        "others = np.setdiff1d(np.arange(runs), part)",
+        "others = part",
+        (_CURVES + "test_each_part_is_counted_by_an_attack_of_the_others_at_a_corrected_confidence",),
+    ),
+    Mutant(
+        "saved runs tested against another curve",
+        "claims tried on the same runs until one is refuted",
+        'return f", judge {self.name} of {self.claim.text}"',
+        'return f", judge {self.name}"',
+        (_CURVES + "test_runs_in_a_folder_are_not_tested_against_another_curve_or_split",),
+    ),
+    Mutant(
+        "bets without the factor e^epsilon",
+        "P(A) <= Q(A) + delta taken for the claim: every leak refutes it",
+        "slopes = np.concatenate([np.exp(epsilons), np.exp(-epsilons), [0.0]])",
+        "slopes = np.concatenate([np.ones_like(epsilons), np.exp(-epsilons), [0.0]])",
+        (_BETS + "test_the_capital_does_not_grow_on_average_under_a_true_claim",),
+    ),
+    Mutant(
+        "bets that forget delta",
+        "the line of (epsilon, 0) tested where (epsilon, delta) is claimed",
+        "heights = np.concatenate([deltas, 1 - np.exp(-epsilons) * (1 - deltas), [1.0]])",
+        "heights = np.concatenate([0 * deltas, 1 - np.exp(-epsilons) * (1 - deltas), [1.0]])",
+        (_BETS + "test_the_capital_does_not_grow_on_average_under_a_true_claim",),
+    ),
+    Mutant(
+        "a line that cuts the Gaussian curve",
+        "the slope of the tangent without its quadratic term: the bet wins on average under a true claim",
+        "np.exp(-self.mu * ndtri(false_rate) - self.mu**2 / 2)",
+        "np.exp(-self.mu * ndtri(false_rate))",
+        (_BETS + "test_the_capital_does_not_grow_on_average_under_a_true_claim",),
+    ),
+    Mutant(
+        "a line that cuts the curve of a range",
+        "the chord from the origin taken for the tangent",
+        "return np.asarray(hit * (1 - hit) / (false_rate * (1 - false_rate)))",
+        "return np.asarray(hit / false_rate)",
+        (_BETS + "test_the_capital_does_not_grow_on_average_under_a_true_claim",),
+    ),
+    Mutant(
+        "a bet that ignores the other world",
+        "false hits cost nothing: the capital grows under every claim",
+        "np.log1p(-size * self.slope * (false_hits - self.false_rate))",
+        "np.log1p(-0 * size * self.slope * (false_hits - self.false_rate))",
+        (_BETS + "test_the_capital_does_not_grow_on_average_under_a_true_claim",),
+    ),
+    Mutant(
+        "bets chosen after the runs that they are on",
+        "look-ahead: attack, threshold and bet of a round from that round's own runs",
+        "        score, threshold, swapped, bet = self._choose_bet()\n",
+        "        self._rounds.append((first, second))\n"
+        "        score, threshold, swapped, bet = self._choose_bet()\n"
+        "        self._rounds.pop()\n",
+        (_BETS + "test_bets_are_chosen_before_the_runs_that_they_are_on",),
+    ),
+    Mutant(
+        "the best of the capitals, not their average",
+        "the bet that did best in hindsight: three tests at the price of one",
+        "capitals = logsumexp(logs, axis=0) - math.log(len(FRACTIONS))",
+        "capitals = logsumexp(logs, axis=0)",
+        (_BETS + "test_the_capital_is_the_average_of_the_bets",),
+    ),
+    Mutant(
+        "refuted by less capital than stated",
+        "a capital of 1 / confidence taken for the one that has probability 1 - confidence",
+        "self.target = -math.log(1 - confidence)",
+        "self.target = -math.log(confidence)",
+        (_BETS + "test_the_capital_is_the_average_of_the_bets",),
+    ),
+    Mutant(
+        "bets against another claim on the same runs",
+        "claims tried on saved runs until one falls",
+        ', bets against {claim.text}"',
+        ', bets"',
+        (_BETS + "test_a_folder_of_another_claim_is_refused",),
+    ),
+    # --- power ---
+    Mutant(
+        "power from expected counts",
+        "half of such audits see less than the count that is expected",
+        "    hits, false_hits = binom.ppf(miss, runs, hit), binom.ppf(1 - miss, runs, false)\n",
+        "    hits, false_hits = np.round(runs * hit), np.round(runs * false)\n",
+        (_POWER + "test_randomised_response_of_the_stated_epsilon_is_seen_as_often_as_stated",),
+    ),
+    Mutant(
+        "power of all runs",
+        "the runs that choose the attack counted as evidence",
+        "runs - runs // 2 if counted is None else counted, delta, claim",
+        "runs if counted is None else counted, delta, claim",
+        (_POWER + "test_a_result_states_its_power_and_that_it_had_none",),
+    ),
+    Mutant(
+        "no word of an audit without power",
+        "an audit that cannot fail, presented as passed",
+        '        if self.has_power:\n            return ""\n',
+        '        if self.has_power or self.runs_needed:\n            return ""\n',
+        (_POWER + "test_a_result_states_its_power_and_that_it_had_none",),
+    ),
+    # --- replay ---
+    Mutant(
+        "printed numbers compared",
+        "repr of a long array has dots where the difference is",
+        "one.tobytes() == other.tobytes()",
+        "repr(one) == repr(other)",
+        (_REPLAY + "test_values_are_compared_to_the_last_bit", _PASSES_BY),
+    ),
+    Mutant(
+        "fewer questions are no difference",
+        "a fit that stops early on one row",
+        "        if self._played != len(self._answers):\n",
+        "        if False:\n",
+        (_PASSES_BY,),
+    ),
+    Mutant(
+        "a mismatch that the fit caught is forgotten",
+        "code that tries again on any error",
+        "        if self.mismatch is not None:\n            raise self.mismatch\n",
+        "        if False:\n            raise self.mismatch\n",
+        (_PASSES_BY,),
+    ),
+    Mutant(
+        "the sensitivity of the second rows",
+        "a sensitivity that is computed from rows grows with the row that moves",
+        "                if known.sensitivity != sensitivity:\n",
+        "                if False:\n",
+        (_PASSES_BY,),
+    ),
+    Mutant(
+        "every change measured in the largest coordinate",
+        "noise for ℓ2, compared in ℓ∞",
+        "        length = _NORMS[norm]\n",
+        '        length = _NORMS["linf"]\n',
+        (_REPLAY + "test_the_norm_is_that_of_the_sensitivity",),
+    ),
+    # --- targets ---
+    Mutant(
+        "a fixed seed is audited",
+        "the same noise in every run: two data sets are told apart at any epsilon",
+        "    _check_noise(name, released, runs, times)\n",
+        "",
+        (_REFUSED,),
+    ),
+    Mutant(
+        "state between runs is not looked for",
+        "a warm start makes runs depend on each other, and binomial bounds wrong",
+        "    if changed and not np.array_equal(runs[0], runs[2], equal_nan=True):\n",
+        "    if False:\n",
+        (_REFUSED,),
+    ),
+    Mutant(
+        "rows that a run has changed",
+        "later runs are on other rows than those that are said to be neighbours",
+        "    if digest(*worlds[0], *worlds[1]) != rows:\n",
+        "    if False:\n",
+        (_REFUSED,),
+    ),
+    Mutant(
+        "clones with one seed",
+        "an integer in random_state is the seed of every run",
+        "return made.set_params(**dict.fromkeys(seeds, seed))",
+        "return made",
+        (_FIRST + "test_every_run_has_a_seed_of_its_own_and_the_same_audit_has_the_same_ones",),
+    ),
+    # --- the page ---
+    Mutant(
+        "a page without what it does not say",
+        "an audit report that reads as a certificate",
+        '        section("not-said", "What this audit does not say", listing(_NOT_SAID)),\n',
+        "",
+        (_PAGE + "test_every_page_says_that_a_passing_audit_proves_nothing",),
+    ),
+    Mutant(
+        "the Gaussian claim drawn as an epsilon",
+        "the curve of (epsilon, delta) in the place of that of mu",
+        '    if audit.get("claimed_mu") is not None:\n        claimed_mu = float',
+        "    if False:\n        claimed_mu = float",
+        (_PAGE + "test_the_drawn_curves_are_the_attack_and_the_claim",),
     ),
 )

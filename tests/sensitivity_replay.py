@@ -11,9 +11,7 @@ row must not decide whether a fit ends.
 from __future__ import annotations
 
 import contextlib
-import copy
 import faulthandler
-import signal
 import sys
 import tempfile
 import time
@@ -29,9 +27,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tulle import Bounds, PublicFrequencies, SparseClassifier, SparseRegressor
+from tulle.audit.replay import Change, Recording
+from tulle.audit.visible import ReplayError
+from tulle.audit.visible import time_limit as interrupt_after
 from tulle.backends.block_writer import write_blocks
-from tulle.fast.scores_on_demand import FollowedScores, compute_scores
-from tulle.fast.thresholded_noise import SparseAnswer
 from tulle.methods import (
     CoordinateDescent,
     FitAgain,
@@ -42,23 +41,9 @@ from tulle.methods import (
     StochasticHardThresholding,
     TwoStage,
 )
-from tulle.trusted.mechanisms import (
-    Exact,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    NoisyMax,
-    ObjectivePerturbation,
-    Sensitivity,
-    TopK,
-)
-from tulle.trusted.objectives import PenalisedSum
-from tulle.trusted.sampling import Sampler
 
 # A pair takes a tenth of a second or so.
 SECONDS_A_PAIR = 60.0
-
-_ROUNDING = 2.0**-50
 
 METHODS: dict[str, Callable[[], Any]] = {
     "auto": lambda: "auto",
@@ -144,158 +129,43 @@ class Tally:
         return f"{self.pairs} pairs, {refused} refused, {len(self.violations)} violations; worst ratios: {worst}"
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What a mechanism was given, and what it released."""
-
-    mechanism: Mechanism
-    exact: Any
-    sensitivity: Sensitivity
-    released: Any
-
-
-def exact_of(answer: Any, mechanism: Mechanism) -> Any:
-    """The exact answer as an array, or an objective that the mechanism perturbs."""
-    if isinstance(answer, PenalisedSum):
-        return answer if isinstance(mechanism, ObjectivePerturbation) else answer.to_dense()
-    if isinstance(answer, FollowedScores):
-        return compute_scores(answer._follower.sums(), answer._kind)[:, None] * answer._reach
-    return np.array(answer.to_dense() if isinstance(answer, SparseAnswer) else answer)
-
-
-def _with_own_release(mechanism: type[Mechanism]) -> Iterator[type[Mechanism]]:
-    if "release" in vars(mechanism):
-        yield mechanism
-    for kind in mechanism.__subclasses__():
-        yield from _with_own_release(kind)
-
-
 class Conversation:
     """The answers of one fit. While it `listens` they are recorded; while it `repeats` they are given again, and what
     they would be about is compared."""
 
     def __init__(self, pair: Any, tally: Tally) -> None:
         self._pair, self._tally = pair, tally
-        self._answers: list[Answer] = []
-        self._repeated: int | None = None
-        self._inside = False
+        self._recording = Recording(self._count)
 
-    @contextlib.contextmanager
-    def _hooked(self) -> Iterator[None]:
-        kinds = list(_with_own_release(Mechanism))
-        releases, draw = [kind.release for kind in kinds], Sampler.draw
-        batches = np.random.default_rng(7)  # who is in a batch is the same in both fits
-        for kind, release in zip(kinds, releases):
-            kind.release = self._instead_of(release)  # type: ignore[method-assign]
-        Sampler.draw = lambda sampler, generator: draw(sampler, batches)  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            for kind, release in zip(kinds, releases):
-                kind.release = release  # type: ignore[method-assign]
-            Sampler.draw = draw  # type: ignore[method-assign]
-
-    def _instead_of(self, release: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(mechanism: Mechanism, exact: Any, sensitivity: Sensitivity, generator: Any, then: Any) -> Any:
-            if self._inside:  # one mechanism calls another
-                return release(mechanism, exact, sensitivity, generator, then)
-            self._inside = True
-            try:
-                if self._repeated is None:
-                    seen = exact_of(exact, mechanism)
-                    released = release(mechanism, exact, sensitivity, generator, then)
-                    self._answers.append(Answer(mechanism, seen, sensitivity, released))
-                else:
-                    known = self._answers[self._repeated]
-                    self._repeated += 1
-                    assert known.mechanism == mechanism, self._pair
-                    self._compare(known, exact_of(exact, mechanism), sensitivity)
-                    released = known.released
-                return copy.deepcopy(released)
-            finally:
-                self._inside = False
-
-        return hooked
+    def _count(self, change: Change) -> None:
+        self._tally.note(change.name, change.ratio, self._pair)
 
     @contextlib.contextmanager
     def listens(self) -> Iterator[None]:
-        with self._hooked():
+        with self._recording.record():
             yield
 
     @contextlib.contextmanager
     def repeats(self) -> Iterator[None]:
-        self._repeated = 0
-        with self._hooked():
-            yield
-        assert self._repeated == len(self._answers), f"another number of answers: {self._pair}"
-
-    def _compare(self, known: Answer, exact: Any, sensitivity: Sensitivity) -> None:
-        name = type(known.mechanism).__name__
-        assert sensitivity == known.sensitivity, f"the sensitivity depends on rows: {self._pair}"
-        if isinstance(known.mechanism, Exact):  # no promise
-            return
-        if isinstance(known.mechanism, ObjectivePerturbation):
-            self._compare_objectives(known.exact, exact, sensitivity)
-            return
-        assert np.isfinite(known.exact).all(), f"{name} is not finite: {self._pair}"
-        assert np.isfinite(exact).all(), f"{name} is not finite: {self._pair}"
-        norm, allowed = self._measure(known.mechanism, sensitivity)
-        moved = norm(known.exact - exact)
-        # Steps are taken from weights that may be much longer; the rounding of that sum is on the bill of
-        # `Mechanism.rounding`.
-        moved = max(0.0, moved - _ROUNDING * max(norm(known.exact), norm(exact)))
-        self._tally.note(name, moved / allowed if allowed else (np.inf if moved else 0.0), self._pair)
-
-    def _measure(self, mechanism: Mechanism, sensitivity: Sensitivity) -> tuple[Callable[[Any], float], float]:
-        """The norm that the noise is scaled by, and what it was told."""
-        if isinstance(mechanism, Gaussian):
-            return _length, sensitivity.l2
-        if isinstance(mechanism, Laplace):
-            return lambda change: float(np.abs(change).sum()), sensitivity.l1
-        assert isinstance(mechanism, (TopK, NoisyMax)), f"in which norm is the noise of {mechanism}?"
-        return lambda change: float(np.abs(change).max(initial=0.0)), sensitivity.linf
-
-    def _compare_objectives(self, one: PenalisedSum, other: PenalisedSum, sensitivity: Sensitivity) -> None:
-        """Gradients of both at some points, and whether both minimisers are as exact as they are said to be."""
-        rng, none = np.random.default_rng(0), np.zeros(one.shape)
-        assert sensitivity.objective is not None
-        for far in (0.0, 1e-3, 1.0, 1e3):
-            theta = one.centre + far * rng.standard_normal(one.shape)
-            # Without the penalty, which is the same for both and so large far out that its rounding would hide rows.
-            sums = [of.parts.sum(partial(of.terms.gradient, theta=theta), none) for of in (one, other)]
-            moved = _length(sums[0] - sums[1])
-            # Both gradients are rounded, by an eighth of the tolerance at most.
-            self._tally.note("gradient", moved / (sensitivity.objective.gradient + one.tolerance), self._pair)
-        for objective in (one, other):
-            left = _length(objective._gradient(objective.minimise(none), none))
-            self._tally.note("certificate", left / (1.25 * objective.tolerance), self._pair)
-
-
-def _length(vector: Any) -> float:
-    """The ℓ2 norm, also of what is so small or large that squares are not numbers."""
-    largest = float(np.abs(vector).max(initial=0.0))
-    return largest * float(np.linalg.norm(np.asarray(vector).ravel() / largest)) if largest else 0.0
+        try:
+            with self._recording.play():
+                yield
+            self._recording.finish()
+        except ReplayError as mismatch:
+            raise AssertionError(f"{mismatch}: {self._pair}") from mismatch  # by its own name, for tests/mutants.py
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float, what: object) -> Iterator[None]:
     """Fail what takes longer; end the process where compiled code does not let Python do so."""
-
-    def fail(*_: Any) -> None:
-        raise AssertionError(f"not done after {seconds:g} s: {what}")
-
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     faulthandler.dump_traceback_later(2 * seconds, exit=True, file=sys.__stderr__)
     try:
-        yield
+        with interrupt_after(seconds, what):
+            yield
+    except ReplayError as late:
+        raise AssertionError(str(late)) from late
     finally:
         faulthandler.cancel_dump_traceback_later()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 # --- pairs of neighbours ---------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_two_thirds_of_the_noise_are_refuted_and_the_right_noise_is_not() -> Non
         ({"claimed_mu": -1.0}, "claimed_mu must be a finite number >= 0"),
         ({"delta": 0.0}, "an epsilon at a delta > 0"),
         ({"judge": "any"}, "claimed_mu is tested by judge='gaussian'"),
-        ({"judge": "normal"}, "judge must be 'any' or 'gaussian', got 'normal'"),
+        ({"judge": "normal"}, "judge must be 'any', 'gaussian', 'bounded_range' or 'curve', got 'normal'"),
     ],
 )
 def test_a_claim_that_is_no_mu_is_refused_before_any_run(change: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from page_samples import ABOUT, COMPARISON, REPORT, audit, fitted, hostile, released, three_classes
 
-from tulle.reports.pages import comparison_page, fit_page
+from tulle.reports.pages import audit_page, comparison_page, fit_page
 from tulle.reports.report import About, BillLine
 
 WIDTHS = (390, 1280)
@@ -30,6 +30,7 @@ MAKE: dict[str, Callable[[], str]] = {
     "hostile": lambda: fit_page(hostile(), About(title="<script>alert(1)</script>" + "x" * 500)),
     "classes": lambda: fit_page(three_classes(), ABOUT),
     "comparison": lambda: comparison_page(COMPARISON, ABOUT),
+    "audit": lambda: audit_page(audit(), "x" * 500),
 }
 every_page = pytest.mark.parametrize("name", list(MAKE))
 

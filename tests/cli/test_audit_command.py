@@ -118,14 +118,62 @@ def test_pairs_are_chosen_on_other_runs_than_those_that_are_counted(
 
     seeds = []
     audited = tulle.audit.audit_function
-    monkeypatch.setattr(
-        tulle.audit, "audit_function", lambda *a, **named: (seeds.append(named["seed"]), audited(*a, **named))[1]
-    )
+    for module in (tulle.audit, tulle.audit.estimator_audit):  # counted runs, pilots
+        monkeypatch.setattr(
+            module, "audit_function", lambda *a, **named: (seeds.append(named["seed"]), audited(*a, **named))[1]
+        )
     assert run("audit", f"{functions}:noisy", "--runs", 16, "--seed", 1, "--quiet").code == 0
     *pilots, counted = seeds
     assert counted == 1
     assert pilots
     assert counted not in pilots
+
+
+ESTIMATORS = """
+import numpy as np
+
+class Mean:
+    _estimator_type = "regressor"
+    def __init__(self, scale=2.0):
+        self.scale = scale
+    def fit(self, X, y):
+        self.coef_ = np.clip(X[:, 0] * y, -1, 1).sum() + np.random.default_rng().laplace(scale=self.scale)
+        return self
+
+def weak():
+    return Mean(0.1)
+
+def fixed(seed):
+    model = Mean()
+    model.fit = lambda X, y: setattr(model, "coef_", 1.0)
+    return model
+"""
+
+
+def test_an_estimator_of_another_library_is_audited(run: Any, tmp_path: Path) -> None:
+    """Its class, or a function that makes one; the page is written too."""
+    path, page = tmp_path / "theirs.py", tmp_path / "audit.html"
+    path.write_text(ESTIMATORS)
+    words = ("--delta", 0, "--claimed", 1, "--runs", 400, "--seed", 1, "--task", "regression", "--quiet")
+    refuted = run("audit", f"{path}:weak", *words, "--page", page)
+    assert refuted.code == 1
+    assert "worlds   Mean, " in refuted.out
+    assert "The claim is false" in page.read_text()
+    assert run("audit", f"{path}:Mean", *words).code == 0
+    failed = run("audit", f"{path}:fixed", *words, "--json")
+    assert failed.code == 2
+    assert "the same numbers in 64 runs" in failed.values["error"]["message"]
+
+
+def test_an_audit_without_power_says_so_on_paper_and_on_screen(run: Any, functions: Path, tmp_path: Path) -> None:
+    page = tmp_path / "audit.html"
+    ran = run("audit", f"{functions}:noisy", "--claimed", 1, "--runs", 200, "--seed", 1, "--page", page)
+    assert ran.code == 0
+    assert "power: the claim ε = 1 is refuted in 90 %" in ran.err  # before the runs
+    assert "this audit had no power; " in ran.out
+    assert "This audit had no power; " in page.read_text()
+    ran = run("audit", f"{functions}:noisy", "--runs", 200, "--page", tmp_path / "nowhere" / "audit.html", "--json")
+    assert "cannot be written" in ran.values["error"]["message"]
 
 
 def test_a_mu_is_tested_by_the_gaussian_judge(run: Any, functions: Path, tmp_path: Path) -> None:

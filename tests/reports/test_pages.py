@@ -36,7 +36,7 @@ from tulle.experiments.comparison import Comparison, compare
 from tulle.experiments.examples import Examples
 from tulle.reports import number_format as figures
 from tulle.reports.number_format import format_rounded_up
-from tulle.reports.pages import comparison_page, fingerprint, fit_page
+from tulle.reports.pages import audit_page, comparison_page, fingerprint, fit_page
 from tulle.reports.pages.charts import Scale
 from tulle.reports.pages.page import PALETTE, SERIES, without_hashes
 from tulle.reports.report import About, PrivacyReport
@@ -97,10 +97,11 @@ def every_page() -> dict[str, str]:
         "classes": fit_page(three_classes(), ABOUT),
         "no promise": fit_page(released([1.0], report=nothing), About()),
         "comparison": comparison_page(COMPARISON, ABOUT),
+        "audit": audit_page(sample_audit() | {"pair": HOSTILE_NAMES[0], "attack": HOSTILE_NAMES[1]}, HOSTILE_NAMES[2]),
     }
 
 
-PAGES = ("public", "internal", "hostile", "classes", "no promise", "comparison")
+PAGES = ("public", "internal", "hostile", "classes", "no promise", "comparison", "audit")
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +422,7 @@ class TestStructure:
         tree = Tree(pages[name])
         texts = {held["id"]: "".join(text) for _, held, text in tree.elements if "id" in held}
         charts = [held for tag, held, _ in tree.elements if tag == "svg"]
-        assert len(charts) == {"public": 6, "internal": 8, "no promise": 0}.get(name, 2)
+        assert len(charts) == {"public": 6, "internal": 8, "no promise": 0, "audit": 4}.get(name, 2)
         for held in charts:
             assert held["role"] == "img"
             title, description = str(held["aria-labelledby"]).split()

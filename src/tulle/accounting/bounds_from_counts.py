@@ -3,8 +3,8 @@
 For any set A of outcomes, (epsilon, delta)-DP means P(A) <= e^epsilon Q(A) + delta. The set is fixed on other runs than
 those that are counted, so the counts are binomial, and Clopper-Pearson bounds for both of them, each failing with half
 of the allowed probability, give epsilon >= log((P_low - delta) / Q_high). Likewise mu-GDP means
-Phi^-1(P(A)) - Phi^-1(Q(A)) <= mu, and the same bounds give mu >= Phi^-1(P_low) - Phi^-1(Q_high). Proofs:
-docs/proofs/audit.md.
+Phi^-1(P(A)) - Phi^-1(Q(A)) <= mu, and the same bounds give mu >= Phi^-1(P_low) - Phi^-1(Q_high). A bounded range limits
+logit(P(A)) - logit(Q(A)) in the same way. Proofs: docs/proofs/audit.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, ndtr, ndtri
+from scipy.special import betaincinv, expit, logit, ndtr, ndtri
 
 from tulle.trusted.events import FloatArray
 
@@ -22,13 +22,23 @@ from tulle.trusted.events import FloatArray
 Bound = Callable[[npt.ArrayLike, npt.ArrayLike, int, float, float], FloatArray]
 
 
-def clopper_pearson(hits: npt.ArrayLike, runs: int, failure: float) -> tuple[FloatArray, FloatArray]:
+def clopper_pearson(hits: npt.ArrayLike, runs: int, failure: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """One-sided bounds on a hit rate from below and from above, each wrong with probability at most `failure`."""
-    hits = np.asarray(hits, dtype=float)
+    hits, failure = np.asarray(hits, dtype=float), np.asarray(failure, dtype=float)
     low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - np.maximum(hits, 1) + 1, failure), 0.0)
     high = np.where(
         hits < runs, betaincinv(np.minimum(hits, runs - 1) + 1, runs - np.minimum(hits, runs - 1), 1 - failure), 1.0
     )
+    return low, high
+
+
+def rate_bounds(
+    hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """The hit rate from below and the false-hit rate from above, both true with probability `confidence`."""
+    failure = (1 - np.asarray(confidence, dtype=float)) / 2
+    low, _ = clopper_pearson(hits, runs, failure)
+    _, high = clopper_pearson(false_hits, runs, failure)
     return low, high
 
 
@@ -48,9 +58,7 @@ def epsilon_lower_bound(
     confidence : float
         In (0, 1); the bound is wrong with probability at most 1 - confidence.
     """
-    failure = (1 - confidence) / 2
-    low, _ = clopper_pearson(hits, runs, failure)
-    _, high = clopper_pearson(false_hits, runs, failure)
+    low, high = rate_bounds(hits, false_hits, runs, confidence)
     with np.errstate(divide="ignore"):
         return np.maximum(np.log(np.maximum(low - delta, 0.0)) - np.log(high), 0.0)
 
@@ -73,10 +81,30 @@ def mu_lower_bound(
     moved : float, default=0.0
         How far, in total variation, each world may lie from a release that is mu-GDP (finite precision).
     """
-    failure = (1 - confidence) / 2
-    low, _ = clopper_pearson(hits, runs, failure)
-    _, high = clopper_pearson(false_hits, runs, failure)
+    low, high = rate_bounds(hits, false_hits, runs, confidence)
     return np.asarray(ndtri(np.maximum(low - moved, 0.0)) - ndtri(np.minimum(high + moved, 1.0)))
+
+
+def range_lower_bound(
+    hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float, moved: float = 0.0
+) -> FloatArray:
+    """The bounded range that hit counts prove, each of the two counts out of `runs`.
+
+    Every range that the release has is at least this. Below 0 where the counts prove nothing.
+
+    Parameters
+    ----------
+    hits, false_hits : int or array of int
+        How often the event happened in the world that it speaks for, and in the other.
+    runs : int
+        Runs in each world.
+    confidence : float
+        In (0, 1); the bound is wrong with probability at most 1 - confidence.
+    moved : float, default=0.0
+        As in `mu_lower_bound`.
+    """
+    low, high = rate_bounds(hits, false_hits, runs, confidence)
+    return np.asarray(logit(np.maximum(low - moved, 0.0)) - logit(np.minimum(high + moved, 1.0)))
 
 
 def best_possible(runs: int, delta: float, confidence: float) -> float:
@@ -116,3 +144,8 @@ def allowed_hit_rate(false_rate: FloatArray, epsilon: float, delta: float) -> Fl
 def gaussian_hit_rate(false_rate: FloatArray, mu: float) -> FloatArray:
     """The largest hit rate that mu-GDP allows at each false-hit rate."""
     return np.asarray(ndtr(ndtri(false_rate) + mu))
+
+
+def range_hit_rate(false_rate: FloatArray, span: float) -> FloatArray:
+    """The largest hit rate that a bounded range allows at each false-hit rate: odds grow by e^span at most."""
+    return np.asarray(expit(logit(false_rate) + span))

@@ -12,24 +12,44 @@ no leak.
 False
 """
 
-from tulle.accounting.bounds_from_counts import best_possible, clopper_pearson, epsilon_lower_bound, mu_lower_bound
+from tulle.accounting.bounds_from_counts import (
+    best_possible,
+    clopper_pearson,
+    epsilon_lower_bound,
+    mu_lower_bound,
+    range_lower_bound,
+)
+from tulle.audit.estimator_audit import audit_estimator
+from tulle.audit.first_runs import TargetError
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.one_run import audit_one_run, one_run_bound
+from tulle.audit.power import Power, expected_power
+from tulle.audit.replay import ReplayResult, replay
 from tulle.audit.result import AuditResult
+from tulle.audit.sequential import SequentialResult, audit_sequentially
 from tulle.audit.targets import audit_channel, audit_function, audit_mechanism, audit_model
 
 __all__ = [
     "AuditResult",
     "Pair",
+    "Power",
+    "ReplayResult",
+    "SequentialResult",
+    "TargetError",
     "audit_channel",
+    "audit_estimator",
     "audit_function",
     "audit_mechanism",
     "audit_model",
     "audit_one_run",
+    "audit_sequentially",
     "best_possible",
     "clopper_pearson",
     "epsilon_lower_bound",
+    "expected_power",
     "mu_lower_bound",
     "one_run_bound",
+    "range_lower_bound",
+    "replay",
     "worst_case_pairs",
 ]

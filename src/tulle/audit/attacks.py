@@ -7,9 +7,10 @@ and the bound is counted on a third, untouched part. However an attack was found
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tulle.accounting.bounds_from_counts import choose_threshold
 from tulle.audit.judges import ANY_LAW, Judge
@@ -68,9 +69,14 @@ ATTACKS: dict[str, Callable[[FloatArray, FloatArray], Score]] = {
 
 
 def strongest_verdict(
-    first: FloatArray, second: FloatArray, delta: float, confidence: float, judge: Judge = ANY_LAW
+    first: FloatArray,
+    second: FloatArray,
+    delta: float,
+    confidence: float,
+    judge: Judge = ANY_LAW,
+    splits: int = 1,
 ) -> Verdict:
-    """The bound of the attack that looks best on the first half of the runs, counted on the second half.
+    """The bound of the attack that looks best on other runs than those on which it is counted.
 
     Parameters
     ----------
@@ -80,26 +86,64 @@ def strongest_verdict(
     confidence : float
     judge : Judge
         How counts become a bound, for the choice and for the verdict.
+    splits : int, default=1
+        1: the first half of the runs chooses, the second half is counted. k > 1: each of k parts is counted with an
+        attack that was chosen on all others, at k times the confidence's distance from 1, and the largest bound is
+        taken.
     """
     runs = min(len(first), len(second))
-    learnt, chosen = runs // 4, runs // 2
+    if splits == 1:
+        half = runs // 2
+        return _verdict_on(first[:half], second[:half], first[half:runs], second[half:runs], delta, confidence, judge)
+    parts = np.array_split(np.arange(runs), splits)
+    each = split_confidence(confidence, splits)
+    verdicts = []
+    for part in parts:
+        others = np.setdiff1d(np.arange(runs), part)
+        verdicts.append(_verdict_on(first[others], second[others], first[part], second[part], delta, each, judge))
+    best = max(verdicts, key=lambda verdict: verdict.bound)
+    return replace(best, attack=f"{best.attack}, strongest of {splits} parts", epsilon=max(v.epsilon for v in verdicts))
+
+
+def split_confidence(confidence: float, splits: int) -> float:
+    """The confidence of each of several bounds that are true together with the stated one (union bound)."""
+    return 1 - (1 - confidence) / splits
+
+
+def _verdict_on(
+    first: FloatArray,
+    second: FloatArray,
+    counted: FloatArray,
+    counted_other: FloatArray,
+    delta: float,
+    confidence: float,
+    judge: Judge,
+) -> Verdict:
+    """The attack that looks best on `first` and `second`, counted on the other runs."""
+    learnt = len(first) // 2
     best: tuple[float, str, Score, float, bool] | None = None
     for name, fit in ATTACKS.items():
         score = fit(first[:learnt], second[:learnt])
         for swapped in (False, True):
-            scores = _oriented(score, first[learnt:chosen], second[learnt:chosen], swapped)
+            scores = orient(score, first[learnt:], second[learnt:], swapped)
             # With more confidence than the bound itself: else luck in rare events would choose the threshold.
-            threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100, bound=judge.bound)
+            threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100, bound=judge.promise)
             if best is None or promise > best[0]:
                 best = (promise, name, score, threshold, swapped)
     assert best is not None
     _, name, score, threshold, swapped = best
-    return counted_verdict(
-        name, *_oriented(score, first[chosen:runs], second[chosen:runs], swapped), threshold, delta, confidence, judge
-    )
+    thresholds = spread_thresholds(threshold, *orient(score, first[learnt:], second[learnt:], swapped))
+    return counted_verdict(name, *orient(score, counted, counted_other, swapped), thresholds, delta, confidence, judge)
 
 
-def _oriented(score: Score, first: FloatArray, second: FloatArray, swapped: bool) -> tuple[FloatArray, FloatArray]:
+def spread_thresholds(best: float, scores: FloatArray, other: FloatArray, points: int = 16) -> FloatArray:
+    """The best threshold first, then others at hit rates and miss rates from 1 % to 50 %, from the same runs."""
+    pooled = np.concatenate([scores, other])
+    rare = np.geomspace(0.01, 0.5, points // 2)
+    return np.concatenate([[best], np.quantile(pooled, np.concatenate([1 - rare, rare[:-1]]))])
+
+
+def orient(score: Score, first: FloatArray, second: FloatArray, swapped: bool) -> tuple[FloatArray, FloatArray]:
     """High scores speak for the first world; swapped, low scores speak for the second."""
     return (-score(second), -score(first)) if swapped else (score(first), score(second))
 
@@ -108,14 +152,13 @@ def counted_verdict(
     name: str,
     scores: FloatArray,
     other: FloatArray,
-    threshold: float,
+    thresholds: npt.ArrayLike,
     delta: float,
     confidence: float,
     judge: Judge = ANY_LAW,
 ) -> Verdict:
-    """The bound of the event {score >= threshold}, fixed beforehand, on these runs."""
+    """The bound of the events {score >= threshold}, fixed beforehand, on these runs."""
     runs = min(len(scores), len(other))
     scores, other = scores[:runs], other[:runs]
-    hits, false_hits = int((scores >= threshold).sum()), int((other >= threshold).sum())
-    bound = float(judge.bound(hits, false_hits, runs, delta, confidence))
-    return Verdict(name, bound, judge.epsilon(bound, delta), runs, scores, other)
+    bound, epsilon = judge.count(scores, other, np.atleast_1d(thresholds), delta, confidence)
+    return Verdict(name, bound, epsilon, runs, scores, other)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from tulle.audit.attacks import counted_verdict, strongest_verdict
-from tulle.audit.judges import ANY_LAW, GaussianCurve, Judge
+from tulle.audit.attacks import counted_verdict, split_confidence, strongest_verdict
+from tulle.audit.claimed_curves import epsilon_of_range
+from tulle.audit.judges import ANY_LAW, BoundedRange, GaussianCurve, Judge, WholeCurve
+from tulle.audit.power import JUDGES_WITH_POWER, expected_power
 from tulle.audit.result import AuditResult, attack_curve
 from tulle.audit.runner import Schedule, Subject, collect
 from tulle.trusted.events import FloatArray
 from tulle.trusted.gaussian import gaussian_epsilon
+from tulle.trusted.plan import is_number
 
 TwoScores = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
@@ -26,31 +31,45 @@ def judge_runs(
     confidence: float,
     claimed: float | None,
     judge: Judge = ANY_LAW,
+    splits: int | None = None,
     known: tuple[TwoScores, float] | None = None,
 ) -> AuditResult:
-    """Make the runs and judge them. `claimed` is an epsilon; the Gaussian judge has its own claim."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
+    """Make the runs and judge them. `claimed` is an epsilon; other judges than "any" have their own claim."""
+    check_levels(confidence, delta)
+    if splits is None:
+        splits = judge.splits if known is None else 1
+    if not (is_number(splits) and splits >= 1 and splits % 1 == 0):
+        raise ValueError(f"splits must be a whole number >= 1, got {splits!r}")
+    if schedule.verbose:
+        _print_power(schedule.runs, delta, confidence, claimed, judge, known is not None)
     start = time.monotonic()
-    look = "" if judge is ANY_LAW else f", judge {judge.name}"
+    look = judge.look() + ("" if splits == 1 else f", {splits} parts")
     first, second = _finite(*collect(subject, schedule, what, look))
-    if len(first) < 8:
-        raise ValueError(f"an audit needs at least 8 runs on each data set, got {len(first)}; raise runs or seconds")
+    if len(first) < 8 * max(1, splits - 1):
+        raise ValueError(
+            f"an audit needs at least 8 runs on each data set, and 8 for each part but one of splits={splits}; got "
+            f"{len(first)}; raise runs or seconds"
+        )
     if known is None:
-        verdict = strongest_verdict(first, second, delta, confidence, judge)
+        verdict = strongest_verdict(first, second, delta, confidence, judge, splits)
     else:
         scores, threshold = known
         verdict = counted_verdict("likelihood ratio", *scores(first, second), threshold, delta, confidence, judge)
-    mu = claimed_mu = epsilon_any = None
+    of_claim: dict[str, Any] = {}
     if isinstance(judge, GaussianCurve):
-        mu, claimed_mu, claimed = max(verdict.bound, 0.0), judge.claimed_mu, gaussian_epsilon(judge.claimed_mu, delta)
+        of_claim = {"mu": max(verdict.bound, 0.0), "claimed_mu": judge.claimed_mu}
+        claimed = gaussian_epsilon(judge.claimed_mu, delta)
+    elif isinstance(judge, BoundedRange):
+        of_claim = {"range": max(verdict.bound, 0.0), "claimed_range": judge.claimed_range}
+        claimed = epsilon_of_range(judge.claimed_range, delta)
+    elif isinstance(judge, WholeCurve):
+        of_claim = {"excess": verdict.bound, "claimed_curve": judge.claim.text}
+        claimed = judge.claim.epsilon(delta)
+    if isinstance(judge, GaussianCurve | BoundedRange):
         # The same runs, with an attack and a threshold that were chosen for this judge. Each of the two bounds has the
         # stated confidence; the claim is judged by the first alone.
-        epsilon_any = strongest_verdict(first, second, delta, confidence).epsilon
+        of_claim["epsilon_any"] = strongest_verdict(first, second, delta, confidence, splits=splits).epsilon
     false_rates, hit_rates = attack_curve(verdict.scores, verdict.other)
-    most = float(judge.bound(verdict.runs, 0, verdict.runs, delta, confidence))
     return AuditResult(
         epsilon=verdict.epsilon,
         delta=delta,
@@ -59,15 +78,34 @@ def judge_runs(
         attack=verdict.attack,
         pair=what,
         runs=min(verdict.runs, schedule.runs),
-        best_possible=judge.epsilon(most, delta),
+        best_possible=judge.most_epsilon(verdict.runs, delta, split_confidence(confidence, splits)),
         seconds=time.monotonic() - start,
         judge=judge.name,
-        mu=mu,
-        claimed_mu=claimed_mu,
-        epsilon_any=epsilon_any,
         false_rates=false_rates,
         hit_rates=hit_rates,
+        **of_claim,
     )
+
+
+def check_levels(confidence: float, delta: float) -> None:
+    """Raise for a confidence or a delta out of range."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
+
+
+def _print_power(
+    runs: int, delta: float, confidence: float, claimed: float | None, judge: Judge, all_counted: bool
+) -> None:
+    """Before the runs: what they can show."""
+    claim: dict[str, Any] = {"claimed": claimed}
+    if isinstance(judge, GaussianCurve):
+        claim = {"claimed_mu": judge.claimed_mu}
+    counted = runs if all_counted else None
+    if judge.name in JUDGES_WITH_POWER and runs >= 8 and None not in claim.values():
+        power = expected_power(runs, delta=delta, confidence=confidence, judge=judge.name, counted=counted, **claim)
+        print(f"power: {power}", file=sys.stderr, flush=True)
 
 
 def _finite(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:

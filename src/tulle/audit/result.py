@@ -11,12 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate
-from tulle.files.durable_writes import name_file
+from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate, range_hit_rate
+from tulle.audit.power import JUDGES_WITH_POWER, Power, expected_power
+from tulle.files.durable_writes import name_file, write_durably
 from tulle.files.number_text import finite, rounded_down
 from tulle.trusted.events import FloatArray
 
-JUDGES = ("any", "gaussian")
+JUDGES = ("any", "gaussian", "bounded_range", "curve")
+# The fields that each judge fills, besides those that all have.
+FIELDS_OF_JUDGE = {
+    "any": (),
+    "gaussian": ("mu", "claimed_mu", "epsilon_any"),
+    "bounded_range": ("range", "claimed_range", "epsilon_any"),
+    "curve": ("excess", "claimed_curve"),
+}
+_OWN_FIELDS = ("mu", "claimed_mu", "epsilon_any", "range", "claimed_range", "excess", "claimed_curve")
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,13 @@ class AuditResult:
     ----------
     epsilon : float
         With judge "any", at least this much is given away, with probability `confidence` over the audit's own
-        randomness. With judge "gaussian" this is the epsilon at `delta` of the bound `mu`: what every true claim of
-        mu-GDP has to print, and no bound on the epsilon of other claims.
+        randomness, and likewise with judge "curve". With judge "gaussian" this is the epsilon at `delta` of the bound
+        `mu`: what every true claim of mu-GDP has to print, and no bound on the epsilon of other claims; with judge
+        "bounded_range" that of `range`.
     delta : float
     confidence : float
     claimed : float or None
-        The epsilon that the subject claims at `delta`; with judge "gaussian" the one of `claimed_mu`.
+        The epsilon that the subject claims at `delta`; with other judges than "any" the one that its claim implies.
     attack : str
     pair : str
         The two data sets.
@@ -42,12 +52,20 @@ class AuditResult:
         The largest epsilon that this many runs could ever show.
     seconds : float
     judge : str
-        "any", which assumes nothing, or "gaussian", which tests a claim of mu-GDP.
+        "any", which assumes nothing; "gaussian", "bounded_range" and "curve" test a claim of mu-GDP, of a bounded
+        range, and of a whole trade-off curve.
     mu, claimed_mu : float or None
         With judge "gaussian": no smaller mu is true, with probability `confidence`; and the mu that is claimed.
     epsilon_any : float or None
-        With judge "gaussian": the bound on epsilon that judge "any" gives on the same runs. It has the stated
-        confidence by itself, not together with `mu`, and refutes nothing here.
+        With judge "gaussian" or "bounded_range": the bound on epsilon that judge "any" gives on the same runs. It has
+        the stated confidence by itself, not together with `mu`, and refutes nothing here.
+    range, claimed_range : float or None
+        With judge "bounded_range": no smaller range is true, with probability `confidence`; and the claimed range.
+    excess : float or None
+        With judge "curve": by how much a hit rate exceeds what the claim allows, at least, with probability
+        `confidence`. Above 0 the claim is false.
+    claimed_curve : str or None
+        With judge "curve": the claim, in words.
     """
 
     epsilon: float
@@ -63,6 +81,10 @@ class AuditResult:
     mu: float | None = None
     claimed_mu: float | None = None
     epsilon_any: float | None = None
+    range: float | None = None
+    claimed_range: float | None = None
+    excess: float | None = None
+    claimed_curve: str | None = None
     false_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
     hit_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
 
@@ -71,29 +93,55 @@ class AuditResult:
         """Whether the claim is false, at the stated confidence."""
         if self.mu is not None and self.claimed_mu is not None:
             return self.mu > self.claimed_mu
+        if self.range is not None and self.claimed_range is not None:
+            return self.range > self.claimed_range
+        if self.excess is not None:
+            return self.excess > 0
         return self.claimed is not None and self.epsilon > self.claimed
 
+    @property
+    def power(self) -> Power | None:
+        """How large a violation so many runs would have shown; None for one run, for an infinite claim, and for judges
+        whose power is not known."""
+        claim = self.claimed if self.judge == "any" else self.claimed_mu
+        if (
+            not len(self.false_rates)
+            or self.judge not in JUDGES_WITH_POWER
+            or (claim is not None and math.isinf(claim))
+        ):
+            return None
+        words = {"judge": self.judge, ("claimed" if self.judge == "any" else "claimed_mu"): claim}
+        runs = max(8, self.runs)
+        return expected_power(runs, delta=self.delta, confidence=self.confidence, counted=runs, **words)  # type: ignore[arg-type]
+
+    def _power_lines(self) -> list[str]:
+        power = self.power
+        return (
+            [] if power is None else [str(power)] + ([power.shortfall] if power.shortfall and not self.refuted else [])
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain Python values, the curve of the attack included."""
+        """The result as plain Python values, the curve of the attack and its power in words included."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain |= {"false_rates": self.false_rates.tolist(), "hit_rates": self.hit_rates.tolist()}
-        return plain | {"refuted": self.refuted}
+        return plain | {"refuted": self.refuted, "power": self._power_lines()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AuditResult:
         """The result of what `to_dict` or `to_json` gave; an error where no audit can have found it."""
-        values = {"judge": "any", "mu": None, "claimed_mu": None, "epsilon_any": None} | dict(values)
-        plain = {name: values[name] for name in cls.__dataclass_fields__}
+        values = {"judge": "any"} | dict.fromkeys(_OWN_FIELDS) | dict(values)
+        plain: dict[str, Any] = {name: values[name] for name in cls.__dataclass_fields__}
         for name in ("epsilon", "delta", "confidence", "best_possible", "seconds"):
             plain[name] = float(plain[name])
-        for name in ("claimed", "mu", "claimed_mu", "epsilon_any"):
+        for name in ("claimed", "mu", "claimed_mu", "epsilon_any", "range", "claimed_range", "excess"):
             plain[name] = None if plain[name] is None else float(plain[name])
         plain["runs"] = int(plain["runs"])
         for name in ("false_rates", "hit_rates"):
             plain[name] = np.asarray(plain[name], dtype=np.float64)
         found = cls(**plain)
         curves = (found.false_rates, found.hit_rates)
-        of_gaussian = (found.mu, found.claimed_mu, found.epsilon_any)
+        own = {name for name in _OWN_FIELDS if getattr(found, name) is not None}
+        numbers = (found.mu, found.claimed_mu, found.epsilon_any, found.range, found.claimed_range)
         if not (
             0 <= found.epsilon < math.inf
             and 0 <= found.delta < 1
@@ -103,8 +151,10 @@ class AuditResult:
             and isinstance(found.attack, str)
             and isinstance(found.pair, str)
             and found.judge in JUDGES
-            and all((value is not None) == (found.judge == "gaussian") for value in of_gaussian)
-            and all(value is None or 0 <= value < math.inf for value in of_gaussian)
+            and own == set(FIELDS_OF_JUDGE[found.judge])
+            and all(value is None or 0 <= value < math.inf for value in numbers)
+            and (found.excess is None or -1.1 <= found.excess <= 1)
+            and isinstance(found.claimed_curve, str | None)
             and curves[0].shape == curves[1].shape
             and all(curve.ndim == 1 and np.all((curve >= 0) & (curve <= 1)) for curve in curves)
         ):
@@ -119,25 +169,52 @@ class AuditResult:
         claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
         found = f"ε >= {rounded_down(self.epsilon)} at δ = {self.delta:g}, confidence {self.confidence:g}"
         judges = [("judge", "any: nothing is assumed about the release")]
-        if self.mu is not None and self.epsilon_any is not None:
-            claim = f"claimed μ = {self.claimed_mu:g} (ε = {self.claimed:g} at this δ)"
+        implied = "" if self.claimed is None else f" (ε = {self.claimed:g} at this δ)"
+        if self.mu is not None:
+            claim = f"claimed μ = {self.claimed_mu:g}{implied}"
             found = f"μ >= {rounded_down(self.mu)}, that is {found}"
+            judges = [("judge", "gaussian: bounds the μ of a claim of μ-GDP, and no ε of another claim")]
+        elif self.range is not None:
+            claim = f"claimed range = {self.claimed_range:g}{implied}"
+            found = f"range >= {rounded_down(self.range)}, that is {found}"
+            judges = [("judge", "bounded_range: bounds the range of a selection, and no ε of another claim")]
+        elif self.excess is not None:
+            claim = f"claimed {self.claimed_curve}{implied}"
+            judges = [("judge", "curve: tests the whole claimed curve; its ε assumes nothing")]
+        if self.epsilon_any is not None:
             free = f"ε >= {rounded_down(self.epsilon_any)}, confidence {self.confidence:g} by itself"
-            judges = [
-                ("judge", "gaussian: bounds the μ of a claim of μ-GDP, and no ε of another claim"),
-                ("", f"judge any on the same runs, which assumes nothing: {free}"),
-            ]
+            judges.append(("", f"judge any on the same runs, which assumes nothing: {free}"))
         verdict = "" if self.claimed is None else ": THE CLAIM IS FALSE" if self.refuted else ": no violation was found"
+        exceeded = []
+        if self.excess is not None and self.refuted:
+            exceeded = [("", f"a hit rate is at least {rounded_down(self.excess)} above what the claim allows")]
         rows = (
             ("audited", found),
             *judges,
             ("verdict", claim + verdict),
+            *exceeded,
             ("attack", self.attack),
             ("worlds", self.pair),
             ("runs", f"{self.runs:,} on each data set; the largest ε they could show is {self.best_possible:.3f}"),
+            *(("power" if not k else "", text) for k, text in enumerate(self._power_lines())),
             ("time", f"{self.seconds:.1f} s"),
+            *([] if self.refuted else [("note", "an audit that finds no violation does not prove privacy")]),
         )
         return "\n".join(["Privacy audit", "=" * 13, *(f"{name:<9}{text}" for name, text in rows)])
+
+    def save_page(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Write the result as one self-contained HTML page: the verdict, the claimed and the observed trade-off curve,
+        the power, and what an audit does not say.
+
+        Parameters
+        ----------
+        path : path
+        title : str, default=""
+            The heading; "" is "Privacy audit".
+        """
+        from tulle.reports.pages.audit_page import audit_page
+
+        write_durably(path, audit_page(self.to_dict(), title).encode())
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw the attack's curve against what the claim allows; the suffix of the path sets the format.
@@ -159,6 +236,8 @@ class AuditResult:
             edge, claim = allowed_hit_rate(grid, self.claimed, self.delta), f"ε = {self.claimed:g}, δ = {self.delta:g}"
             if self.claimed_mu is not None:
                 edge, claim = gaussian_hit_rate(grid, self.claimed_mu), f"μ = {self.claimed_mu:.4g}"
+            elif self.claimed_range is not None:
+                edge, claim = range_hit_rate(grid, self.claimed_range), f"range {self.claimed_range:.4g}"
             axes.plot(grid, edge, color="#d1600a", label=f"allowed by {claim}")
             axes.fill_between(grid, edge, 1.0, color="#d1600a", alpha=0.08, linewidth=0)
         smallest = max(100 / max(self.runs, 1000), 1e-6)  # rates of few hits are mostly luck
@@ -167,6 +246,8 @@ class AuditResult:
             axis.set_minor_formatter("")
         axes.set(xlabel="false-hit rate (the other data set)", ylabel="hit rate")
         bound = f"ε >= {rounded_down(self.epsilon, 3)}" if self.mu is None else f"μ >= {rounded_down(self.mu, 3)}"
+        if self.range is not None:
+            bound = f"range >= {rounded_down(self.range, 3)}"
         axes.set_title(f"audited {bound} ({100 * self.confidence:g} %)", loc="left", fontsize=11)
         axes.legend(frameon=False, loc="lower right", fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)

@@ -7,10 +7,10 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -68,9 +68,11 @@ class Schedule:
 
 def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> tuple[FloatArray, FloatArray]:
     """What the subject released in each of the two worlds. `look` says how it will be judged, where not as usual."""
-    from joblib import Parallel, delayed, effective_n_jobs
+    from joblib import effective_n_jobs
 
-    store = _Store(schedule, subject.fingerprint() + look)
+    # The number of runs too: going on until a claim falls would be many looks at the price of one.
+    kept = {"subject": subject.fingerprint() + look, "batch": schedule.batch, "runs": schedule.runs}
+    store = Store(schedule.folder, schedule.seed, kept)
     tasks = [(world, index) for index in range(-(-schedule.runs // schedule.batch)) for world in (0, 1)]
     results: dict[tuple[int, int], FloatArray] = {task: store.load(*task) for task in tasks if store.has(*task)}
     missing = [task for task in tasks if task not in results]
@@ -78,11 +80,10 @@ def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> 
     log_event(__name__, "audit.begin", done=len(results), total=len(tasks))
     # A chunk of a few tasks at a time, so that a time limit or Ctrl-C loses no more than that.
     for chunk in _chunks(missing, 4 * effective_n_jobs(schedule.n_jobs)):
-        with muted():  # a fit of tulle that is audited runs thousands of times
-            answers = Parallel(n_jobs=schedule.n_jobs)(
-                delayed(_run_batch)(subject, world, schedule.batch, store.seed, (*schedule.stream, world, index))
-                for world, index in chunk
-            )
+        streams = [(*schedule.stream, world, index) for world, index in chunk]
+        answers = run_batches(
+            subject, [(stream[-2], schedule.batch, stream) for stream in streams], store.seed, schedule.n_jobs
+        )
         for task, answer in zip(chunk, answers):
             store.save(*task, answer)
             results[task] = answer
@@ -99,13 +100,40 @@ def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> 
         print(file=sys.stderr)
     log_event(__name__, "audit.end", done=len(results), total=len(tasks))
     complete = [index for index in range(len(tasks) // 2) if (0, index) in results and (1, index) in results]
-    first, second = (np.concatenate([results[world, index] for index in complete]) for world in (0, 1))
+    first, second = (join_runs([results[world, index] for index in complete]) for world in (0, 1))
+    join_runs([first[:1], second[:1]])  # checks the sizes
     return first[: schedule.runs], second[: schedule.runs]
 
 
-def _run_batch(subject: Subject, world: int, count: int, seed: int, stream: tuple[int, ...]) -> FloatArray:
+def run_batches(
+    subject: Subject, batches: Sequence[tuple[int, int, tuple[int, ...]]], seed: int, n_jobs: int
+) -> list[FloatArray]:
+    """What was released in each batch: (world, number of runs, random stream)."""
+    from joblib import Parallel, delayed
+
+    with muted():  # a fit of tulle that is audited runs thousands of times
+        return list(Parallel(n_jobs=n_jobs)(delayed(_run_batch)(subject, seed, *batch) for batch in batches))
+
+
+def _run_batch(subject: Subject, seed: int, world: int, count: int, stream: tuple[int, ...]) -> FloatArray:
     released = np.asarray(subject(world, count, keyed_generator(seed, stream)), dtype=float)
     return released.reshape(count, -1)
+
+
+def join_runs(parts: list[FloatArray]) -> FloatArray:
+    """The runs of several batches; an error where they released different numbers of values."""
+    widths = sorted({part.shape[1] for part in parts})
+    if len(widths) > 1:
+        raise different_sizes(widths)
+    return np.concatenate(parts)
+
+
+def different_sizes(widths: list[int]) -> ValueError:
+    """What to do if runs release different numbers of values."""
+    return ValueError(
+        f"what is released must have the same size in every run, on both data sets; it had {widths[0]} values in one "
+        f"run and {widths[-1]} in another. Let fit fill up shorter answers, with zeros for example"
+    )
 
 
 def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
@@ -113,24 +141,25 @@ def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int,
         yield items[start : start + size]
 
 
-class _Store:
-    """Finished batches on disk, each written whole or not at all."""
+class Store:
+    """Finished batches on disk, each written whole or not at all.
 
-    def __init__(self, schedule: Schedule, fingerprint: str) -> None:
-        self.seed = secrets.randbits(63) if schedule.seed is None else schedule.seed
-        self._folder = None if schedule.folder is None else Path(schedule.folder)
+    `wanted` says what the runs are of; a folder with anything else is refused.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, seed: int | None, wanted: dict[str, Any]) -> None:
+        self.seed = secrets.randbits(63) if seed is None else seed
+        self._folder = None if folder is None else Path(folder)
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         note = self._folder / "audit.json"
-        # The number of runs too: going on until a claim falls would be many looks at the price of one.
-        wanted = {"subject": fingerprint, "batch": schedule.batch, "runs": schedule.runs}
         if note.exists():
             kept = json.loads(note.read_text())
-            if schedule.seed not in (None, kept["seed"]) or {k: kept[k] for k in wanted} != wanted:
+            if seed not in (None, kept["seed"]) or {name: kept.get(name) for name in wanted} != wanted:
                 raise ValueError(
-                    f"{self._folder} contains another audit (of another subject, seed, number of runs or judge); "
-                    "choose another folder or delete it"
+                    f"{self._folder} contains another audit (of another subject, claim, seed, number of runs or judge)"
+                    "; choose another folder or delete it"
                 )
             self.seed = kept["seed"]
         else:

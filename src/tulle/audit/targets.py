@@ -17,12 +17,13 @@ from tulle.accounting.bounds_from_counts import epsilon_lower_bound
 from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.audit.attacks import strongest_verdict
 from tulle.audit.fingerprints import code_text, digest
+from tulle.audit.first_runs import check_first_runs, run_once
 from tulle.audit.judged_runs import judge_runs
 from tulle.audit.judges import Judge, choose_judge, judge_of_model
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
 from tulle.audit.result import AuditResult
-from tulle.audit.runner import Schedule, collect
+from tulle.audit.runner import Schedule, collect, different_sizes
 from tulle.estimators.progress import Witness
 from tulle.estimators.request import FitRequest, clip_and_plan, run_fit
 from tulle.fast.install import install
@@ -233,7 +234,27 @@ class _FunctionRuns:
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, y = self.worlds[world]
-        return np.array([np.ravel(np.asarray(self.fit(X, y, generator), dtype=float)) for _ in range(count)])
+        released = [run_once(self.fit, (X, y), generator) for _ in range(count)]
+        widths = sorted({len(answer) for answer in released})
+        if len(widths) > 1:
+            raise different_sizes(widths)
+        return np.array(released)
+
+
+def function_runs(
+    fit: Callable[[Any, Any, np.random.Generator], Any],
+    first: tuple[Any, Any],
+    second: tuple[Any, Any],
+    max_differing_rows: int,
+) -> tuple[_FunctionRuns, str]:
+    """The runs of a function and their name; an error where the data sets are not neighbours."""
+    differing = len(differing_rows(first, second))
+    if differing > max_differing_rows:
+        raise ValueError(
+            f"the data sets differ in {differing} rows and are not neighbours; at most {max_differing_rows} may"
+        )
+    what = f"{getattr(fit, '__name__', 'fit')} on two data sets that differ in {differing} row(s)"
+    return _FunctionRuns(fit, (tuple(first), tuple(second))), what
 
 
 def audit_function(
@@ -245,7 +266,10 @@ def audit_function(
     claimed: float | None = None,
     judge: str = "any",
     claimed_mu: float | None = None,
+    claimed_range: float | None = None,
+    claimed_curve: Any = None,
     runs: int = 2_000,
+    splits: int | None = None,
     confidence: float = 0.95,
     max_differing_rows: int = 1,
     seed: int | None = None,
@@ -259,20 +283,32 @@ def audit_function(
     Parameters
     ----------
     fit : callable
-        fit(X, y, rng) -> array (or number): everything that would be published, always of the same size.
+        fit(X, y, rng) -> array (or number): everything that would be published, always of the same size. A few runs
+        that are not counted raise `TargetError` where it fails, has no noise, changes its rows or keeps state.
     first, second : tuple (X, y)
         Two data sets of the same shape that differ in at most `max_differing_rows` rows.
     delta : float
         In [0, 1).
     claimed : float or None, default=None
         The epsilon that is claimed at `delta`.
-    judge : {"any", "gaussian"}, default="any"
-        "any" assumes nothing and tests `claimed`. "gaussian" tests a claim of mu-GDP and is stronger for it. Choose
-        before the runs.
+    judge : {"any", "gaussian", "bounded_range", "curve"}, default="any"
+        "any" assumes nothing and tests `claimed`. The others test a claim of mu-GDP, of a bounded range, and of a whole
+        trade-off curve, and are stronger for it. Choose before the runs.
     claimed_mu : float or None, default=None
-        For judge="gaussian", which tests nothing else: the mu for which the function is claimed to be mu-GDP.
+        For judge="gaussian", which tests nothing else, and "curve": the mu for which the function is claimed to be
+        mu-GDP.
+    claimed_range : float or None, default=None
+        For judge="bounded_range", which tests nothing else, and "curve": the length of the interval that is claimed for
+        the log-ratios of all outcomes.
+    claimed_curve : callable, list of (epsilon, delta) or None, default=None
+        For judge="curve": the claimed trade-off curve, a function from the type I error to the least type II error, for
+        both orders of the data sets; or pairs for all of which (epsilon, delta)-DP is claimed.
     runs : int, default=2000
-        Runs on each data set, at least 8; half of them choose the attack.
+        Runs on each data set, at least 8.
+    splits : int or None, default=None
+        1: half of the runs choose the attack, the others are counted. 2 or more: each of so many parts of the runs is
+        counted with an attack chosen on the others, at a confidence that is corrected for the number of parts. None is
+        1 for judge "any" and 2 for the others.
     confidence : float, default=0.95
         In (0, 1).
     max_differing_rows : int, default=1
@@ -284,16 +320,20 @@ def audit_function(
     -------
     AuditResult
     """
-    chosen = choose_judge(judge, delta=delta, claimed=claimed, claimed_mu=claimed_mu)
-    differing = len(differing_rows(first, second))
-    if differing > max_differing_rows:
-        raise ValueError(
-            f"the data sets differ in {differing} rows and are not neighbours; at most {max_differing_rows} may"
-        )
+    chosen = choose_judge(
+        judge,
+        delta=delta,
+        claimed=claimed,
+        claimed_mu=claimed_mu,
+        claimed_range=claimed_range,
+        claimed_curve=claimed_curve,
+    )
+    subject, what = function_runs(fit, first, second, max_differing_rows)
     schedule = Schedule(runs, max(1, min(250, runs // 8)), seed, n_jobs, seconds, folder, verbose)
-    what = f"{getattr(fit, '__name__', 'fit')} on two data sets that differ in {differing} row(s)"
-    subject = _FunctionRuns(fit, (tuple(first), tuple(second)))
-    return judge_runs(subject, schedule, what, delta=delta, confidence=confidence, claimed=claimed, judge=chosen)
+    schedule = check_first_runs(fit, subject.worlds, schedule)
+    return judge_runs(
+        subject, schedule, what, delta=delta, confidence=confidence, claimed=claimed, judge=chosen, splits=splits
+    )
 
 
 # --- models of tulle -------------------------------------------------------------------------------------------------
@@ -364,7 +404,7 @@ def _strongest_pair(
         if verbose:
             print(f"pilot {number + 1}/{len(pairs)}: {pair.name}", file=sys.stderr, flush=True)
         released = collect(subject, schedule, pair.name)
-        strength.append(strongest_verdict(*released, request.delta, confidence, judge).bound)
+        strength.append(strongest_verdict(*released, request.delta, confidence, judge.pilot()).bound)
     return pairs[int(np.argmax(strength))]
 
 
@@ -376,7 +416,10 @@ def audit_model(
     claimed: float | None = None,
     judge: str = "any",
     claimed_mu: float | None = None,
+    claimed_range: float | None = None,
+    claimed_curve: Any = None,
     runs: int = 20_000,
+    splits: int | None = None,
     pilot_runs: int = 1_000,
     confidence: float = 0.95,
     pairs: Sequence[Pair] | None = None,
@@ -397,12 +440,15 @@ def audit_model(
     claimed : float or None, default=None
         None is the model's epsilon (with ``calibration="published"`` the epsilon that was asked for), or one that its
         rho implies at its delta.
-    judge : {"any", "gaussian"}, default="any"
+    judge : {"any", "gaussian", "bounded_range", "curve"}, default="any"
         As in `audit_function`.
-    claimed_mu : float or None, default=None
-        For judge="gaussian": None is the mu of the model's plan, and an error where the plan has none.
+    claimed_mu, claimed_range, claimed_curve
+        As in `audit_function`. All None: with judge="gaussian" or "curve" the mu of the model's plan, with
+        judge="bounded_range" its range, and an error where the plan has none.
     runs : int, default=20_000
-        Fits in each world; half of them choose the attack.
+        Fits in each world.
+    splits : int or None, default=None
+        As in `audit_function`.
     pilot_runs : int, default=1000
         Fits in each world and on each candidate pair, to choose the pair; they are not counted.
     confidence : float, default=0.95
@@ -427,7 +473,7 @@ def audit_model(
     if pairs is None:
         pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
     shape = pairs[0].X.shape
-    judged_by = judge_of_model(request, (shape[0], shape[1]), judge, claimed, claimed_mu)
+    judged_by = judge_of_model(request, (shape[0], shape[1]), judge, claimed, claimed_mu, claimed_range, claimed_curve)
     start = time.monotonic()
     chosen = pairs[0]
     if len(pairs) > 1:
@@ -442,4 +488,5 @@ def audit_model(
         confidence=confidence,
         claimed=request.budget.epsilon if claimed is None else claimed,
         judge=judged_by,
+        splits=splits,
     )

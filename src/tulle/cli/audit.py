@@ -3,6 +3,7 @@
   tulle audit --method screen_refine --epsilon 1 --delta 1e-5 --runs 5000
   tulle audit models/readmission -o audit.json          # its settings, on synthetic data; then: tulle report
   tulle audit my_fit.py:fit --claimed 1 --delta 1e-5    # fit(X, y, rng) -> everything that it would publish
+  tulle audit my_model.py:make --claimed 1 --delta 0    # an estimator of any library, or a function that makes one
   tulle audit --method hard_thresholding --judge gaussian   # tests the mu of its plan
 
 No private rows are read: the audit makes neighbouring data sets from the bounds. The exit code is 1 if the claim is
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument("--seconds", type=float, metavar="T", help="stop after this time and use the finished runs")
     running.add_argument("--resume", metavar="FOLDER", help="store finished runs here and resume from them")
     running.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON, for tulle report --audit")
+    running.add_argument("--page", metavar="FILE", help="write the result as an HTML page with the trade-off curve")
     running.add_argument("--plot", metavar="FILE", help="draw the attack (needs matplotlib)")
 
 
@@ -83,7 +86,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         raise UserError("--claimed-mu is tested by --judge gaussian; --judge any tests --claimed, an epsilon")
     if arguments.judge == "gaussian" and arguments.claimed is not None:
         raise UserError("--judge gaussian tests a mu, and an epsilon at one delta is none: use --judge any")
-    for name in (arguments.output, arguments.plot):
+    for name in (arguments.output, arguments.page, arguments.plot):
         if name is not None:
             output_file(name, arguments.subject)
     if arguments.plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -98,6 +101,8 @@ def run(arguments: argparse.Namespace) -> Outcome:
         from tulle.files.durable_writes import write_durably
 
         write_durably(arguments.output, result.to_json().encode())
+    if arguments.page is not None:
+        result.save_page(arguments.page)
     if arguments.plot is not None:
         result.plot(arguments.plot)
     return Outcome(str(result), result.to_dict(), BAD_NEWS if result.refuted else DONE)
@@ -176,7 +181,8 @@ def _audit_settings(model: Any, arguments: argparse.Namespace) -> AuditResult:
 
 
 def _audit_file(arguments: argparse.Namespace) -> AuditResult:
-    from tulle.audit import audit_function
+    from tulle.audit import TargetError, audit_function
+    from tulle.audit.estimator_audit import choose_pair
 
     name, _, function = arguments.subject.rpartition(":")
     path = Path(name)
@@ -199,51 +205,62 @@ def _audit_file(arguments: argparse.Namespace) -> AuditResult:
         )
     if arguments.judge == "gaussian" and arguments.claimed_mu is None:
         raise UserError("--judge gaussian tests a mu that is claimed: pass it with --claimed-mu, or use --judge any")
-    fit = _Theirs(found)
     delta = 1e-5 if arguments.delta is None else arguments.delta
+    worlds = None
     if hasattr(module, "neighbours"):
         try:
             first, second = ((X, y) for X, y in module.neighbours())
+            worlds = (first, second)
         except Exception as error:
             raise UserError(f"neighbours() must return ((X, y), (X, y)): {describe_error(error)}") from error
-        return audit_function(fit, first, second, delta=delta, **_schedule(arguments))
-    worlds = _worst_pairs(arguments)
-    # A short pilot on each pair tells which one to spend the runs on; its runs are not counted.
-    pilot = _schedule(arguments) | {"runs": max(100, arguments.runs // 10), "folder": None, "verbose": 0}
-    if arguments.seed is not None:  # other streams than those of the counted runs, or the pair would be chosen on these
-        pilot["seed"] = arguments.seed + 2**62
-    shown = [audit_function(fit, first, second, delta=delta, **pilot).epsilon for first, second in worlds]
-    first, second = worlds[shown.index(max(shown))]
-    return audit_function(fit, first, second, delta=delta, **_schedule(arguments))
+    try:
+        if _is_estimator(found):
+            return _audit_estimator(found, worlds, delta, arguments)
+        if worlds is None:
+            worlds, _ = choose_pair(
+                found, _pairs(arguments), runs=max(100, arguments.runs // 10), **_pilot(arguments, delta)
+            )
+        return audit_function(found, *worlds, delta=delta, **_schedule(arguments))
+    except TargetError as error:
+        raise UserError(str(error)) from error
 
 
-class _Theirs:
-    """A user's function; its failures are reported as the user's."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self.__name__ = self.__qualname__ = getattr(function, "__name__", type(function).__name__)
-        self.__module__ = getattr(function, "__module__", "")
-        self.__code__ = getattr(function, "__code__", None)  # by which a resumed audit knows the function again
-
-    def __call__(self, X: Any, y: Any, rng: Any) -> Any:
-        import numpy as np
-
-        try:
-            return np.asarray(self._function(X, y, rng), dtype=float)
-        except Exception as error:
-            # Their own rows may be in what their function says.
-            raise UserError(
-                f"{self.__name__}(X, y, rng) must return numbers, and failed: {describe_error(error)}"
-            ) from error
+def _is_estimator(found: Any) -> bool:
+    """Whether a file's object is an estimator, its class, or a function that makes one; others are fit(X, y, rng)."""
+    if hasattr(found, "fit"):
+        return True
+    parameters = inspect.signature(found).parameters.values()
+    return sum(one.default is inspect.Parameter.empty for one in parameters) < 2
 
 
-def _worst_pairs(arguments: argparse.Namespace) -> list[Any]:
-    from tulle.audit import worst_case_pairs
+def _audit_estimator(found: Any, worlds: Any, delta: float, arguments: argparse.Namespace) -> AuditResult:
+    from tulle.audit import audit_estimator
     from tulle.cli.data import bounds_of
-    from tulle.methods.loss_functions import resolve_loss
 
-    task = arguments.task or "regression"
-    loss = resolve_loss("logistic" if task == "classification" else "squared", task)
-    pairs = worst_case_pairs(loss, bounds_of(arguments).known(arguments.features), arguments.rows, arguments.features)
-    return [(pair.world(0), pair.world(1)) for pair in pairs]
+    bounds = bounds_of(arguments).known(arguments.features)
+    return audit_estimator(
+        found,
+        worlds,
+        delta=delta,
+        task=arguments.task,
+        row_l2=bounds.row_l2 if bounds.row_l2 < math.inf else 1.0,
+        row_linf=bounds.row_linf,
+        label=bounds.label if bounds.label < math.inf else 1.0,
+        n_rows=arguments.rows,
+        n_features=arguments.features,
+        pilot_runs=max(100, arguments.runs // 10),
+        **_schedule(arguments),
+    )
+
+
+def _pilot(arguments: argparse.Namespace, delta: float) -> dict[str, Any]:
+    names = ("claimed", "judge", "claimed_mu", "confidence", "seed", "n_jobs")
+    return {"delta": delta, **{name: _schedule(arguments)[name] for name in names}}
+
+
+def _pairs(arguments: argparse.Namespace) -> dict[str, Any]:
+    from tulle.audit.estimator_audit import ready_pairs
+    from tulle.cli.data import bounds_of
+
+    bounds = bounds_of(arguments).known(arguments.features)
+    return ready_pairs(arguments.task or "regression", bounds, arguments.rows, arguments.features)

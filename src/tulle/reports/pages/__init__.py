@@ -10,6 +10,7 @@ A page is one file. It asks the network for nothing and runs no script; phones, 
 True
 """
 
+from tulle.reports.pages.audit_page import audit_page
 from tulle.reports.pages.comparison_page import comparison_page
 from tulle.reports.pages.fit_page import fit_page
 from tulle.reports.pages.ledger_page import ledger_page
@@ -19,4 +20,4 @@ from tulle.reports.pages.weight_tables import fingerprint
 
 _RESULTS_DEPEND_ON = "nothing"
 
-__all__ = ["comparison_page", "figure_svg", "fingerprint", "fit_page", "ledger_page", "results_page"]
+__all__ = ["audit_page", "comparison_page", "figure_svg", "fingerprint", "fit_page", "ledger_page", "results_page"]

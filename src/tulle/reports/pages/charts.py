@@ -189,20 +189,64 @@ def attack_chart(attack: Attack, title: str, description: str) -> Markup:
         parts.append(path(points(attack.false_rates, attack.hit_rates), "curve attack"))
         parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
         parts.append(written((x.start + x.stop) / 2, y.start + 38, "false-hit rate (the other data set)", "middle"))
-        middle = (y.start + y.stop) / 2
-        parts.append(
-            element("text", "hit rate", text_anchor="middle", transform=f"translate(14 {middle:.0f}) rotate(-90)")
-        )
-        lines = [("curve attack", "attack, with a 95 % band"), ("reference dotted", "guessing")]
-        if len(attack.grid):
-            lines.insert(1, ("curve claim dashed", f"limit for {attack.claim}"))
-        across, down = (x.stop + 24, 40.0) if width == WIDE else (x.start, y.start + 62)
-        for k, (class_, label) in enumerate(lines):
-            parts.append(segment(across, down + 22 * k, across + 28, down + 22 * k, class_))
-            parts.append(written(across + 36, down + 22 * k + 4, label))
-        return join_markup(parts), y.start + (48 if width == WIDE else 56 + 22 * len(lines))
+        parts.append(_upright((y.start + y.stop) / 2, "hit rate"))
+        parts += _attack_key(attack, x, y, width)
+        return join_markup(parts), y.start + (48 if width == WIDE else 56 + 22 * (2 + bool(len(attack.grid))))
 
     return figure("attack", title, description, draw)
+
+
+def tradeoff_chart(attack: Attack, title: str, description: str) -> Markup:
+    """Misses (1 - hit rate) against false hits, on linear axes from 0 to 1."""
+
+    def draw(width: int) -> tuple[Markup, float]:
+        side = min(width - 70.0, 380.0)
+        x, y = Scale(0.0, 1.0, 58.0, 58.0 + side), Scale(0.0, 1.0, 14.0 + side, 14.0)
+
+        def points(across: FloatArray, hits: FloatArray) -> list[Place]:
+            """From the attack that never says the first to the one that always does."""
+            order = np.argsort(across, kind="stable")
+            places = [(0.0, 1.0), *zip(across[order], 1.0 - hits[order]), (1.0, 0.0)]
+            return [(x.place(float(a)), y.place(float(u))) for a, u in places]
+
+        parts, edge = [], []
+        if len(attack.grid):
+            edge = points(attack.grid, attack.allowed)
+            parts.append(path([*edge, (x.start, y.start)], "forbidden", closed=True))
+        for tick in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+            parts.append(segment(x.place(tick), y.start, x.place(tick), y.stop, "grid"))
+            parts.append(segment(x.start, y.place(tick), x.stop, y.place(tick), "grid"))
+            parts.append(written(x.place(tick), y.start + 18, setting(tick), "middle", "soft"))
+            parts.append(written(x.start - 8, y.place(tick) + 4, setting(tick), "end", "soft"))
+        upper, lower = (points(attack.false_rates, rates) for rates in (attack.low, attack.high))
+        parts.append(path([*upper, *reversed(lower)], "band", closed=True))
+        parts.append(segment(x.start, y.stop, x.stop, y.start, "reference dotted"))
+        if edge:
+            parts.append(path(edge, "curve claim dashed"))
+        parts.append(path(points(attack.false_rates, attack.hit_rates), "curve attack"))
+        parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
+        parts.append(written((x.start + x.stop) / 2, y.start + 38, "false-hit rate (the other data set)", "middle"))
+        parts.append(_upright((y.start + y.stop) / 2, "miss rate"))
+        parts += _attack_key(attack, x, y, width)
+        return join_markup(parts), y.start + (48 if width == WIDE else 56 + 22 * (2 + bool(edge)))
+
+    return figure("tradeoff", title, description, draw)
+
+
+def _upright(middle: float, label: str) -> Markup:
+    return element("text", label, text_anchor="middle", transform=f"translate(14 {middle:.0f}) rotate(-90)")
+
+
+def _attack_key(attack: Attack, x: Scale, y: Scale, width: int) -> list[Markup]:
+    lines = [("curve attack", "attack, with a 95 % band"), ("reference dotted", "guessing")]
+    if len(attack.grid):
+        lines.insert(1, ("curve claim dashed", f"limit for {attack.claim}"))
+    across, down = (x.stop + 24, 40.0) if width == WIDE else (x.start, y.start + 62)
+    parts = []
+    for k, (class_, label) in enumerate(lines):
+        parts.append(segment(across, down + 22 * k, across + 28, down + 22 * k, class_))
+        parts.append(written(across + 36, down + 22 * k + 4, label))
+    return parts
 
 
 # --- a Rényi curve ----------------------------------------------------------------------------------------------------

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-
 import tulle
-from tulle.files.number_text import finite, rounded_down
+from tulle.files.number_text import finite
 from tulle.reports.number_format import (
     belief_after,
     delta_is,
@@ -22,11 +20,11 @@ from tulle.reports.number_format import (
     odds_factor,
     one_in,
     percent_up,
-    readable,
     rho_is,
     setting,
 )
-from tulle.reports.pages.charts import Attack, attack_chart, epsilon_scale, renyi_chart
+from tulle.reports.pages.audit_page import attack_parts, audit_terms, verdict
+from tulle.reports.pages.charts import epsilon_scale, renyi_chart
 from tulle.reports.pages.comparison_page import INTERNAL, comparison_parts
 from tulle.reports.pages.forest import interval_parts
 from tulle.reports.pages.markup import Markup, breakable, element, join_markup
@@ -340,80 +338,12 @@ def _by_chance(report: PrivacyReport) -> Markup:
 
 
 def _audit(audit: Mapping[str, Any], report: PrivacyReport) -> list[Markup]:
-    delta, confidence = float(audit["delta"]), float(audit["confidence"])
-    epsilon = float(audit["epsilon"])
+    parts = [verdict(audit)]
     claimed = None if audit["claimed"] is None else float(audit["claimed"])
-    sure = f"with {setting(100 * confidence)}\u00a0% confidence"
-    found = f"The attack proves, {sure}, that the privacy loss is at least "
-    found += f"{epsilon_is(readable(rounded_down(epsilon)))} at {delta_is(format_rounded_up(delta))}"
-    if epsilon == 0:
-        found = f"The attack did not distinguish the two data sets, {sure}, at {delta_is(format_rounded_up(delta))}"
-    claim = "" if claimed is None else epsilon_is(setting(claimed))
-    refuted = claimed is not None and epsilon > claimed
-    judge = "any: nothing is assumed about the release"
-    if audit.get("mu") is not None:
-        mu, claimed_mu, free = (float(audit[name]) for name in ("mu", "claimed_mu", "epsilon_any"))
-        refuted = mu > claimed_mu
-        if mu > 0:
-            found = f"The attack proves, {sure}, that a true guarantee of μ-GDP has a μ of at least "
-            found += f"{readable(rounded_down(mu))}, which is {epsilon_is(readable(rounded_down(epsilon)))} at "
-            found += delta_is(format_rounded_up(delta))
-        claim = f"μ\u00a0=\u00a0{setting(claimed_mu)} ({claim})"
-        judge = "Gaussian: it bounds the μ that is claimed, and no ε of another claim. Judge any, which assumes "
-        judge += (
-            f"nothing, gives at least {epsilon_is(readable(rounded_down(free)))} on the same runs, {sure} by itself"
-        )
-    parts = []
-    if claimed is None:
-        parts.append(element("p", f"{found}. There was no claim to refute."))
-    elif refuted:
-        words = f"{found}: more than the claimed {claim}."
-        parts.append(notice("The claim is false", words))
-    else:
-        words = f"{found}. The claim was {claim}: no violation was found. An audit can refute a "
-        words += "guarantee but never prove one; the proof is the accountant’s."
-        parts.append(element("p", words))
     if claimed is not None and report.asked is not None and not math.isclose(claimed, report.epsilon, rel_tol=1e-3):
         words = f"The audit tested {epsilon_is(setting(claimed))}; for this fit "
         parts.append(element("p", f"{words}{epsilon_is(format_rounded_up(report.epsilon))} is proved."))
-    drawn = _attack(audit, claimed, delta)
-    if drawn is not None:
-        words = "The attack’s hit rate against its false-hit rate, both logarithmic. "
-        if claimed is not None:
-            words += "A curve that enters the shaded area, with its band, would refute the claim."
-        parts.append(attack_chart(drawn, "Hit rates of the attack and the limit of the claim", words.strip()))
-    terms = (
-        ("Judge", judge),
-        ("Attack", str(audit["attack"])),
-        ("The two data sets", str(audit["pair"])),
-        (
-            "Runs",
-            f"{int(audit['runs']):,}; the largest ε they could show is "
-            f"{epsilon_is(number(float(audit['best_possible']), 3))}",
-        ),
-    )
-    listed = (element("div", element("dt", name), element("dd", text)) for name, text in terms)
-    return [*parts, element("dl", *listed, class_="terms")]
-
-
-def _attack(audit: Mapping[str, Any], claimed: float | None, delta: float) -> Attack | None:
-    """The attack's curve, as `AuditResult.plot` draws it; None where it has none."""
-    from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate
-
-    false_rates, hit_rates = (np.asarray(audit[name], dtype=np.float64) for name in ("false_rates", "hit_rates"))
-    if not len(false_rates):
-        return None
-    runs = int(audit["runs"])
-    low, high = clopper_pearson(np.round(hit_rates * runs), runs, 0.025)
-    # The axes begin at a power of ten: rates of few hits are mostly luck.
-    smallest = 10.0 ** math.floor(math.log10(max(100 / max(runs, 1000), 1e-6)))
-    grid = np.geomspace(smallest, 1, 120) if claimed is not None and math.isfinite(claimed) else np.zeros(0)
-    allowed = allowed_hit_rate(grid, claimed, delta) if claimed is not None and len(grid) else np.zeros(0)
-    claim = "" if claimed is None else epsilon_is(setting(claimed))
-    if audit.get("claimed_mu") is not None:
-        claimed_mu = float(audit["claimed_mu"])
-        allowed, claim = gaussian_hit_rate(grid, claimed_mu), f"μ\u00a0=\u00a0{setting(claimed_mu)}"
-    return Attack(false_rates, hit_rates, low, high, grid, allowed, smallest, claim)
+    return [*parts, *attack_parts(audit), audit_terms(audit)]
 
 
 # --- verifying --------------------------------------------------------------------------------------------------------
