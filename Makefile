@@ -15,9 +15,9 @@ demo: .venv/extra-plot
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A real browser, a Dask cluster of a few processes, clients over Flower, networks, and every command of the README and the
-# tutorial in a fresh clone.
-test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-torch
+# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, and every command of the README
+# and the tutorial in a fresh clone.
+test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py
 
@@ -36,7 +36,7 @@ local: .venv/extra-plot
 published: .venv/extra-plot
 	$(BIN)/python examples/published_noise.py
 
-mutants: .venv/extra-test .venv/extra-dask .venv/extra-federated .venv/extra-torch
+mutants: .venv/extra-test .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
 	$(BIN)/python tests/mutants.py $(PLANT)
 
 lint: .venv/extra-dev
@@ -62,10 +62,10 @@ lock: .venv/extra-lock
 sbom: .venv/bin/python
 	$(BIN)/python deployment/make_sbom.py
 
-# Needs an engine such as podman, and the base image. BASE=IMAGE@sha256:... pins that.
+# Needs an engine such as podman, and the base image. BASE=IMAGE@sha256:... pins that; LOCK=federated adds that extra.
 CONTAINER ?= podman
 container:
-	$(CONTAINER) build --file Containerfile $(if $(BASE),--build-arg BASE=$(BASE)) --tag tulle .
+	$(CONTAINER) build --file Containerfile $(if $(BASE),--build-arg BASE=$(BASE)) $(if $(LOCK),--build-arg LOCK=$(LOCK)) --tag tulle .
 
 # Redraws the pictures in docs/pictures; those on real data need TULLE_DATA.
 pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
@@ -83,6 +83,7 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/federated_mnist.py
 	$(BIN)/python docs/pictures/federated_rcv1.py
 	$(BIN)/python docs/pictures/federated_trust.py
+	$(BIN)/python docs/pictures/masked_accuracy.py
 	$(BIN)/python docs/pictures/architecture.py
 	$(BIN)/python docs/pictures/weights.py
 

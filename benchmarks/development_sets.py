@@ -77,7 +77,7 @@ def read_news() -> Split:
     return Split(*parts)
 
 
-def _news(positive: Callable[[str], bool], among: Callable[[str], bool] = lambda group: True) -> Split:
+def news(positive: Callable[[str], bool], among: Callable[[str], bool] = lambda group: True) -> Split:
     parts: list[Any] = []
     for X, groups in (read_news()[:2], read_news()[2:]):
         chosen = np.array([among(group) for group in groups])
@@ -130,12 +130,12 @@ def _elevation(seed: int) -> Split:
     return Split(data.X_train[:, 1:], targets[0], data.X_test[:, 1:], targets[1])
 
 
-def _digits(seed: int, label: Callable[[Any], Any]) -> Split:
+def digits(seed: int, label: Callable[[Any], Any]) -> Split:
     data = _some_rows(_mnist(), 10_000, seed)
     return Split(2 * data.X_train - 1, label(data.y_train), 2 * data.X_test[:5000] - 1, label(data.y_test[:5000]))
 
 
-def _synthetic(n: int, d: int, s: int, logistic: bool, seed: int) -> Split:
+def synthetic(n: int, d: int, s: int, logistic: bool, seed: int) -> Split:
     drawn = dp_ight_figure1(2 * n, d, s, logistic=logistic, seed=seed)
     return Split(drawn.X[:n], drawn.y[:n], drawn.X[n:], drawn.y[n:])
 
@@ -150,9 +150,9 @@ SETS: dict[str, DevelopmentSet] = {
     "reuters_acq": DevelopmentSet("classification", lambda seed: _reuters()),
     "imdb": DevelopmentSet("classification", lambda seed: _imdb()),
     "imdb_2000": DevelopmentSet("classification", lambda seed: _some_rows(_imdb(), 2000, seed)),
-    "news_comp": DevelopmentSet("classification", lambda seed: _news(lambda g: g.startswith("comp."))),
+    "news_comp": DevelopmentSet("classification", lambda seed: news(lambda g: g.startswith("comp."))),
     "news_med": DevelopmentSet(
-        "classification", lambda seed: _news(lambda g: g == "sci.med", lambda g: g in ("sci.med", "sci.space"))
+        "classification", lambda seed: news(lambda g: g == "sci.med", lambda g: g in ("sci.med", "sci.space"))
     ),
     "w8a": DevelopmentSet("classification", lambda seed: _again(*load_w8a(), 40_000, seed), Bounds(row_linf=1.0)),
     "w8a_5000": DevelopmentSet("classification", lambda seed: _again(*load_w8a(), 5_000, seed), Bounds(row_linf=1.0)),
@@ -168,12 +168,12 @@ SETS: dict[str, DevelopmentSet] = {
     ),
     "pneumonia": DevelopmentSet("classification", lambda seed: _pneumonia(), Bounds(row_linf=1.0)),
     "mnist_even": DevelopmentSet(
-        "classification", lambda seed: _digits(seed, lambda y: np.where(y % 2 == 0, 1.0, -1.0)), Bounds(row_linf=1.0)
+        "classification", lambda seed: digits(seed, lambda y: np.where(y % 2 == 0, 1.0, -1.0)), Bounds(row_linf=1.0)
     ),
     "golub": DevelopmentSet("classification", _golub_split, Bounds(normalise=True), 2e-3),
     "synthetic_logistic": DevelopmentSet(
         "classification",
-        lambda seed: _synthetic(5000, 500, 10, True, seed),
+        lambda seed: synthetic(5000, 500, 10, True, seed),
         Bounds(row_l2=20.0, row_linf=1.2),
     ),
     "imdb_ratings": DevelopmentSet("regression", lambda seed: _ratings(), Bounds(row_l2=1.0, label=1.0)),
@@ -183,12 +183,12 @@ SETS: dict[str, DevelopmentSet] = {
     ),
     "synthetic_linear": DevelopmentSet(
         "regression",
-        lambda seed: _synthetic(5000, 500, 10, False, seed),
+        lambda seed: synthetic(5000, 500, 10, False, seed),
         Bounds(row_l2=20.0, row_linf=1.2, label=5.0),
     ),
     "news_20": DevelopmentSet("classification", lambda seed: read_news(), several=True),
     "mnist_10": DevelopmentSet(
-        "classification", lambda seed: _digits(seed, lambda y: y), Bounds(row_linf=1.0), several=True
+        "classification", lambda seed: digits(seed, lambda y: y), Bounds(row_linf=1.0), several=True
     ),
 }
 

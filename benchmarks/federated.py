@@ -1,6 +1,6 @@
 """What it costs that rows stay at clients: studies and fits over ten clients, beside one fit to all rows in memory.
 
-The clients are threads of this process, reached directly or, with the extra `federated`, over Flower on loopback.
+The clients are threads of this process, reached directly or, with the extra `federated`, over gRPC on loopback.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ def clients(link: str) -> Iterator[Link]:
         if link == "directly":
             yield DirectLink(answers)
             return
-        from tulle.federated.server_side.flower import FlowerLink, connect
+        from tulle.federated.client_side.grpc_connection import connect
+        from tulle.federated.server_side.grpc_link import GrpcLink
 
-        flower = stack.enter_context(FlowerLink())
+        server = stack.enter_context(GrpcLink())
         for answer in answers.values():
-            threading.Thread(target=connect, args=(flower.address, answer), daemon=True).start()
-        assert flower.wait_for(CLIENTS, 30.0)
-        yield flower
+            threading.Thread(target=connect, args=(server.address, answer), daemon=True).start()
+        assert server.wait_for(CLIENTS, 30.0)
+        yield server
 
 
 def study(link: str) -> None:
@@ -78,7 +79,7 @@ def _model(method: Any) -> SparseClassifier:
 
 
 def measure() -> Iterator[Line]:
-    links = ["directly", *(["over Flower"] if find_spec("flwr") is not None else [])]
+    links = ["directly", *(["over gRPC"] if find_spec("grpc") is not None else [])]
     full = StochasticHardThresholding(
         batch=ROWS, passes=STEPS, step=STEP, memory=NONZERO, clip=0.2, average=0.0, damping=0.0
     )

@@ -41,6 +41,7 @@ BENCHMARKS = (
     "cluster",
     "parquet_on_dask",
     "federated",
+    "masked_sums",
     "ledger",
 )
 ROOT = Path(__file__).resolve().parents[1]

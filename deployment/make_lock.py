@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
-EXTRAS = ("tables", "dask", "federated")
+EXTRAS = ("tables", "dask", "federated", "flower")
 
 _HEADER = """\
 # Made by `make lock` from pyproject.toml{of}. Do not edit.

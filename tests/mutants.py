@@ -34,6 +34,7 @@ from mutants_intake import INTAKE_MUTANTS
 from mutants_ledger import LEDGER_MUTANTS
 from mutants_local import LOCAL_MUTANTS
 from mutants_losses import LOSSES_MUTANTS
+from mutants_masked import MASKED_MUTANTS
 from mutants_monitoring import MONITORING_MUTANTS
 from mutants_objective import OBJECTIVE_MUTANTS
 from mutants_preprocessing import PREPROCESSING_MUTANTS
@@ -43,7 +44,9 @@ from mutants_rows import ROWS_MUTANTS
 from mutants_schema import SCHEMA_MUTANTS
 from mutants_signing import SIGNING_MUTANTS
 from mutants_spread import SPREAD_MUTANTS
+from mutants_steps import STEP_MUTANTS
 from mutants_survival import SURVIVAL_MUTANTS
+from mutants_transport import TRANSPORT_MUTANTS
 from mutants_zcdp import ZCDP_MUTANTS
 from planted import Mutant
 
@@ -275,6 +278,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "return answer if then is None else then(answer)",
         "return answer if then is None else np.where(then(exact + 1e-9) != 0, answer, 0.0)",
         (_MECHANISMS + "TestAdditiveNoise::test_law_after_a_threshold[gaussian-1.0-True-0]",),
+        at="AdditiveNoise.release",
     ),
     Mutant(
         "values of the selection leave without noise",
@@ -1063,8 +1067,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the clip stays while the level shrinks",
         "a bound that a loss of the user's own states, relied on and not enforced",
-        "np.nan_to_num(self.level / sizes))",
-        "np.nan_to_num(2.0 * self.level / sizes))",
+        "np.nan_to_num(self.level / np.maximum(sizes",
+        "np.nan_to_num(2.0 * self.level / np.maximum(sizes",
         (_QUERIES + "TestTheLevelAlongAWalk::test_a_loss_that_lies_is_clipped_to_its_word",),
     ),
     Mutant(
@@ -1882,11 +1886,13 @@ MUTANTS: tuple[Mutant, ...] = (
     *EXACT_NOISE_MUTANTS,
     *LOCAL_MUTANTS,
     *FED_MUTANTS,
+    *MASKED_MUTANTS,
     *FRONT_MUTANTS,
     *INFERENCE_MUTANTS,
     *INTAKE_MUTANTS,
     *SIGNING_MUTANTS,
     *SPREAD_MUTANTS,
+    *STEP_MUTANTS,
     *MONITORING_MUTANTS,
     *ZCDP_MUTANTS,
     *OBJECTIVE_MUTANTS,
@@ -1900,6 +1906,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PUBLIC_MUTANTS,
     *PREPROCESSING_MUTANTS,
     *SURVIVAL_MUTANTS,
+    *TRANSPORT_MUTANTS,
     *FEATURE_MUTANTS,
     *SCHEMA_MUTANTS,
     *CONVERSION_MUTANTS,

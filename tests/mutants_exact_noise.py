@@ -87,6 +87,7 @@ EXACT_NOISE_MUTANTS: tuple[Mutant, ...] = (
         "    ROUNDINGS = 2.0\n",
         "    ROUNDINGS = 1.0\n",
         (_ONE_DELTA + "test_rounding_is_counted_on_top_of_what_a_unit_adds_to_a_batch",),
+        at="SampledGaussian",
     ),
     Mutant(
         "answers are added before they are rounded",

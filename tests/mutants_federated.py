@@ -78,8 +78,8 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a study whose state was deleted is free",
         "a client that reads in its ledger that it has paid, and has forgotten what for",
-        "ledgers = self._ledgers(terms, bill_again=state is None)",
-        "ledgers = self._ledgers(terms)",
+        "ledgers = public.ledgers(terms, bill_again=state is None)",
+        "ledgers = public.ledgers(terms)",
         (_CLIENT_BILLS + "test_whoever_deletes_the_state_is_billed_again",),
     ),
     Mutant(
@@ -107,7 +107,7 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a client's own limit is not looked at",
         "an option that is parsed, kept and never read",
-        "if self._max_epsilon is not None and budget.epsilon > self._max_epsilon:",
+        "if max_epsilon is not None and budget.epsilon > max_epsilon:",
         "if False:",
         (_CLIENT + "test_a_study_may_cost_no_more_than_its_people_allow",),
     ),
@@ -161,6 +161,7 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
         'with locked(self._place(asked.study, "lock"), _PATIENCE):\n            state = self._read(asked.study)',
         "with threading.Lock():\n            state = self._read(asked.study)",
         (_CLIENT + "test_two_processes_on_one_folder_never_answer_a_round_twice",),
+        at="Client._round",
     ),
     Mutant(
         "a state that was put back is believed",
@@ -354,8 +355,8 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "whoever is connected takes part",
         "a list of clients that is shown and not asked",
-        "elif self._allowed is not None and about.client not in self._allowed:",
-        "elif False:",
+        "return link.may_speak_for(at, client) and (self._allowed is None or client in self._allowed)",
+        "return link.may_speak_for(at, client)",
         (_SERVER + "test_enrolments_of_other_terms_and_other_clients_are_counted",),
     ),
     Mutant(
@@ -375,7 +376,7 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "garbage is averaged",
         "one client's NaN is everybody's model",
-        "elif not self._possible(update.weights):",
+        "elif not self._possible(update.weights, start, self._enrolled[at]):",
         "elif False:",
         (_SERVER + "test_whoever_answers_wrongly_is_counted_and_left_out[too many weights]",),
     ),
@@ -730,11 +731,51 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- Flower ---
     Mutant(
-        "whatever Flower asks reaches the rows",
+        "a node that answers messages of any type",
         "a framework's own messages handled by the same code as ours",
-        "if asked.parameters.tensor_type != _TENSOR or len(tensors) != 1 or type(number) is not int:",
-        "if len(tensors) != 1 or type(number) is not int:",
+        "if asked.message_type != QUESTION or record is None:",
+        "if record is None:",
         (_FLOWER + "test_only_messages_of_ours_reach_the_rows",),
+        needs="flwr",
+    ),
+    Mutant(
+        "a node that answers records with more than our bytes",
+        "settings of a server next to a message, which nobody has agreed to",
+        "return message if len(entries) == 1 and type(message) is bytes else None",
+        "return message if type(message) is bytes else None",
+        (_FLOWER + "test_only_messages_of_ours_reach_the_rows",),
+        needs="flwr",
+    ),
+    Mutant(
+        "a node that a server sends elsewhere",
+        "an HTTP client that follows redirects into a hospital's network",
+        "follow_redirects=False,",
+        "follow_redirects=True,",
+        (_FLOWER + "test_a_server_cannot_send_clients_elsewhere",),
+        needs="flwr",
+    ),
+    Mutant(
+        "answers of any size from a SuperLink",
+        "an HTTP client that keeps what it is sent in memory",
+        "if not length.isdigit() or int(length) > MOST_BYTES + _WRAPPING or",
+        "if",
+        (_FLOWER + "test_answers_without_end_are_not_read",),
+        needs="flwr",
+    ),
+    Mutant(
+        "a server that takes other runs of the SuperLink",
+        "an executor that claims the oldest run, which may be another institution's",
+        "runtime.AcquireTaskRequest(agentapp_fab_hashes=[digest])",
+        'runtime.AcquireTaskRequest(supported_task_types=["flwr-serverapp"])',
+        (_FLOWER + "test_other_runs_at_a_superlink_are_left_alone",),
+        needs="flwr",
+    ),
+    Mutant(
+        "a busy node is asked the next question",
+        "a queue of rounds for a slow client, which it answers when they are over",
+        "if name in there and name not in self._busy]",
+        "if name in there]",
+        (_FLOWER + "test_a_late_answer_is_never_that_to_a_later_question",),
         needs="flwr",
     ),
     Mutant(

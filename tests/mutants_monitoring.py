@@ -39,6 +39,7 @@ MONITORING_MUTANTS: tuple[Mutant, ...] = (
         '        log_event(__name__, "federated.client.answered", study=asked.study, round=asked.number)\n',
         '        log_event(__name__, "federated.client.answered", reason=str(self._y[-1]), round=asked.number)\n',
         (_SEARCHED + "[federated study]",),
+        at="Client._round",
     ),
     Mutant(
         "a client logs how many of its rows count",
@@ -64,8 +65,8 @@ MONITORING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "clients of a simulation are named",
         "their ledgers have their names, and where each person is a client these are people's",
-        "partial(_answer_muted, client)",
-        "client.answer",
+        "    with muted():\n        return client.answer(raw)\n",
+        "    return client.answer(raw)\n",
         (_SEARCHED + "[simulated federation]",),
     ),
     Mutant(

@@ -23,7 +23,66 @@ _SAMPLING, _TRIALS, _REPLAY = (
     "tests/trusted/test_sensitivity_replay.py::",
 )
 
+_SUMS = "tests/trusted/test_clipped_sum.py::"
+
 ROWS_MUTANTS: tuple[Mutant, ...] = (
+    # --- units of a sum ---
+    Mutant(
+        "units of a sum may be whole numbers",
+        "2^32 squared is 0 in 64 bits: noise for nothing, and entries of 4 billion",
+        "units.shape == self.shape[:1] and units.dtype == np.float64)",
+        "units.shape == self.shape[:1])",
+        (_SUMS + "test_a_combination_without_a_proof_is_refused",),
+    ),
+    Mutant(
+        "units of a sum may be so small that their squares vanish",
+        "a sensitivity of 0 for sums that move",
+        "bool(np.all((units >= 1e-100) & (units <= 1e100)))",
+        "bool(np.all((units > 0) & (units <= 1e100)))",
+        (_SUMS + "test_a_combination_without_a_proof_is_refused",),
+    ),
+    Mutant(
+        "numbers of few bits in a query",
+        "a clip level in float16 or int8: products with it are 0 or infinite, and the sensitivity is nothing",
+        "type(query) in _ANSWERED and of_plain_types and",
+        "type(query) in _ANSWERED and",
+        (_SUMS + "test_numbers_of_few_bits_and_arrays_of_other_kinds_are_not_answered_with_noise",),
+    ),
+    Mutant(
+        "a row whose size vanishes is not cut",
+        "entry / unit underflows to 0, which is taken for a row of zeros",
+        "np.nan_to_num(self.level / np.maximum(sizes, LEAST_FACTOR))",
+        "np.where(sizes == 0, 1e308, np.nan_to_num(self.level / np.maximum(sizes, 5e-324)))",
+        (_SUMS + "test_a_cut_holds_where_sizes_and_caps_are_below_all_normal_numbers",),
+    ),
+    Mutant(
+        "a cut of few digits",
+        "a cap below all normal numbers is rounded to twice of it",
+        "cap = np.where(cap < LEAST_FACTOR, 0.0, cap)",
+        "cap = np.where(cap < 0, 0.0, cap)",
+        (_SUMS + "test_a_cut_holds_where_sizes_and_caps_are_below_all_normal_numbers",),
+    ),
+    Mutant(
+        "an answer of no columns",
+        "a product of lengths that is 0",
+        "(self.level >= 0 and len(self.shape) == 2 and min(self.shape) >= 1)",
+        "self.level >= 0",
+        (_SUMS + "test_a_combination_without_a_proof_is_refused",),
+    ),
+    Mutant(
+        "true and false as coordinates of a sum",
+        "an index by a mask states the units of other lines than those that are answered",
+        'not (at.dtype.kind == "i" and np.all(',
+        "not (True and np.all(",
+        (_SUMS + "test_a_combination_without_a_proof_is_refused",),
+    ),
+    Mutant(
+        "weights with fewer lines than the rows and their constant have",
+        "batches and all rows read other lines: a row's slope depends on how many others are asked",
+        "if point.n_lines != block._n_features() + bool(intercept_value):",
+        "if False:",
+        ("tests/fast/test_compiled_batches.py::test_weights_of_other_lines_than_the_rows_have_are_refused",),
+    ),
     # --- rows that do not count ---
     Mutant(
         "raw entries of rows that do not count, in the columns",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import inspect
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -407,12 +408,42 @@ def test_table_of_trust_models_is_the_measured_one() -> None:
     rows = figures("federated_trust")
     measured = {(float(row["epsilon"]), row["clients"], row["trust"]): float(row["accuracy"]) for row in rows}
     table = cells("federated.md", "ε | clients")
-    lines = ("curious server, no memory", "curious server", "trusted aggregator")
-    assert len(table) * len(lines) == len(measured) == 18
+    lines = (
+        "curious server, no memory",
+        "curious server",
+        "masked sums",
+        "masked sums, a third colludes",
+        "trusted aggregator",
+    )
+    assert len(table) * len(lines) == len(measured) == 30
     for asked, clients, *printed in table:
         found = [measured[float(asked), clients, line] for line in lines]
         assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), (asked, clients)
         assert found[0] < found[1]
+
+
+def test_table_of_masked_studies_is_the_measured_one() -> None:
+    """Accuracies in docs/masked_sums.md are the means over seeds that benchmarks/masked_federated.py wrote."""
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for line in (ROOT / "docs" / "pictures" / "masked_federated.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        name, column, asked, _, clients = one["cell"]
+        count = "" if column.startswith("central") else str(clients)
+        found.setdefault((name, column, float(asked), count), []).append(one["accuracy"])
+    table = cells("masked_sums.md", "set | ε | clients")
+    columns = (
+        "curious server",
+        "masked, t = 0",
+        "masked, t = N/3",
+        "masked, t = N/3, 2 retries",
+        "central, same method",
+        "trusted aggregator",
+        "central default",
+    )
+    assert len(table) == 18
+    for name, asked, clients, *printed in table:
+        keys = [(name, one, float(asked), "" if one.startswith("central") else clients) for one in columns]
+        assert [float(figure) for figure in printed] == pytest.approx([np.mean(found[key]) for key in keys], abs=5.1e-4)
 
 
 def test_links_lead_somewhere() -> None:

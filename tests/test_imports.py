@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-HEAVY = ["dp_accounting", "numba", "matplotlib", "torch", "dask", "flwr", "randomgen", "pandas"]
+HEAVY = ["dp_accounting", "numba", "matplotlib", "torch", "dask", "flwr", "grpc", "cryptography", "randomgen", "pandas"]
 
 
 def loaded_by(statement: str, **environment: str) -> set[str]:

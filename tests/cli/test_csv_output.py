@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tulle.cli.federated_output import RoundLog
-from tulle.federated.server_side.server import RoundRecord
+from tulle.federated.server_side.federated_fit import RoundRecord
 
 BAD = ['=cmd|"/c calc"!A0', "@SUM(A1)", "-dose", "+more"]
 CLASSES = ["=yes", "-no"]

@@ -241,10 +241,10 @@ class Connected(DirectLink):
 
 
 def listen(monkeypatch: Any, answers: dict[str, Callable[[bytes], bytes]]) -> None:
-    pytest.importorskip("flwr")
-    from tulle.federated.server_side import flower
+    pytest.importorskip("grpc")
+    from tulle.federated.server_side import grpc_link
 
-    monkeypatch.setattr(flower, "FlowerLink", lambda *_, **__: Connected(answers))
+    monkeypatch.setattr(grpc_link, "GrpcLink", lambda *_, **__: Connected(answers))
 
 
 def test_a_simulation_that_fails_after_a_round_has_spent(study: Path, capsys: Any, monkeypatch: Any) -> None:
@@ -263,19 +263,26 @@ def test_a_simulation_that_fails_after_a_round_has_spent(study: Path, capsys: An
 
 
 def test_a_server_that_stops_says_whether_clients_may_have_billed(study: Path, capsys: Any, monkeypatch: Any) -> None:
-    """Nobody there, or all refused: code 1. Some enrolled, or did not say: code 4."""
-    small, north = make_client("small", cap=0.1), make_client("north")
+    """Too few would take part: code 1, and nobody has billed. Some were asked to enrol and did not refuse: code 4."""
+    small, north, south = make_client("small", cap=0.1), make_client("north"), make_client("south")
+
+    def says_no_more(raw: bytes) -> bytes:
+        return b"" if b'"Enrol"' in raw else south.answer(raw)
+
     for answers, code in (
         ({}, 1),
         ({"a": small.answer}, 1),
-        ({"a": small.answer, "b": north.answer}, 4),
-        ({"a": lambda raw: b""}, 4),
-        ({"a": lambda raw: b"garbage"}, 4),
+        ({"a": small.answer, "b": north.answer}, 1),
+        ({"a": lambda raw: b""}, 1),
+        ({"a": lambda raw: b"garbage", "b": north.answer}, 1),
+        ({"a": says_no_more, "b": small.answer, "c": north.answer}, 4),
     ):
         listen(monkeypatch, answers)
         found, values = command(capsys, f"{SERVER} --replace")
         assert (found, values["may_be_billed"]) == (code, code == 4)
-    assert [len(FileLedger(f"{name}.json", name).entries) for name in ("small", "north")] == [0, 1]
+        assert ("nobody was billed" in values["stopped"]) == (code == 1)
+    entries = [len(FileLedger(f"{name}.json", name).entries) for name in ("small", "south", "north")]
+    assert entries == [0, 0, 1]
 
 
 @pytest.mark.parametrize("error", INPUT_ERRORS, ids=lambda error: type(error).__name__)
@@ -285,7 +292,7 @@ def test_a_server_that_fails_after_clients_have_billed(
     from tulle.federated.server_side.server import Server
 
     listen(monkeypatch, {name: make_client(name).answer for name in ("north", "south")})
-    monkeypatch.setattr(Server, "_write", fail_with(error))
+    monkeypatch.setattr(Server, "_averaged", fail_with(error))
     code, values = command(capsys, SERVER)
     assert (code, values["error"]["kind"]) == (4, "spent")
     assert "clients may have billed the study" in values["error"]["message"]
@@ -364,8 +371,8 @@ def test_exit_codes_of_a_client(study: Path, capsys: Any, monkeypatch: Any, way:
     from tulle.federated.messages import Enrol, Round, invitation
     from tulle.federated.terms import Terms
 
-    pytest.importorskip("flwr")
-    from tulle.federated.server_side import flower
+    pytest.importorskip("grpc")
+    from tulle.federated.client_side import grpc_connection
 
     model = linear_terms(4, step=1.0, classes=("home", "ward"), row_l2=2.0)
     terms = Terms("s", model, 2, 1, 2, 1.0, 0.5, None, 1.0, 1e-6)
@@ -384,7 +391,7 @@ def test_exit_codes_of_a_client(study: Path, capsys: Any, monkeypatch: Any, way:
         if way == "server gone":
             raise ConnectionError("the server was gone")
 
-    monkeypatch.setattr(flower, "connect", connect)
+    monkeypatch.setattr(grpc_connection, "connect", connect)
     if way == "disk full":
         monkeypatch.setattr(Client, "_write", fail_with(OSError(errno.ENOSPC, "No space left on device")))
     found, values = command(capsys, CLIENT)
@@ -393,3 +400,37 @@ def test_exit_codes_of_a_client(study: Path, capsys: Any, monkeypatch: Any, way:
     if code in (0, 3, 5):
         assert values["answers"] == (way == "takes part")
         assert set(values["refused"]) == ({way} if code else set())
+
+
+@pytest.mark.parametrize(("way", "code", "billed"), [("approved", 0, 1), ("others approved", 5, 0), ("shown", 5, 0)])
+def test_a_client_takes_part_on_approved_terms_only(
+    study: Path, capsys: Any, monkeypatch: Any, way: str, code: int, billed: int
+) -> None:
+    """By the digest that tulle federated terms prints; terms that were not approved are printed in words."""
+    pytest.importorskip("grpc")
+    from tulle.cli import parser
+    from tulle.cli.federated_terms import make_server_terms
+    from tulle.fast.sparse_weights import SparseWeights
+    from tulle.federated.encoding import encode
+    from tulle.federated.messages import AskWilling, Enrol, Round
+
+    digest = command(capsys, SERVER.replace("federated server", "federated terms"))[1]["digest"]
+    terms = make_server_terms(parser().parse_args(SERVER.split()))
+    FileLedger.create("north.json", "north", Budget(3.0, 1e-3))
+
+    first = Round(terms.digest, 1, SparseWeights.zeros(*terms.model.shape))
+
+    def connect(address: str, answer: Callable[[bytes], bytes], **_: Any) -> None:
+        for message in (AskWilling(terms), Enrol(terms), first):
+            answer(encode(message))
+
+    monkeypatch.setattr("tulle.federated.client_side.grpc_connection.connect", connect)
+    given = {"approved": f"--approve {'0' * 64} --approve {digest}", "others approved": f"--approve {'0' * 64}"}
+    found, values = command(capsys, f"{CLIENT} {given.get(way, '--show-terms')}")
+    assert found == code
+    proposed = [] if way == "approved" else [f"{terms.describe_fully()}\ndigest: {digest}"]
+    assert values.get("not_approved", []) == proposed
+    assert len(FileLedger("north.json", "north").entries) == billed
+    if proposed:
+        assert main(CLIENT.replace("--json", "--quiet --show-terms").split()) == code
+        assert proposed[0] in capsys.readouterr().out

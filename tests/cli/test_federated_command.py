@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tulle
-from tulle.cli import main
+from tulle.cli import main, parser
+from tulle.cli.federated_terms import make_server_terms
 
 TERMS = "--row-l2 2 --epsilon 4 --delta 1e-6 --rounds 6 --n-nonzero 3"
 SERVER = "federated server --study s --port 0 -o model"
@@ -172,32 +173,94 @@ def test_classes_are_words_or_numbers() -> None:
     assert {type(label) for label in parse_classes("0,1")} == {int}
 
 
-def test_a_simulation_loads_no_flower(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It runs where the extra is not installed."""
+def test_a_simulation_needs_no_extra(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It runs where no transport is installed."""
     import subprocess
     import sys
 
     words = f"federated simulate --data rows.csv --target outcome --parts 2 -o m {TERMS}"
-    code = f"import sys; sys.modules['flwr'] = None; from tulle.cli import main; sys.exit(main({words!r}.split()))"
+    absent = "sys.modules['flwr'] = sys.modules['grpc'] = sys.modules['cryptography'] = None"
+    code = f"import sys; {absent}; from tulle.cli import main; sys.exit(main({words!r}.split()))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
 
 
+def test_terms_are_printed_with_their_digest(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With all options of the server; nothing is started or written, and no extra is needed."""
+    words = f"--study s --features 8 --classes home,ward {TERMS} --port 0 --min-clients 3"
+    code, values = ran(capsys, "federated terms", words, "-o model")
+    assert code == 0
+    arguments = parser().parse_args(["federated", "server", *words.split(), "-o", "model"])
+    terms = make_server_terms(arguments)
+    assert values == {"study": "s", "digest": terms.digest, "terms": terms.describe_fully()}
+    assert main(["federated", "terms", *words.split()]) == 0
+    assert capsys.readouterr().out == f"{terms.describe_fully()}\ndigest: {terms.digest}\n"
+    assert ran(capsys, "federated terms", words, "--clip 0.25")[1]["digest"] != terms.digest
+    assert [path.name for path in place.iterdir()] == ["rows.csv"]
+    for wrong, message in (("--trust aggregator", "have no terms"), ("--regression", "not allowed with")):
+        code, values = ran(capsys, "federated terms", words, wrong)
+        assert (code, message in values["error"]["message"]) == (2, True)
+
+
+def test_a_file_with_one_row_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The number of rows is public; what a library says of it is not passed on."""
+    pytest.importorskip("grpc")
+    (place / "rows.csv").write_text("".join((place / "rows.csv").read_text().splitlines(keepends=True)[:2]))
+    code, values = ran(capsys, CLIENT, "--without-privacy --retry-seconds 0")
+    assert (code, "a client needs at least 2 rows, got 1" in values["error"]["message"]) == (2, True), values
+
+
+def test_a_masked_server_has_metrics(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("grpc")
+    pytest.importorskip("cryptography")
+    assert main(["federated", "certificates", "--folder", "keys", "--server", "localhost", "--clients", "a,b"]) == 0
+    words = (
+        "federated server --study s --features 8 --classes home,ward --row-l2 3 --epsilon 1 --trust masked "
+        "--tls-ca keys/authority.pem --tls-certificate keys/server/server.pem --tls-key keys/server/server.key "
+        "--clients a,b --port 0 --patience 0.2 --metrics 0 -o model"
+    )
+    assert main(words.split()) == 1
+    assert "metrics at http://" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["terms", "server"])
+def test_masked_studies_that_no_server_can_run_have_no_terms(
+    place: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Or a data steward would approve them in vain."""
+    words = "--study s --features 8 --classes home,ward --row-l2 3 --epsilon 1 --trust masked --clients a,b -o model"
+    for wrong, message in (
+        ("--method frank_wolfe", "--method with --trust masked must be one of hard_thresholding"),
+        ("--transport flower", "omit --transport flower"),
+        ("", "pass the certificate of the study's authority"),
+    ):
+        code, values = ran(capsys, f"federated {command}", words, wrong)
+        assert (code, message in values["error"]["message"]) == (2, True), values
+
+
+@pytest.mark.parametrize(("transport", "extra"), [("grpc", "federated"), ("flower", "flower")])
 @pytest.mark.parametrize("command", ["server", "client"])
 def test_a_missing_extra_is_told(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    transport: str,
+    extra: str,
 ) -> None:
     import sys
 
-    monkeypatch.delitem(sys.modules, "tulle.federated.server_side.flower", raising=False)
+    ours = ("grpc_protocol", "grpc_link", "grpc_connection", "flower", "flower_node", "superlink")
+    for name in [name for name in sys.modules if name.startswith("tulle.federated.") and name.endswith(ours)]:
+        monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.split(".")[0] in ("flwr", "grpc")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)
     monkeypatch.setitem(sys.modules, "grpc", None)
     words = f"{SERVER} --classes a,b --features 3 {TERMS}" if command == "server" else CLIENT
-    code, values = ran(capsys, words)
+    code, values = ran(capsys, words, "--transport", transport)
     assert code == 2
-    assert 'pip install "tulle[federated]"' in values["error"]["message"]
+    assert f'pip install "tulle[{extra}]"' in values["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -207,12 +270,20 @@ def test_a_missing_extra_is_told(
         (f"{CLIENT} --without-privacy --ledger l.json", "--without-privacy is for rows without a ledger"),
         (f"{CLIENT} --ledger l.json --dataset d", "l.json"),
         ("federated client --data rows.csv --name n --server x:1", "required: --state"),
-        ("federated", "required: server|client|simulate"),
+        (CLIENT.replace("--name north", ""), "pass --name NAME, or the certificate that has it"),
+        (f"{CLIENT} --tls-ca ca.pem", "pass all of --tls-ca, --tls-certificate and --tls-key"),
+        (f"{CLIENT} --node-key key", "--node-key cannot be used with --transport grpc; omit it"),
+        (CLIENT.replace("localhost:1", "192.0.2.1:1"), "or --insecure within a VPN"),
+        ("federated", "required: server|terms|client|simulate|certificates"),
+        (f"{CLIENT} --without-privacy --approve abc", "64 hexadecimal digits"),
+        (f"{CLIENT} --without-privacy --approve {'0' * 64} --show-terms", "refuses all terms"),
+        (f"{CLIENT} --without-privacy --approve {'0' * 64} --trust-aggregator", "omit --trust-aggregator"),
+        (f"{CLIENT} --without-privacy --show-terms --trust-aggregator", "omit --trust-aggregator"),
     ],
 )
 def test_wrong_clients_are_told(place: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
     """Before rows are read, or a server is looked for."""
-    pytest.importorskip("flwr")
+    pytest.importorskip("grpc")
     code, values = ran(capsys, words)
     assert code == 2
     assert message in values["error"]["message"]
@@ -225,7 +296,12 @@ def test_wrong_clients_are_told(place: Path, capsys: pytest.CaptureFixture[str],
         ("--features 3", "one of the arguments --classes --regression is required"),
         (f"--classes a,b {TERMS}", "pass the number of features that all clients have: --features D"),
         (f"--classes a,b --features 3 --clients a {TERMS}", "fewer than the 2 of --min-clients"),
-        (f"--classes a,b --features 3 --tls-ca x {TERMS}", "pass all of --tls-ca, --tls-cert and --tls-key"),
+        (f"--classes a,b --features 3 --tls-ca x {TERMS}", "pass all of --tls-ca, --tls-certificate and --tls-key"),
+        (
+            f"--classes a,b --features 3 --host 0.0.0.0 {TERMS}",
+            "(tulle federated certificates makes them), or --insecure",
+        ),
+        (f"--classes a,b --features 3 --superlink x:1 {TERMS}", "--superlink cannot be used with --transport grpc"),
         (f"--classes a,b --features 3 --method auto {TERMS}", "--method needs --trust aggregator"),
         (f"--classes a,b --trust aggregator {TERMS}", "--rounds cannot be used with --trust aggregator"),
         (f"--classes a,b --features 3 --journal no/j {TERMS}", "its folder does not exist"),
@@ -234,7 +310,7 @@ def test_wrong_clients_are_told(place: Path, capsys: pytest.CaptureFixture[str],
 )
 def test_wrong_servers_are_told(place: Path, capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:
     """Before anything listens, and no folder is left behind."""
-    pytest.importorskip("flwr")
+    pytest.importorskip("grpc")
     epsilon = "" if TERMS in words else "--epsilon 1"
     code, values = ran(capsys, SERVER, words, epsilon)
     assert code == 2
@@ -242,12 +318,94 @@ def test_wrong_servers_are_told(place: Path, capsys: pytest.CaptureFixture[str],
     assert not (place / "model").exists()
 
 
-def test_sums_do_not_travel_in_the_clear(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exact sums go to another machine under TLS, or by an express word."""
-    pytest.importorskip("flwr")
-    words = CLIENT.replace("localhost:1", "192.0.2.1:1") + " --without-privacy --trust-aggregator --retry-seconds 0"
+def test_nothing_travels_in_the_clear_by_default(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages go to another machine under TLS, or by an express word."""
+    pytest.importorskip("grpc")
+    words = CLIENT.replace("localhost:1", "192.0.2.1:1") + " --without-privacy --retry-seconds 0"
     code, values = ran(capsys, words)
     assert code == 2
-    assert "pass --tls-ca FILE, or --insecure within a VPN" in values["error"]["message"]
+    assert "pass --tls-ca, --tls-certificate and --tls-key" in values["error"]["message"]
     code, values = ran(capsys, words, "--insecure")
     assert "no server at 192.0.2.1:1" in values["error"]["message"]
+
+
+def test_certificates_are_made_and_name_a_client(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The client's name is the certificate's; another --name is told, and so is a certificate of another use."""
+    pytest.importorskip("grpc")
+    pytest.importorskip("cryptography")
+    made = "federated certificates --folder study"
+    code, values = ran(capsys, made, "--server localhost,127.0.0.1 --clients north,south --days 9")
+    assert code == 0
+    assert len(values["written"]) == 8
+    assert ran(capsys, made, "--clients west")[0] == 0
+    code, values = ran(capsys, made, "--clients west")
+    assert (code, "exists and is not overwritten" in values["error"]["message"]) == (2, True)
+    nobody = CLIENT.replace("--name north", "--without-privacy --retry-seconds 0 --tls-ca study/authority.pem")
+    code, values = ran(capsys, nobody, "--tls-certificate study/clients/west.pem --tls-key study/clients/west.key")
+    assert "no server at localhost:1" in values["error"]["message"]
+    code, values = ran(
+        capsys, nobody, "--tls-certificate study/clients/west.pem --tls-key study/clients/west.key --name north"
+    )
+    assert (code, values["error"]["message"]) == (
+        2,
+        "--name is 'north', but the certificate is that of 'west'; omit --name",
+    )
+    code, values = ran(capsys, nobody, "--tls-certificate study/server/server.pem --tls-key study/server/server.key")
+    assert (code, "not for client authentication" in values["error"]["message"]) == (2, True)
+
+
+def test_options_of_a_connection_reach_the_transport(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificates, the server's name, the proxy and the limits, as they were given."""
+    pytest.importorskip("grpc")
+    from tulle.federated.client_side import grpc_connection
+
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(grpc_connection, "connect", lambda address, answer, **said: given.update(said, to=address))
+    assert ran(capsys, "federated certificates --folder study --clients west")[0] == 0
+    files = ("study/authority.pem", "study/clients/west.pem", "study/clients/west.key")
+    tls = "--tls-ca {} --tls-certificate {} --tls-key {}".format(*files)
+    words = CLIENT.replace("--name north", tls).replace("localhost:1", "study.example.org:443")
+    more = "--proxy proxy.example.org:8080 --server-name inside.example.org --retry-seconds 7 --forever"
+    code, values = ran(capsys, words, more, "--without-privacy")
+    assert (code, values["client"]) == (0, "west")
+    assert callable(given.pop("told"))
+    assert given == {
+        "to": "study.example.org:443",
+        "certificates": files,
+        "proxy": "proxy.example.org:8080",
+        "server_name": "inside.example.org",
+        "insecure": False,
+        "retry_seconds": 7.0,
+        "forever": True,
+    }
+
+
+def test_flower_is_a_second_transport(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own options reach it; those of gRPC are told, not ignored."""
+    pytest.importorskip("flwr")
+    from tulle.federated.server_side import flower
+
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(flower, "connect", lambda address, answer, **said: given.update(said, to=address))
+    words = f"{CLIENT} --transport flower --without-privacy"
+    assert ran(capsys, words, "--tls-ca ca.pem --node-key key")[0] == 0
+    assert (given["to"], given["certificate"], given["node_key"]) == ("localhost:1", "ca.pem", "key")
+    for option in ("--tls-key k", "--tls-certificate c", "--proxy p:1", "--server-name s"):
+        code, values = ran(capsys, words, option)
+        assert code == 2
+        assert f"{option.split()[0]} cannot be used with --transport flower" in values["error"]["message"]
+
+    def link(address: str, **said: Any) -> Any:
+        given.update(said, to=address)
+        raise ConnectionError("no SuperLink")
+
+    monkeypatch.setattr(flower, "FlowerLink", link)
+    server = f"{SERVER} --classes a,b --features 3 {TERMS} --transport flower --superlink-secret s --superlink"
+    assert ran(capsys, server, "localhost:9092")[0] == 2
+    assert (given["to"], given["secret"]) == ("localhost:9092", "s")
+    code, values = ran(capsys, server, "192.0.2.1:9092")
+    assert "pass --tls-ca FILE, or --insecure within a VPN" in values["error"]["message"]

@@ -133,7 +133,6 @@ def test_weights_and_offsets_tell_nothing_but_the_answers(
 
     ids = [None, None] if rows_each is None else [people(False), people(True)]
     one, other = replayed(
-        monkeypatch,
         lambda: fit(usual(), targets(loss), ids[0], NUMBERS["usual"]()),
         lambda: fit(OTHER_ROWS[case["other"]](), targets(loss, case["other"]), ids[1], NUMBERS[case["numbers"]]()),
         told_of_model(tmp_path),

@@ -242,7 +242,6 @@ def test_a_fit_tells_nothing_but_its_answers(case: dict[str, Any], tmp_path: Pat
 
     ids = [None, None] if rows_each is None else [people(False), people(True)]
     one, other = replayed(
-        monkeypatch,
         lambda: fit(usual(), targets(loss), ids[0]),
         lambda: fit(OTHER_ROWS[case["other"]](), targets(loss, case["other"]), ids[1]),
         told_of_model(tmp_path),
@@ -264,7 +263,6 @@ def test_a_score_tells_nothing_but_its_answers(loss: str, other: str, monkeypatc
         return [private_score(model, X, y, epsilon=1.0, metric=name, random_state=1, **bound) for name in metrics]
 
     one, other_rows = replayed(
-        monkeypatch,
         lambda: scores(usual(), targets(loss)),
         lambda: scores(OTHER_ROWS[other](), targets(loss, other)),
         lambda found: {"scores": [(repr(score), str(score), pickle.dumps(score)) for score in found]},
@@ -281,7 +279,6 @@ def test_estimated_bounds_tell_nothing_but_their_answers(form: str, other: str, 
 
     for y, y_other in ((None, None), (targets("squared"), targets("squared", other))):
         one, other_rows = replayed(
-            monkeypatch,
             lambda y=y: estimated(usual(), y),
             lambda y=y_other: estimated(OTHER_ROWS[other](), y),
             lambda bounds: {"bounds": repr(bounds), "its pickle": pickle.dumps(bounds)},
@@ -315,7 +312,6 @@ def test_a_search_tells_nothing_but_its_answers(loss: str, other: str, monkeypat
         }
 
     one, other_rows = replayed(
-        monkeypatch,
         lambda: search(usual(), targets(loss)),
         lambda: search(OTHER_ROWS[other](), targets(loss, other)),
         told,
@@ -401,7 +397,7 @@ def test_the_command_line_tells_nothing_but_its_answers(
             "the folder": sorted(path.name for path in folder.iterdir()),
         }
 
-    one, other_rows = replayed(monkeypatch, lambda: run("first"), lambda: run("other"), told)
+    one, other_rows = replayed(lambda: run("first"), lambda: run("other"), told)
     assert not one.error, one.error
     assert one.result["its exit code"] == 0
     assert {"model.npz", "report.html", "privacy.json", "weights.csv"} <= set(one.result)
@@ -446,5 +442,5 @@ def test_what_passes_the_curator_by_is_found(way: str, found: str, tmp_path: Pat
             raise ValueError("too large")
         return model, None
 
-    one, other = replayed(monkeypatch, lambda: leaky(usual()), lambda: leaky(50 * usual()), told_of_model(tmp_path))
+    one, other = replayed(lambda: leaky(usual()), lambda: leaky(50 * usual()), told_of_model(tmp_path))
     assert any(difference.startswith(found) for difference in differences(one, other))

@@ -208,7 +208,7 @@ def test_a_secret_in_a_file_stays_there(
     """Said as text, as JSON and with tracebacks: no part of it is in what is printed, logged or written, and the row's
     number is on standard error alone."""
     if command == "client":
-        pytest.importorskip("flwr")
+        pytest.importorskip("grpc")
     planted = FILES[kind]()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(model)

@@ -36,6 +36,7 @@ METHODS: list[Any] = [
     FitAgain(),
     ScreenRefine(noise="gaussian"),
     ScreenRefine(noise="selection"),
+    ScreenRefine(refinement="steps"),
     "two_stage",
     KnowledgeTransfer(features=UniformFeatures()),
     KnowledgeTransfer("dense", features=GaussianFeatures(2.0), n_public=30, perturbation="output"),

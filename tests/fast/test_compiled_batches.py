@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from tulle.fast import compiled, sparse_batch
+from tulle.fast.batch_answers import find_margins
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.trusted.rows import Block, Rows
 
@@ -57,3 +60,13 @@ def test_loops_are_compiled_by_public_figures_only(
 ) -> None:
     monkeypatch.setattr(compiled, "_loaded", loaded)
     assert (sparse_batch._compiled_loops(n, d) is not None) == expected
+
+
+@pytest.mark.parametrize("numbers", [np.arange(6), np.arange(3)], ids=["all rows", "a batch"])
+def test_weights_of_other_lines_than_the_rows_have_are_refused(numbers: Any) -> None:
+    """All rows took the last feature's weight for the constant's, and batches took none."""
+    rows = Rows(sp.csr_array(np.eye(6)), np.ones(6)).batch(numbers)
+    for lines, constant in ((6, 1.0), (7, 0.0), (5, 0.0)):
+        with pytest.raises(ValueError, match="do not fit the rows"):
+            rows.reduce(lambda block: find_margins(block, SparseWeights.zeros(lines, 1), constant))  # noqa: B023
+    assert rows.reduce(lambda block: find_margins(block, SparseWeights.zeros(7, 1), 1.0)).shape == (len(numbers), 1)

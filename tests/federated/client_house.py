@@ -13,7 +13,7 @@ from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import linear_terms
 from tulle.federated.encoding import decode, encode
-from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
+from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update, Willing
 from tulle.federated.terms import Terms
 
 N, D = 40, 12
@@ -34,7 +34,7 @@ ZERO = SparseWeights.zeros(*LINEAR.shape)
 
 SOME = SparseWeights.from_dense(np.eye(D + 1)[:, [2]])
 
-REPLIES = (Enrolled, Update, Refused, SparseWeights)
+REPLIES = (Willing, Enrolled, Update, Refused, SparseWeights)
 
 # Of noise and nothing else: rows that have no label of the study count as nothing, whatever is in them.
 LONG = 2000

@@ -23,7 +23,7 @@ from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import LinearTask, LinearTerms
 from tulle.federated.messages import Enrol, Enrolled, Round
-from tulle.federated.server_side.simulation import _seeds
+from tulle.federated.server_side.simulation import spawn_seeds
 from tulle.federated.terms import Terms
 from tulle.methods.gradient_queries import BatchGradient
 from tulle.trusted.accountants import epsilon
@@ -214,7 +214,7 @@ def test_clients_that_share_a_ledger_and_a_seed_have_noise_of_their_own(
 def test_a_simulation_has_other_noise_at_every_client(tmp_path: Path) -> None:
     """False alarms: 1e-6."""
     seen: dict[str, np.ndarray] = {}
-    for name, own in zip("ab", _seeds(3, 2)):
+    for name, own in zip("ab", spawn_seeds(3, 2)):
         folder = tmp_path / name
         folder.mkdir()
         client = silent(folder, seed=own).start()

@@ -196,17 +196,14 @@ def test_each_row_adds_to_changes_what_their_level_allows() -> None:
         assert np.linalg.norm(mean) <= query.level * (1 + 1e-12)
 
 
-def test_sums_of_changes_are_counted_twice_in_what_could_overflow(house: House) -> None:
-    client = house.start()
-    enrol(client, SCSG)
-    task = client._studies[SCSG.digest].task
-    edge = 0.75 * 1e150 / (N * task.level(1.0))
+def test_sums_of_changes_are_counted_twice_in_what_could_overflow() -> None:
+    edge = 0.75 * 1e150 / (N * SCSG.model.level(1.0))
     plain, snapshots = (replace(one, clip=1.0) for one in (TERMS, SCSG))
     for one in (plain, snapshots):
         object.__setattr__(one, "clip", edge)
-    check_range(plain, task)
+    check_range(plain, N)
     with pytest.raises(RefusedError, match="overflow"):
-        check_range(snapshots, task)
+        check_range(snapshots, N)
 
 
 # --- terms and messages ----------------------------------------------------------------------------------------------
@@ -217,7 +214,7 @@ class _Network(ModelTerms):
 
     shape = property(lambda self: (D, 1))
     start: Callable[..., Any] = lambda self, n_nonzero: ZERO
-    threshold = task = start
+    threshold = task = level = facts = start
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import LinearTerms
 from tulle.federated.encoding import MAGIC, decode, encode
 from tulle.federated.link import DirectLink
-from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
+from tulle.federated.messages import AskWilling, Enrol, Enrolled, Refused, Round, Update, Willing
 from tulle.federated.questions import AskLabels, AskShape
 from tulle.federated.server_side.server import Server, StudyStoppedError
 from tulle.federated.server_side.simulation import simulate
@@ -389,7 +389,10 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> tuple[House, Client]:
     return home, client
 
 
-SENT = [encode(Enrol(TERMS)), encode(Round(TERMS.digest, 2, SOME)), encode(Round(TERMS.digest, 1, ZERO))]
+SENT = [
+    encode(message)
+    for message in (AskWilling(TERMS), Enrol(TERMS), Round(TERMS.digest, 2, SOME), Round(TERMS.digest, 1, ZERO))
+]
 
 
 @given(data=st.data(), sample=st.sampled_from(SENT))
@@ -413,7 +416,7 @@ def test_no_bytes_make_a_client_raise_or_spend(
     else:
         sent = data.draw(st.sampled_from([b"", MAGIC, b"tulle federated 1\n"])) + data.draw(st.binary(max_size=100))
     reply = read(client.answer(sent))
-    assert isinstance(reply, (Enrolled, Update, Refused))
+    assert isinstance(reply, (Willing, Enrolled, Update, Refused))
     assert len(home.entries) == 1
     if isinstance(reply, Update):
         assert reply.number in (1, 2, 3)
@@ -422,7 +425,7 @@ def test_no_bytes_make_a_client_raise_or_spend(
 def test_messages_for_others_are_refused(house: House) -> None:
     client = house.start()
     about = enrol(client)
-    for message in (about, ask(client, 1), Refused("ada", "cap", ""), ZERO, TERMS):
+    for message in (about, ask(client, 1), Refused("ada", "cap", ""), Willing(TERMS.digest, "ada", N), ZERO, TERMS):
         refused(read(client.answer(encode(message))), "malformed")
 
 

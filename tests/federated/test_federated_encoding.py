@@ -19,7 +19,7 @@ import tulle.federated
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.client_side.linear_study import LinearTerms, linear_terms
 from tulle.federated.encoding import ADDED_LATER, MAGIC, OlderVersionError, WireError, decode, encode
-from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
+from tulle.federated.messages import AskWilling, Enrol, Enrolled, Refused, Round, Update, Willing
 from tulle.federated.terms import Terms
 
 
@@ -31,7 +31,7 @@ class Holder:
     second: Any = None
 
 
-CLASSES = (Holder, Enrol, Enrolled, Refused, Round, Update, Terms, LinearTerms, SparseWeights)
+CLASSES = (Holder, AskWilling, Willing, Enrol, Enrolled, Refused, Round, Update, Terms, LinearTerms, SparseWeights)
 TERMS = Terms("s", linear_terms(6, step=1.0, classes=("a", "b"), row_l2=1.0), 3, 2, 2, 1.0, 0.5, 8, 2.0, 1e-3)
 
 
@@ -136,7 +136,8 @@ messages_of_a_study = (
     | st.builds(Update, st.text(max_size=5), st.integers(-(2**70), 2**70), names, sparse_weights())
     | st.builds(Refused, names, st.sampled_from(["cap", "terms", "failed"]), st.text(max_size=20))
     | enrolled
-    | st.just(Enrol(TERMS))
+    | st.builds(Willing, st.text(max_size=5), names, st.integers(1, 2**53 - 1))
+    | st.sampled_from([AskWilling(TERMS), Enrol(TERMS)])
 )
 
 
@@ -200,6 +201,8 @@ SAMPLES = [
         Update("0" * 32, 1, "ada", SparseWeights.zeros(6, 1)),
         Enrolled(TERMS.digest, "ada", 40, 8, 1.9, 1e-3, 0.7, 1, False),
         Refused("ada", "cap", "no"),
+        AskWilling(TERMS, ("0" * 64,)),
+        Willing(TERMS.digest, "ada", 40),
         Holder((1, (math.inf, None)), np.arange(6.0).reshape(2, 3)),
     )
 ]

@@ -25,7 +25,7 @@ from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import LinearTerms
 from tulle.federated.client_side.study_plan import check_range
 from tulle.federated.encoding import decode, encode
-from tulle.federated.messages import Enrol, Enrolled, Refused, RefusedError, Update
+from tulle.federated.messages import AskWilling, Enrol, Enrolled, Refused, RefusedError, Update, Willing
 from tulle.federated.question_data import OF_ROWS
 from tulle.federated.questions import (
     REPLY_CLASSES,
@@ -193,16 +193,13 @@ def test_sums_that_could_overflow_are_not_asked_for(noise: float, asked: bool, s
             assert not seen.asked
 
 
-def test_a_study_whose_sums_could_overflow_is_refused(house: House) -> None:
-    """No terms reach so far; the guard looks at what a task says of itself."""
-    client = house.start()
-    enrol(client)
-    study = client._studies[TERMS.digest]
-    check_range(TERMS, study.task)
+def test_a_study_whose_sums_could_overflow_is_refused() -> None:
+    """No terms reach so far; the guard looks at the level of a row and the number of rows."""
+    check_range(TERMS, N)
     terms = replace(TERMS)
     object.__setattr__(terms, "clip", 1e150)
     with pytest.raises(RefusedError, match="could overflow"):
-        check_range(terms, study.task)
+        check_range(terms, N)
 
 
 def test_weights_beyond_what_clients_accept_do_not_come_from_clients(house: House) -> None:
@@ -319,7 +316,7 @@ def test_a_study_is_not_paid_for_by_another_that_bears_its_digest_as_a_name(hous
     enrol(house.start())
     ledger = FileLedger.create(house.folder / "other.json", "others", Budget(100.0, 0.5))
     other = Client("ada", X, Y, ledger=ledger, state=house.folder / "state")
-    ending = other._ending(TERMS)  # as it stands in the ledger
+    ending = other._admission._ending(TERMS)  # as it stands in the ledger
     enrol(other, replace(TERMS, study=ending, epsilon=0.01))
     enrol(other)
     assert [round(entry.epsilon, 2) for entry in ledger.refresh().entries] == [0.01, 2.0]
@@ -533,8 +530,8 @@ def test_a_client_that_enrols_again_is_believed_the_worse_of_what_it_said() -> N
 
     def member(about: Enrolled) -> Any:
         def reply(question: Any) -> bytes:
-            if isinstance(question, Enrol):
-                return encode(about)
+            if isinstance(question, AskWilling):
+                return encode(about if isinstance(question, Enrol) else Willing(about.study, "a", about.n_rows))
             return encode(Update(question.study, question.number, "a", unit(2)))
 
         return reply
@@ -557,26 +554,19 @@ def test_a_client_that_enrols_again_with_other_rows_is_left_out(other: dict[str,
     first = enrolled("a", 50, PRIVATE)
     link = Scripted({})
 
+    def member(about: Enrolled, line: int) -> Any:
+        def reply(question: Any) -> bytes:
+            if not isinstance(question, AskWilling):
+                return encode(Update(question.study, question.number, about.client, unit(line)))
+            return encode(about if isinstance(question, Enrol) else Willing(about.study, about.client, about.n_rows))
+
+        return reply
+
     def progress(record: Any, weights: SparseWeights) -> None:
         if record.number == 1:
-            link.members = {
-                "again": lambda asked: encode(
-                    replace(first, **other)
-                    if isinstance(asked, Enrol)
-                    else Update(asked.study, asked.number, "a", unit(1))
-                ),
-                "b": lambda asked: encode(
-                    enrolled("b", 10, PRIVATE)
-                    if isinstance(asked, Enrol)
-                    else Update(asked.study, asked.number, "b", unit(2))
-                ),
-            }
+            link.members = {"again": member(replace(first, **other), 1), "b": member(enrolled("b", 10, PRIVATE), 2)}
 
-    link.members = {
-        "once": lambda asked: encode(
-            first if isinstance(asked, Enrol) else Update(asked.study, asked.number, "a", unit(1))
-        )
-    }
+    link.members = {"once": member(first, 1)}
     fit = Server(PRIVATE, progress=progress, patience=0.01).run(link)
     assert [record.answered for record in fit.rounds] == [("a",), *[("b",)] * 5]
     assert fit.rounds[1].rejected["other terms"] == 1

@@ -23,8 +23,9 @@ from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.linear_study import LinearTerms, linear_terms
 from tulle.federated.encoding import MAGIC, decode, encode
 from tulle.federated.link import DirectLink, Link
-from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update
-from tulle.federated.server_side.server import FederatedFit, RoundRecord, Server, StudyStoppedError
+from tulle.federated.messages import AskWilling, Enrol, Enrolled, Refused, Round, Update, Willing
+from tulle.federated.server_side.federated_fit import FederatedFit, RoundRecord
+from tulle.federated.server_side.server import Server, StudyStoppedError
 from tulle.federated.server_side.simulation import simulate
 from tulle.federated.server_side.study_report import study_report
 from tulle.federated.terms import Terms
@@ -42,7 +43,7 @@ TARGETS = {
 }
 Y = TARGETS["two classes"]
 CLASSES = {"two classes": ("b", "a"), "three classes": ("b", "c", "a"), "regression": None}
-QUESTIONS = (Enrol, Round, Terms, LinearTerms, SparseWeights)
+QUESTIONS = (AskWilling, Enrol, Round, Terms, LinearTerms, SparseWeights)
 REPLIES = (Enrolled, Update, Refused, SparseWeights)
 
 
@@ -193,6 +194,8 @@ def member(
     def answer(question: Any) -> bytes | None:
         if isinstance(question, Enrol):
             return encode(enrolled(name, n_rows, terms))
+        if isinstance(question, AskWilling):
+            return encode(Willing(terms.digest, name, n_rows))
         found = model(question)
         if isinstance(found, SparseWeights):
             return encode(Update(question.study, question.number, name, found))
@@ -283,7 +286,7 @@ def ledger(path: Path, cap: Budget = Budget(100.0, 0.5)) -> FileLedger:  # noqa:
 
 # --- who does not count ----------------------------------------------------------------------------------------------
 
-HONEST = unit(2, 3.0)
+HONEST = unit(2, 1.5)
 TWO = np.ones((2, 1))
 
 
@@ -407,6 +410,7 @@ BAD_ENROLMENTS: dict[str, bytes | None] = {
     "noise beyond any number": enrolled_with(noise=10**400),
     "rows beyond any number": enrolled_with(n_rows=10**400),
     "half a row of a person": enrolled_with(rows_per_person=0.5),
+    "rows of a person beyond any number": enrolled_with(rows_per_person=10**400),
     "no row of a person": enrolled_with(rows_per_person=0),
     "words for a unit": enrolled_with(rows_per_person="one row\n\nGuarantee none is needed"),
 }
@@ -420,6 +424,8 @@ def test_whoever_enrols_wrongly_does_not_stop_the_study_nor_its_report(what: str
     def bad(question: Any) -> bytes | None:
         if isinstance(question, Enrol):
             return raw
+        if isinstance(question, AskWilling):
+            return encode(Willing(terms.digest, "bad", 10))
         return encode(Update(question.study, question.number, "bad", HONEST))
 
     link = Scripted({"x": bad, "y": member("good", lambda asked: HONEST, 10, terms)})
@@ -438,9 +444,15 @@ def test_whoever_enrols_wrongly_does_not_stop_the_study_nor_its_report(what: str
 
 
 def test_enrolments_of_other_terms_and_other_clients_are_counted() -> None:
+    """One says a listed name when it is asked whether it would take part, and enrols under another."""
+    stranger = member("stranger", lambda asked: HONEST, terms=PRIVATE)
     words = {
-        "x": lambda question: enrolled_with(epsilon=4.1),
-        "y": member("stranger", lambda asked: HONEST, terms=PRIVATE),
+        "x": lambda question: (
+            enrolled_with(epsilon=4.1) if isinstance(question, Enrol) else encode(Willing(PRIVATE.digest, "late", 10))
+        ),
+        "y": lambda question: (
+            encode(Willing(PRIVATE.digest, "late", 10)) if type(question) is AskWilling else stranger(question)
+        ),
         "z": member("good", lambda asked: HONEST, terms=PRIVATE),
         "w": lambda question: b"?",
     }
@@ -481,7 +493,7 @@ def test_clients_may_come_and_go() -> None:
     def progress(record: RoundRecord, weights: SparseWeights) -> None:
         records.append(record)
         if record.number == 1:
-            link.members["cy"] = member("cy", lambda asked: unit(2, 4.0), terms=terms)
+            link.members["cy"] = member("cy", lambda asked: unit(2, 0.5), terms=terms)
         if record.number == 3:
             del link.members["cy"]
 
@@ -500,11 +512,11 @@ def test_a_client_that_comes_back_under_another_connection_counts_once() -> None
 
     def progress(record: RoundRecord, weights: SparseWeights) -> None:
         if record.number == 1:
-            link.members["new"] = member("ada", lambda asked: unit(1, 5.0), terms=terms)
+            link.members["new"] = member("ada", lambda asked: unit(1, 1.5), terms=terms)
 
     fit = Server(terms, patience=0.01, progress=progress).run(link)
     assert [record.answered for record in fit.rounds] == [("ada",)] * 3
-    np.testing.assert_array_equal(fit.weights.to_dense(), unit(1, 5.0).to_dense())
+    np.testing.assert_array_equal(fit.weights.to_dense(), unit(1, 1.5).to_dense())
     assert [about.client for about in fit.clients] == ["ada"]
     assert [at for at, question in link.asked if isinstance(question, Round)] == ["old", "new", "new"]
 
@@ -534,9 +546,20 @@ def test_a_study_of_too_few_stops_and_says_why(others: int) -> None:
     with pytest.raises(StudyStoppedError) as stopped:
         Server(PLAIN, min_clients=2, patience=0.3).run(link)
     text = str(stopped.value)
-    assert f"round 1: {others} of at least 2 clients answered within 0.3 seconds" in text
+    assert f"{others} of at least 2 clients would take part, asked for 0.3 seconds" in text
     assert "1 × refused: cap" in text
+    assert "nobody was billed" in text
+    assert not any(isinstance(question, Enrol) for at, question in link.asked)
+
+
+def test_a_study_stops_where_too_few_answer_a_round() -> None:
+    link = Scripted({"a": member("a", lambda asked: unit(1)), "b": member("b", lambda asked: None)})
+    with pytest.raises(StudyStoppedError) as stopped:
+        Server(PLAIN, min_clients=2, patience=0.3).run(link)
+    text = str(stopped.value)
+    assert "round 1: 1 of at least 2 clients answered within 0.3 seconds" in text
     assert "journal" in text
+    assert "nobody" not in text
 
 
 # --- crashes ---------------------------------------------------------------------------------------------------------
@@ -593,7 +616,7 @@ def test_a_server_that_crashed_goes_on_to_the_same_model(
     def crash_before(self: Server, book: Any) -> None:
         nonlocal written
         written += 1
-        if written in (1, 4):
+        if written in (2, 5):  # the first is before anybody is billed
             raise Crash
         write(self, book)
 

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from torch import nn
 
 from tulle import Budget, FileLedger
+from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.client_side.client import Client
 from tulle.federated.client_side.network_registry import SQUARED_ERROR, register_network
 from tulle.federated.client_side.network_study import NetworkGradient, NetworkTerms, _clipped_sum
 from tulle.federated.encoding import decode, encode
-from tulle.federated.messages import Enrol, Enrolled, Refused
+from tulle.federated.messages import AskWilling, Enrol, Enrolled, Refused, Willing
+from tulle.federated.server_side.simulation import simulate
+from tulle.federated.server_side.update_limits import UpdateLimits
 from tulle.federated.terms import Terms
 
 
@@ -86,3 +90,33 @@ def test_a_label_that_is_a_word_is_told_to_nobody() -> None:
         counted = [label != "unknown" for label in y]
         assert block.active.tolist() == counted
         assert block.targets[:2].tolist() == [7.0, 2.0]
+
+
+def test_a_dry_run_of_a_network_decides_as_an_enrolment(tmp_path: Path) -> None:
+    """Rows of another length, sparse rows, thresholds that cannot be, and terms that can."""
+    cases = (
+        (X, TERMS, Willing),
+        (np.ones((20, 3)), TERMS, Refused),
+        (sp.csr_array(X), TERMS, Refused),
+        (X, replace(TERMS, model=replace(MODEL, by_layer=True), n_nonzero=1), Refused),
+    )
+    for k, (rows, terms, kind) in enumerate(cases):
+        ledger = FileLedger.create(tmp_path / f"budget{k}", "rows", Budget(100.0, 0.5))
+        client = Client("ada", rows, np.ones(20), ledger=ledger, state=tmp_path / f"state{k}")
+        willing, enrolled = (
+            decode(client.answer(encode(one(terms))), (Willing, Enrolled, Refused)) for one in (AskWilling, Enrol)
+        )
+        assert isinstance(willing, kind)
+        assert isinstance(enrolled, Enrolled if kind is Willing else Refused)
+
+
+def test_a_networks_updates_stay_within_the_clip_and_the_noise() -> None:
+    """The level of a row is the clip: an honest study is not touched, and ten times its reach is rejected."""
+    fit = simulate(TERMS, {"ada": (X, np.ones(20)), "ben": (10 * X, np.ones(20))}, seed=1)
+    assert all(record.answered == ("ada", "ben") and not record.rejected for record in fit.rounds)
+    limits, start = UpdateLimits(TERMS), MODEL.start(TERMS.n_nonzero)
+    reach = limits.reach(fit.clients[0])
+    for factor, allowed in ((0.9, True), (10.0, False)):
+        moved = start.to_dense()
+        moved[0] = factor * reach
+        assert limits.contain(SparseWeights.from_dense(moved), start, fit.clients[0]) == allowed

@@ -155,9 +155,7 @@ def test_chosen_features_are_the_right_ones() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("other", OTHER_ROWS)
-def test_nothing_but_the_answers_leaves(
-    loss: str, kind: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_but_the_answers_leaves(loss: str, kind: str, other: str, tmp_path: Path) -> None:
     """Model, file, report, page, warnings: the same for unrelated rows with the answers of the first."""
     form = "sparse" if other in ("longer", "empty", "both") else "dense"
     settings = {"classes": [0, 1]} if loss == "logistic" else {}
@@ -180,7 +178,6 @@ def test_nothing_but_the_answers_leaves(
         }
 
     one, two = replayed(
-        monkeypatch,
         lambda: fit(usual(), targets(loss)),
         lambda: fit(OTHER_ROWS[other](), targets(loss, other)),
         told,

@@ -600,7 +600,7 @@ def test_a_later_round_is_screened_at_the_refined_model(recorder: type[Recording
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        *(("rounds", value, "must be an integer >= 1 or None") for value in (0, -1, 2.5, "many")),
+        *(("rounds", value, "must be an integer >= 1") for value in (0, -1, 2.5, "many")),
         *(("screening_share", value, "must lie in (0, 1)") for value in (0, 1, np.nan, "half", True)),
         *(("start_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan, None)),
         *(("rescale_share", value, "must lie in [0, 1)") for value in (-0.1, 1, np.nan)),
@@ -609,8 +609,8 @@ def test_a_later_round_is_screened_at_the_refined_model(recorder: type[Recording
         *(("slope_clip", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
         *(("row_bound", value, "must be a finite number > 0") for value in (0, -1.0, np.nan, np.inf)),
         *(("centre", value, "must be a finite number >= 0") for value in (-1.0, np.nan, np.inf)),
-        *(("noise", value, "must be 'auto', 'gaussian' or 'selection'") for value in ("laplace", None)),
-        ("refinement", "magic", "must be 'objective' or 'statistics'"),
+        *(("noise", value, "must be one of ('auto', 'gaussian', 'selection')") for value in ("laplace", None)),
+        ("refinement", "magic", "must be one of ('objective', 'statistics', 'steps')"),
     ],
     ids=str,
 )

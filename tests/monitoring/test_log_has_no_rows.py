@@ -296,11 +296,11 @@ FITTED = SparseClassifier(None, classes=list(LABELS)).fit(rows(), labels())
 
 
 @pytest.mark.parametrize("what", REPLAYED)
-def test_the_log_follows_from_public_facts_and_answers(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_follows_from_public_facts_and_answers(what: str) -> None:
     """Front replay: unrelated rows of the same shape, other labels and fewer of them, and the answers of the first."""
     compute = REPLAYED[what]
     others = 1e5 * np.random.default_rng(9).standard_normal((N, D))
     other_labels = np.array([*LABELS, "neither"], dtype=object)[np.arange(N) % 3]
-    pair = replayed(monkeypatch, lambda: compute(rows(), labels()), lambda: compute(others, other_labels), told)
+    pair = replayed(lambda: compute(rows(), labels()), lambda: compute(others, other_labels), told)
     assert len(logged(pair[0])) >= 3
     assert differences(*pair) == []

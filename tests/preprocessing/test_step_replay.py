@@ -68,7 +68,6 @@ def test_private_steps_tell_nothing_but_their_answers(
     ids = [None, None] if rows_each is None else [people(False), people(True)]
     rows = OTHER_ROWS[other]() if steps == "weights" else with_gaps(OTHER_ROWS[other]())
     one, other_rows = replayed(
-        monkeypatch,
         lambda: fit(usual(), targets("logistic"), ids[0]),
         lambda: fit(rows, targets("logistic", other), ids[1]),
         told_of_pipeline(tmp_path),

@@ -204,7 +204,6 @@ def test_steps_on_blocks_tell_nothing_but_their_answers(
             return pipeline.fit(folder.X, folder.y), ledger.fits
 
     one, others = replayed(
-        monkeypatch,
         lambda: fit(usual(), targets("logistic")),
         lambda: fit(OTHER_ROWS[other](), targets("logistic", other)),
         told_of_pipeline(tmp_path),

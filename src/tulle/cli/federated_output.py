@@ -27,7 +27,7 @@ from tulle.cli.model_folder import (
 from tulle.cli.outcome import Outcome, mark_spent
 
 if TYPE_CHECKING:
-    from tulle.federated.server_side.server import FederatedFit, RoundRecord
+    from tulle.federated.server_side.federated_fit import FederatedFit, RoundRecord
     from tulle.federated.terms import Terms
     from tulle.files.reserved_room import ReservedRoom
     from tulle.reports.report import About
@@ -43,7 +43,7 @@ _ROUND_COLUMNS = ("round", "answered", "missing", "rejected", "seconds", "bytes_
 class RoundLog:
     """A line for each round, on standard error and in a file: written at once, as a server may be killed."""
 
-    def __init__(self, path: Path, rounds: int, going_on: bool, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, rounds: int | None, going_on: bool, tell: Callable[[str], None]) -> None:
         self._path, self._rounds, self._going_on, self._tell = path, rounds, going_on, tell
         self._file: TextIO | None = None
 
@@ -71,7 +71,8 @@ class RoundLog:
         rejected = "; ".join(f"{count} x {why}" for why, count in sorted(record.rejected.items()))
         answered, missing = ";".join(record.answered), ";".join(record.missing)
         self._write(record.number, answered, missing, rejected, f"{record.seconds:.3f}", record.bytes_received)
-        told = [f"round {record.number} of {self._rounds}: {', '.join(record.answered)} answered"]
+        of_all = "" if self._rounds is None else f" of {self._rounds}"
+        told = [f"round {record.number}{of_all}: {', '.join(record.answered)} answered"]
         told += [f"missing: {', '.join(record.missing)}"] if missing else []
         told += [f"rejected: {rejected}"] if rejected else []
         self._tell("; ".join(told))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tulle.cli.data import estimator_class, model_settings
+from tulle.cli.federated_masked import add_masked_arguments, check_no_masked_options, serve_masked
 from tulle.cli.federated_output import (
     ROUNDS,
     STUDY_BILLED,
@@ -21,46 +21,45 @@ from tulle.cli.federated_output import (
     save_study,
     study_outcome,
 )
-from tulle.cli.federated_terms import STUDY_DEFAULTS, make_terms, parse_classes
+from tulle.cli.federated_terms import STUDY_DEFAULTS, make_server_terms, parse_classes
+from tulle.cli.federated_transport import add_link_arguments, describe_link, key_files, open_link
 from tulle.cli.logs import add_metrics_option, is_silent, serve_metrics
 from tulle.cli.model_folder import fit_outcome, make_folder, output_folder, room_for_model, save_model, write_beside
 from tulle.cli.outcome import BAD_NEWS, SPENT, Outcome, UserError, mark_spent, output_file
 
 if TYPE_CHECKING:
     from tulle.federated.server_side.flower import FlowerLink
+    from tulle.federated.server_side.grpc_link import GrpcLink
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     network = parser.add_argument_group("the network")
-    network.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="HOST",
-        help="default 127.0.0.1: this machine only; 0.0.0.0: all interfaces",
-    )
-    network.add_argument("--port", type=int, default=8080, metavar="P", help="default 8080; 0: any free port")
-    network.add_argument("--tls-ca", metavar="FILE", help="certificate of the authority that clients trust, PEM")
-    network.add_argument("--tls-cert", metavar="FILE", help="this server's certificate, PEM")
-    network.add_argument("--tls-key", metavar="FILE", help="this server's private key, PEM")
+    add_link_arguments(network)
     add_metrics_option(network)
     trust = parser.add_argument_group("trust")
     trust.add_argument(
         "--trust",
-        choices=("nobody", "aggregator"),
+        choices=("nobody", "masked", "aggregator"),
         default="nobody",
-        help="nobody (default): each client draws its own noise; aggregator: this server gets exact sums and draws it",
+        help="nobody (default): each client draws its own noise; masked: clients share the noise and mask their sums, "
+        "at the accuracy of one data set; aggregator: this server gets exact sums and draws the noise",
     )
-    trust.add_argument("--method", metavar="NAME", help="with --trust aggregator: as in tulle fit (default auto)")
+    trust.add_argument("--method", metavar="NAME", help="with --trust aggregator or masked: as in tulle fit")
     trust.add_argument(
         "--rows-per-person",
         type=int,
         metavar="K",
-        help="with --trust aggregator: protect people with up to K rows, as the clients say too (default 1)",
+        help="with --trust aggregator or masked: protect people with up to K rows, as the clients say too (default 1)",
     )
+    add_masked_arguments(trust)
     group = parser.add_argument_group("the clients")
     group.add_argument("--clients", metavar="A,B,C", help="names of the clients allowed (default: any client)")
     group.add_argument(
-        "--min-clients", type=int, default=2, metavar="N", help="fewest answers for a round to count (default 2)"
+        "--min-clients",
+        type=int,
+        default=2,
+        metavar="N",
+        help="fewest clients for a study to begin, and fewest answers for a round to count (default 2)",
     )
     group.add_argument(
         "--seconds", type=float, default=60.0, metavar="T", help="how long a round waits for answers (default 60)"
@@ -70,44 +69,45 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=600.0,
         metavar="T",
-        help="how long to wait at first for --clients, and in any round for --min-clients (default 600)",
+        help="how long to wait at first for --clients, then for --min-clients that would take part, and in any round "
+        "for their answers (default 600)",
     )
-    group.add_argument("--journal", metavar="FILE", help="state file: a restarted server resumes from it")
+    group.add_argument(
+        "--journal", metavar="FILE", help="state file, with --trust masked a folder: a restarted server resumes from it"
+    )
 
 
 def run_server(arguments: argparse.Namespace) -> Outcome:
-    from tulle.federated.server_side.flower import FlowerLink
-
     names = None if arguments.clients is None else sorted({name.strip() for name in arguments.clients.split(",")})
     if names is not None and len(names) < arguments.min_clients:
         raise UserError(f"--clients lists fewer than the {arguments.min_clients} of --min-clients")
-    keys = (arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
-    if any(keys) and not all(keys):
-        raise UserError("pass all of --tls-ca, --tls-cert and --tls-key")
     check_study_words(arguments)
-    link = FlowerLink(arguments.host, arguments.port, certificates=keys if all(keys) else None)
+    if arguments.trust == "masked":
+        return serve_masked(arguments, names)
+    link = open_link(arguments)
+    check_no_masked_options(arguments)
     serve = _aggregate if arguments.trust == "aggregator" else _study
-    return serve(arguments, link, names, keys)
+    return serve(arguments, link, names)
 
 
-def _study(arguments: argparse.Namespace, link: FlowerLink, names: list[str] | None, keys: Sequence[str]) -> Outcome:
+def _study(arguments: argparse.Namespace, link: GrpcLink | FlowerLink, names: list[str] | None) -> Outcome:
     """Clients draw their own noise."""
     from tulle.federated.server_side.server import Server, StudyStoppedError
     from tulle.monitoring.status_pages import StatusPages, check_store
 
     for option, given in (("--method", arguments.method), ("--rows-per-person", arguments.rows_per_person)):
         if given is not None:
-            raise UserError(f"{option} needs --trust aggregator")
-    if arguments.features is None:
-        raise UserError("pass the number of features that all clients have: --features D")
-    terms = make_terms(
-        arguments, arguments.features, None if arguments.regression else parse_classes(arguments.classes)
-    )
+            raise UserError(f"{option} needs --trust aggregator or masked")
+    terms = make_server_terms(arguments)
     if arguments.journal is not None:
-        output_file(arguments.journal, *keys)
+        output_file(arguments.journal, *key_files(arguments))
     going_on = arguments.journal is not None and Path(arguments.journal).exists()
     folder = output_folder(
-        arguments.output, arguments.replace, arguments.journal, *keys, also=() if going_on else (ROUNDS,)
+        arguments.output,
+        arguments.replace,
+        arguments.journal,
+        *key_files(arguments),
+        also=() if going_on else (ROUNDS,),
     )
     tell = make_printer(arguments)
     with (
@@ -131,7 +131,7 @@ def _study(arguments: argparse.Namespace, link: FlowerLink, names: list[str] | N
             serve_metrics(arguments, pages, tell),
             mark_spent(lambda error: STUDY_BILLED if server.may_be_billed else ""),
         ):
-            tell(f"listening at {link.address}{_in_the_clear(link.address, all(keys))}")
+            tell(describe_link(arguments, link.address))
             link.wait_for(arguments.min_clients if names is None else len(names), arguments.patience)
             try:
                 fit = server.run(link)
@@ -143,9 +143,7 @@ def _study(arguments: argparse.Namespace, link: FlowerLink, names: list[str] | N
     return study_outcome(fit, model, folder)
 
 
-def _aggregate(
-    arguments: argparse.Namespace, link: FlowerLink, names: list[str] | None, keys: Sequence[str]
-) -> Outcome:
+def _aggregate(arguments: argparse.Namespace, link: GrpcLink | FlowerLink, names: list[str] | None) -> Outcome:
     """Clients send exact sums, and a fit of tulle draws the noise here."""
     from tulle.federated.server_side.aggregator import RowsAtClients
     from tulle.federated.server_side.client_requests import TooFewClientsError
@@ -156,7 +154,7 @@ def _aggregate(
             raise UserError(
                 f"--{name.replace('_', '-')} cannot be used with --trust aggregator; --method defines the steps"
             )
-    folder = output_folder(arguments.output, arguments.replace, *keys)
+    folder = output_folder(arguments.output, arguments.replace, *key_files(arguments))
     arguments.rows_per_person = arguments.rows_per_person or 1
     model = estimator_class("regression" if arguments.regression else "classification")(
         arguments.epsilon,
@@ -172,7 +170,7 @@ def _aggregate(
     pages = StatusPages(health=lambda: check_store(folder))
     with make_folder(folder, room) as reserved:
         with link, serve_metrics(arguments, pages, tell):
-            tell(f"listening at {link.address}{_in_the_clear(link.address, all(keys))}")
+            tell(describe_link(arguments, link.address))
             rows = RowsAtClients(
                 link,
                 clients=names,
@@ -198,15 +196,3 @@ def _aggregate(
     outcome = fit_outcome(folder, model, about, rows.shape)
     trust = "Trust model: trusted aggregator. Clients sent exact sums to this process, which drew the noise."
     return replace(outcome, text=f"{outcome.text}\n{trust}", values={**outcome.values, "trust": "trusted aggregator"})
-
-
-def _in_the_clear(address: str, tls: bool) -> str:
-    from tulle.federated.server_side.flower import is_this_machine
-
-    if is_this_machine(address):
-        return " (this machine only; --host 0.0.0.0 accepts other machines)"
-    return (
-        ""
-        if tls
-        else ", without TLS: anyone on the network path can read what clients send, and can impersonate the server"
-    )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tulle.cli.data import add_bound_arguments, add_loss_arguments
 from tulle.cli.fit import epsilon_or_none
-from tulle.cli.outcome import UserError
+from tulle.cli.outcome import Outcome, UserError
 
 if TYPE_CHECKING:
+    from tulle.federated.masked_terms import MaskedTerms
     from tulle.federated.terms import Terms
 
 # Settings of a study that do not apply to a trusted aggregator, with their defaults.
@@ -165,11 +166,32 @@ def parse_classes(text: str) -> tuple[str | int | float, ...]:
     return tuple(words)
 
 
-def make_terms(arguments: argparse.Namespace, n_features: int, classes: tuple[Any, ...] | None) -> Terms:
-    from tulle.federated.client_side.linear_study import linear_terms
-    from tulle.federated.terms import Terms
+def run_terms(arguments: argparse.Namespace) -> Outcome:
+    """`tulle federated terms`: what a server with these options would ask clients to agree to."""
+    if arguments.trust == "aggregator":
+        raise UserError("fits of a trusted aggregator have no terms; omit --trust aggregator")
+    terms: Terms | MaskedTerms
+    if arguments.trust == "masked":
+        from tulle.cli.federated_masked import make_masked_terms
 
-    public: dict[str, Any] = {
+        terms = make_masked_terms(arguments)
+    else:
+        terms = make_server_terms(arguments)
+    values = {"study": terms.study, "digest": terms.digest, "terms": terms.describe_fully()}
+    return Outcome(f"{terms.describe_fully()}\ndigest: {terms.digest}", values)
+
+
+def make_server_terms(arguments: argparse.Namespace) -> Terms:
+    """The terms of a study whose features and classes are options, since no file says them."""
+    if arguments.features is None:
+        raise UserError("pass the number of features that all clients have: --features D")
+    classes = None if arguments.regression else parse_classes(arguments.classes)
+    return make_terms(arguments, arguments.features, classes)
+
+
+def public_settings(arguments: argparse.Namespace, classes: tuple[Any, ...] | None) -> dict[str, Any]:
+    """What is public about a linear model, but for its features and its intercept."""
+    return {
         "classes": classes,
         "loss": arguments.loss or ("squared" if classes is None else "logistic"),
         "row_l2": arguments.row_l2,
@@ -177,6 +199,13 @@ def make_terms(arguments: argparse.Namespace, n_features: int, classes: tuple[An
         "label": arguments.label_bound,
         "normalise": arguments.normalise,
     }
+
+
+def make_terms(arguments: argparse.Namespace, n_features: int, classes: tuple[Any, ...] | None) -> Terms:
+    from tulle.federated.client_side.linear_study import linear_terms
+    from tulle.federated.terms import Terms
+
+    public = public_settings(arguments, classes)
     if arguments.n_nonzero is None:
         raise UserError("pass the number of weights to keep: --n-nonzero S")
     private = arguments.epsilon is not None

@@ -55,6 +55,9 @@ def find_margins(block: Block, point: Any, intercept_value: float) -> FloatArray
     if isinstance(point, PathPoint) and isinstance(block, FastBlock):
         return block.margins_along(point, intercept_value)
     if isinstance(point, SparseWeights) and isinstance(block, FastBlock):
+        # Blocks of all rows would read other lines than batches, and a row's margin depend on how many rows are asked.
+        if point.n_lines != block._n_features() + bool(intercept_value):
+            raise ValueError(f"weights of {point.n_lines} lines do not fit the rows and their constant column")
         return block.margins_at(point, intercept_value)
     return block.margins(np.asarray(point), intercept_value)
 

@@ -25,6 +25,15 @@ class Link(ABC):
         what it says later is dropped.
         """
 
+    def certified_name(self, connection: str) -> str | None:
+        """The name that a client has proved to have; None: the transport does not authenticate its clients."""
+        return None
+
+    def may_speak_for(self, connection: str, client: str) -> bool:
+        """Whether a connection can be that of a client: where names are proved, no other can."""
+        proved = self.certified_name(connection)
+        return proved is None or proved == client
+
     def wait_for(self, count: int, seconds: float) -> bool:
         """Whether so many are connected, now or within so many seconds."""
         end = time.monotonic() + seconds

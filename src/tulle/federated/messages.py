@@ -38,8 +38,8 @@ def check_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Enrol:
-    """Server to client: will you take part on these terms?
+class AskWilling:
+    """Server to client: would you take part on these terms? Nothing is billed, and nothing is written down.
 
     Attributes
     ----------
@@ -55,6 +55,34 @@ class Enrol:
     def __post_init__(self) -> None:
         if not all(isinstance(one, str) for one in self.invited):
             raise ValueError("its invitations are not words")
+
+
+@dataclass(frozen=True)
+class Willing:
+    """Client to server: yes, as far as the terms, its ledger and public figures say. It reserves nothing.
+
+    Attributes
+    ----------
+    study : str
+        The digest of the terms.
+    client : str
+    n_rows : int
+        Public.
+    """
+
+    study: str
+    client: str
+    n_rows: int
+
+    def __post_init__(self) -> None:
+        check_name(self.client)
+        if not (isinstance(self.study, str) and type(self.n_rows) is int and 1 <= self.n_rows < 2**53):
+            raise ValueError("its words or its number of rows are none that a client can have")
+
+
+@dataclass(frozen=True)
+class Enrol(AskWilling):
+    """Server to client: take part on these terms, and bill the whole study now. Fields as in `AskWilling`."""
 
 
 def invitation(study: str, name: str) -> str:
@@ -108,7 +136,7 @@ class Enrolled:
     def __post_init__(self) -> None:
         check_name(self.client)
         whole = all(type(number) is int for number in (self.n_rows, self.batch, self.rows_per_person))
-        if not (whole and 1 <= self.batch <= self.n_rows < 2**53 and self.rows_per_person >= 1):
+        if not (whole and 1 <= self.batch <= self.n_rows < 2**53 and 1 <= self.rows_per_person < 2**53):
             raise ValueError("its numbers of rows are none that a client can have")
         if not (isinstance(self.epsilons_alone, tuple) and len(self.epsilons_alone) in (0, 2)):
             raise ValueError("its epsilons are none that a client can have")

@@ -65,6 +65,7 @@ OF_ROWS: dict[tuple[type, str], Allowed] = {
 # What a sum is made of at each row: clients run no other row functions.
 ROW_FUNCTIONS: tuple[type, ...] = (
     row_functions.LossSlopes,
+    row_functions.RowWeights,
     row_functions.SlopeChanges,
     row_functions.SquaredMargins,
     row_functions.FeaturesAndTarget,
@@ -111,7 +112,7 @@ def find_function(question: Question, allowed: Mapping[tuple[type, str], Allowed
     ValueError
         Where it is none that is answered.
     """
-    of = _unpack(question.of)
+    of = unpack(question.of)
     entry = allowed.get((type(of), question.method))
     keywords = dict(question.keywords)
     if entry is None or len(keywords) < len(question.keywords) or set(keywords) != set(entry.keywords):
@@ -133,12 +134,13 @@ def pack(of: Any) -> Any:
     return replace(of, **changed) if changed else of
 
 
-def _unpack(of: Any) -> Any:
+def unpack(of: Any) -> Any:
+    """An object as it was before `pack`, but for what the client does not read."""
     if not is_dataclass(of) or isinstance(of, type):
         return of
     parts = {part.name: getattr(of, part.name) for part in fields(of)}
     dense: dict[str, Any] = {
         name: value.weights.to_dense() for name, value in parts.items() if isinstance(value, Scattered)
     }
-    dense |= {name: _unpack(value) for name, value in parts.items() if type(value) in ROW_FUNCTIONS}
+    dense |= {name: unpack(value) for name, value in parts.items() if type(value) in ROW_FUNCTIONS}
     return replace(of, **dense) if dense else of

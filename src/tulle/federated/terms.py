@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from tulle.fast.sparse_weights import SparseWeights
@@ -56,10 +56,6 @@ class Task(ABC):
         """The mean gradient at some public weights, each row's part of it clipped: a query with a sensitivity, for
         batches too."""
 
-    @abstractmethod
-    def level(self, clip: float) -> float:
-        """The most that one row adds to a gradient, wherever it is taken."""
-
     def gradient_change(self, at: SparseWeights, anchor: SparseWeights, clip: float, most: float) -> Query:
         """The mean change of the clipped gradient from public weights `anchor` to public weights `at`, each row's part
         of it clipped again, to `most`: a query with a sensitivity, for batches too. Models with `takes_snapshots`
@@ -86,9 +82,18 @@ class ModelTerms(ABC):
         """What keeps so many weights."""
 
     @abstractmethod
+    def level(self, clip: float) -> float:
+        """The most that one row adds to a gradient, wherever it is taken."""
+
+    @abstractmethod
+    def facts(self, n_rows: int, n_features: int, dense: bool, rows_per_person: int) -> PublicFacts:
+        """The public facts of a client's rows, by their number and their columns alone; `dense`: whether they are kept
+        in a dense array. An error says that the columns are none that such a model has."""
+
+    @abstractmethod
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> Task:
-        """The rows of a client that takes part. An error says that the columns are none that such a model has; what is
-        in them, or what labels there are, never makes one: the server would learn it."""
+        """The rows of a client that takes part. Errors are those of `facts`; what is in the columns, or what labels
+        there are, never makes one: the server would learn it."""
 
 
 @dataclass(frozen=True)
@@ -241,3 +246,18 @@ class Terms:
             f"{rows}; {self.n_nonzero:,} weights kept, {self.remembered:,} remembered, clipped at {self.clip:.4g}"
             f"{snapshots}"
         )
+
+    def describe_fully(self) -> str:
+        """All that the digest is of, for someone who is to approve it: in words, and then every setting exactly."""
+        return describe_settings(self, None if self.budget is None else (self.budget.epsilon, self.budget.delta))
+
+
+def describe_settings(terms: Any, promise: tuple[float, float] | None) -> str:
+    """Terms in words, and then every setting and every setting of the model exactly, one on a line."""
+    promised = "there is no noise and no promise: any row may be revealed"
+    if promise is not None:
+        promised = f"each client promises epsilon = {promise[0]!r}, delta = {promise[1]!r} for the whole study"
+    settings = [f"  {one.name} = {getattr(terms, one.name)!r}" for one in fields(terms) if one.name != "model"]
+    model = [f"  {one.name} = {getattr(terms.model, one.name)!r}" for one in fields(terms.model)]
+    kind = type(terms.model).__name__
+    return "\n".join([f"study {terms.study!r}: {terms.describe()}; {promised}", *settings, f"model: {kind}", *model])

@@ -20,7 +20,14 @@ from tulle.fast.exact_answers import ExactFollowUp
 from tulle.fast.lazy_noise import Background
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.recipe import Recipe
-from tulle.methods.row_functions import Features, FeaturesAndTarget, LossSlopes, SlopeChanges, SquaredMargins
+from tulle.methods.row_functions import (
+    Features,
+    FeaturesAndTarget,
+    LossSlopes,
+    RowWeights,
+    SlopeChanges,
+    SquaredMargins,
+)
 from tulle.methods.thresholds import HardThreshold
 from tulle.trusted.clipped_sum import LEAST_BOUND, ClippedSum, Kind, RowFunction, SignedScores
 from tulle.trusted.events import FloatArray
@@ -96,6 +103,45 @@ class ClippedGradient(Recipe):
             intercept_value=self.intercept_value,
             support=self.support,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class MeanRow(Recipe):
+    """The mean over rows of the row itself, each scaled down to a length; rows that have weights count with them.
+
+    Where rows have weights there is a constant column, whose line says how large the weights are on average.
+
+    Parameters
+    ----------
+    row_bound : float
+        In (0, inf]: what rows are scaled down to, without the constant column.
+    support : boolean array of shape (features, 1) or None, default=None
+        Answer only there, zero elsewhere; rows are then scaled down after restriction to it. Public.
+    """
+
+    row_bound: float
+    support: Mask | None = None
+
+    def _entry(self, public: PublicFacts) -> float:
+        if not getattr(public.loss, "weighted", False):
+            return 0.0
+        return self.row_bound / 4 if self.row_bound < math.inf else 1.0
+
+    def level(self, public: PublicFacts) -> float:
+        """What one row's contribution is clipped to."""
+        return math.hypot(self.row_bound, self._entry(public))
+
+    def mean_weight(self, answer: FloatArray, public: PublicFacts) -> float:
+        """The mean weight of rows by an answer, at least 0.05; 1 where they have none."""
+        entry = self._entry(public)
+        return max(float(answer[-1, 0]) / entry, 0.05) if entry else 1.0
+
+    def resolve(self, public: PublicFacts) -> ClippedSum:
+        entry, support = self._entry(public), self.support
+        if support is not None and entry:
+            support = np.vstack([support, np.ones((1, 1), dtype=bool)])
+        lines = public.n_features + bool(entry)
+        return ClippedSum(RowWeights(), (lines, 1), self.level(public), intercept_value=entry, support=support)
 
 
 @dataclass(frozen=True, eq=False)

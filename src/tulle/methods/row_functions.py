@@ -43,6 +43,14 @@ class LossSlopes(RowFunction):
 
 
 @dataclass(frozen=True, eq=False)
+class RowWeights(RowFunction):
+    """The weight of each row, 1 where it has none: times the row, what it adds to the mean row."""
+
+    def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
+        return np.ones((len(targets), 1)) * np.reshape(row_weights(targets), (-1, 1))
+
+
+@dataclass(frozen=True, eq=False)
 class SlopeChanges(RowFunction):
     """How the slopes, clipped at both points, change from an anchor to the weights.
 

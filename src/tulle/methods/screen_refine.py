@@ -30,7 +30,16 @@ from tulle.methods.column_rules import NO_RULES, ColumnRules
 from tulle.methods.gradient_queries import ClippedGradient, SecondMoments, Step
 from tulle.methods.loss_functions import Squared, of_one_output, without_weights
 from tulle.methods.noise_scales import budget_mu, kept_row_norm, selection_pays, signal_to_noise
-from tulle.methods.parameter_checks import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_NONE, Range, check_numbers
+from tulle.methods.parameter_checks import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_OR_NONE,
+    Range,
+    check_choices,
+    check_numbers,
+    check_whole,
+)
 from tulle.methods.penalised_fit import (
     USUAL_XI,
     Refinement,
@@ -42,6 +51,7 @@ from tulle.methods.penalised_fit import (
     perturbation,
     refinement,
 )
+from tulle.methods.step_refinement import StepRefinement
 from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
@@ -123,8 +133,15 @@ class ScreenRefine(MethodBase):
         It points where the noisy screening scores point: the screening is used twice for one price. None: 8 for
         classification and 4 for regression with Gaussian screening in one round, else 0. Selection noise has no
         scores, and no centre.
-    refinement : {"objective", "statistics"}, default="objective"
-        "statistics" (squared loss only) refines by noisy second moments of the chosen features and the target.
+    refinement : {"objective", "statistics", "steps"}, default="objective"
+        "statistics" (squared loss only) refines by noisy second moments of the chosen features and the target. "steps"
+        refines by a few noisy gradient steps, so that all noise is Gaussian noise on sums over rows, and any loss does;
+        `clip` is then for start and screening, `slope_clip` (0.6 times the loss's default) and `row_bound` (1.25 times
+        the length of rows, which is measured) are for steps, `screening_share` (0.6) counts only where screening pays,
+        `rescale_share` (0.02) is for the last intercept, and `rounds`, `curvature` and `centre` have no place.
+    steps : int or None, default=None
+        How many steps there are with refinement="steps", at least 1. None: sqrt(n mu) / 8 within [6, 8], where mu is
+        the budget's Gaussian privacy parameter; 200 without privacy.
 
     Examples
     --------
@@ -149,7 +166,8 @@ class ScreenRefine(MethodBase):
         row_bound: float | None = None,
         curvature: float | None = None,
         centre: float | None = None,
-        refinement: Literal["objective", "statistics"] = "objective",
+        refinement: Literal["objective", "statistics", "steps"] = "objective",
+        steps: int | None = None,
     ) -> None:
         self.rounds = rounds
         self.noise = noise
@@ -162,6 +180,7 @@ class ScreenRefine(MethodBase):
         self.curvature = curvature
         self.centre = centre
         self.refinement = refinement
+        self.steps = steps
 
     # --- what will be released ---
 
@@ -169,6 +188,22 @@ class ScreenRefine(MethodBase):
         ruled = copy.copy(self)
         ruled._rules = rules
         return ruled
+
+    def _by_steps(self, public: PublicFacts) -> StepRefinement | None:
+        """What does it all where refinement="steps"."""
+        if self.refinement != "steps":
+            return None
+        self._check(public)
+        return StepRefinement(
+            self.steps,
+            self.start_share,
+            self.screening_share,
+            self.rescale_share,
+            self.clip,
+            self.slope_clip,
+            self.row_bound,
+            self._rules,
+        )
 
     def bounds_wanted(self) -> tuple[str, ...]:
         return ("row_l2",) if self.noise == "gaussian" else ("row_l2", "row_linf")
@@ -178,6 +213,8 @@ class ScreenRefine(MethodBase):
 
         On dense features of equal size, where each choice is paid for, n mu / 60 if that is less.
         """
+        if by_steps := self._by_steps(public):
+            return by_steps.default_nonzero(public)
         many = int(min(max(public.n_rows / (2 * math.log(max(public.n_features, 2))), 1), public.n_features))
         if public.budget is not None:
             few = min(max(int(public.n_rows * budget_mu(public.budget) / 60), 1), many)
@@ -185,6 +222,8 @@ class ScreenRefine(MethodBase):
         return self._rules.to_units(many)
 
     def releases(self, public: PublicFacts) -> tuple[Release, ...]:
+        if by_steps := self._by_steps(public):
+            return by_steps.releases(public)
         settings = self.settings(public)
         rounds, outputs = settings.rounds, public.loss.n_outputs
         both = 1 - settings.start_share - settings.rescale_share
@@ -215,6 +254,8 @@ class ScreenRefine(MethodBase):
     # --- the algorithm ---
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
+        if by_steps := self._by_steps(public):
+            return by_steps.run(ask, public)
         settings = self.settings(public)
         a, d, outputs = settings.intercept_value, public.n_features, public.loss.n_outputs
         w = np.zeros((public.n_parameters, outputs))
@@ -381,22 +422,28 @@ class ScreenRefine(MethodBase):
 
     def _check(self, public: PublicFacts) -> None:
         name = type(self).__name__
-        if self.rounds is not None and not (isinstance(self.rounds, (int, np.integer)) and self.rounds >= 1):
-            raise ValueError(f"{name}(rounds=...) must be an integer >= 1 or None, got {self.rounds!r}")
+        check_whole(self, {"rounds": 1, "steps": 1}, optional=("rounds", "steps"))
         check_numbers(self, _RANGES, optional=[parameter for parameter in _RANGES if parameter != "start_share"])
         if self.start_share + (self.rescale_share or 0.0) >= 1:
             raise ValueError(f"{name}: start_share and rescale_share leave nothing for screening and refining")
-        if self.noise not in ("auto", "gaussian", "selection"):
-            raise ValueError(f"{name}(noise=...) must be 'auto', 'gaussian' or 'selection', got {self.noise!r}")
-        if self.refinement not in ("objective", "statistics"):
-            raise ValueError(f"{name}(refinement=...) must be 'objective' or 'statistics', got {self.refinement!r}")
+        refinements = ("objective", "statistics", "steps")
+        check_choices(self, {"noise": ("auto", "gaussian", "selection"), "refinement": refinements})
         if self.refinement == "statistics" and not isinstance(without_weights(public.loss), Squared):
             raise ValueError(f"{name}(refinement='statistics') needs loss='squared', not {public.loss!r}")
-        check_convex(self, public)
+        if self.refinement != "steps":
+            if self.steps is not None:
+                raise ValueError(f"{name}(steps=...) is for refinement='steps'; set it, or omit steps=")
+            check_convex(self, public)
+        elif self.noise == "selection":
+            raise ValueError(f"{name}(refinement='steps') has Gaussian noise alone; use noise='gaussian' or 'auto'")
+        elif unused := [one for one in ("rounds", "curvature", "centre") if getattr(self, one) is not None]:
+            raise ValueError(f"{name}(refinement='steps') has no {', '.join(unused)}; omit {'=, '.join(unused)}=")
 
     # --- for the report and for warnings ---
 
     def describe(self, public: PublicFacts) -> str:
+        if by_steps := self._by_steps(public):
+            return by_steps.describe(public)
         settings = self.settings(public)
         kind = "one-shot selection" if settings.selection else "Gaussian noise on all scores"
         screened = f"screening by {kind}, " if settings.screening_share else ""
@@ -412,16 +459,21 @@ class ScreenRefine(MethodBase):
         )
 
     def n_dense_vectors(self) -> int:
-        return 14
+        return 45 if self.refinement == "steps" else 14  # with the directions that the spread is measured in
 
     def n_iterations(self, public: PublicFacts) -> int:
-        return self.settings(public).rounds
+        by_steps = self._by_steps(public)
+        return by_steps.settings(public).n_steps if by_steps else self.settings(public).rounds
 
     def n_passes(self, public: PublicFacts) -> float:
         """Screenings read all columns; what reads only the chosen ones (refining) is not counted."""
+        if by_steps := self._by_steps(public):
+            return by_steps.n_passes(public)
         settings = self.settings(public)
         return float(settings.rounds + bool(settings.start_share))
 
     def signal_to_noise(self, public: PublicFacts, releases: tuple[Release, ...]) -> float:
+        if by_steps := self._by_steps(public):
+            return by_steps.signal_to_noise(public, releases)
         screening = [release.mechanism for release in releases if release.name in ("screen", "select")]
         return signal_to_noise(public, screening[0]) if screening else math.inf

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,24 @@ import numpy as np
 
 from tulle import __version__
 from tulle.fast.sparse_weights import SparseWeights
-from tulle.federated.client_side.client_ledger import ClientLedger
+from tulle.federated.client_side.admission import Admission, refuse_other_columns
+from tulle.federated.client_side.approval import read_approved
+from tulle.federated.client_side.client_identity import ClientIdentity
 from tulle.federated.client_side.client_reports import client_report
 from tulle.federated.client_side.local_steps import LARGEST_WEIGHT, take_local_steps
-from tulle.federated.client_side.machine_check import check_machine
+from tulle.federated.client_side.masked_study import MASKED_CLASSES, MaskedStudies
 from tulle.federated.client_side.study_plan import (
     SNAPSHOT,
     STEP,
-    check_range,
     get_noise,
     plan_rounds_left,
-    plan_study,
 )
 from tulle.federated.client_side.study_state import StudyState
 from tulle.federated.client_side.summing import Summing
 from tulle.federated.encoding import OlderVersionError, WireError, decode, encode
+from tulle.federated.masked_terms import MASKED_MESSAGES, MaskedAnswer
 from tulle.federated.messages import (
+    AskWilling,
     Enrol,
     Enrolled,
     Reason,
@@ -47,7 +49,7 @@ from tulle.federated.messages import (
     RefusedError,
     Round,
     Update,
-    check_delta,
+    Willing,
     check_name,
     invitation,
     model_terms,
@@ -56,7 +58,7 @@ from tulle.federated.questions import CLASSES, MESSAGES, Summed
 from tulle.federated.terms import Task, Terms
 from tulle.files import array_checks
 from tulle.files.durable_writes import locked, write_durably
-from tulle.files.error_messages import describe_error, get_own_message
+from tulle.files.error_messages import describe_error
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import BudgetExceededError
 from tulle.ledgers.on_disk import FileLedger
@@ -66,7 +68,7 @@ from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.report import PrivacyReport, bill_lines
 from tulle.trusted import intake
 from tulle.trusted.curator import Curator
-from tulle.trusted.fit import Account, Order, open_account
+from tulle.trusted.fit import Account, open_account
 from tulle.trusted.plan import Plan
 from tulle.trusted.randomness import keyed_generator
 
@@ -119,6 +121,12 @@ class Client:
     trusts_aggregator : bool, default=False
         Send exact sums over rows to a server that is trusted to add the noise
         (`tulle.federated.server_side.aggregator`).
+    identity : ClientIdentity or None, default=None
+        Its certificate and key, for studies of masked sums; without one they are refused.
+    approved : collection of str or None, default=None
+        Digests of terms (`Terms.digest`, 64 hexadecimal digits) that a data steward approved: all others are refused,
+        and `tell` is told them in words with their digest. An empty one refuses all. None: any terms within the cap and
+        `max_epsilon`. Not with `trusts_aggregator`: its fits have no terms that could be read before.
     seed : int or None, default=None
         Batches and noise come from it and, where there is a ledger, from a nonce that is drawn when the ledger is
         opened: then no seed repeats noise. Without a ledger, anyone who knows the seed can repeat them.
@@ -139,6 +147,8 @@ class Client:
         max_epsilon: float | None = None,
         without_privacy: bool = False,
         trusts_aggregator: bool = False,
+        identity: ClientIdentity | None = None,
+        approved: Collection[str] | None = None,
         seed: int | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
@@ -153,7 +163,11 @@ class Client:
             raise ValueError(f"max_epsilon must be a finite number > 0 or None, got {max_epsilon!r}")
         if not (type(rows_per_person) is int and rows_per_person >= 1):
             raise ValueError(f"rows_per_person must be an integer >= 1, got {rows_per_person!r}")
-        self._X = array_checks.read_rows(X, least_rows=2)
+        if approved is not None and trusts_aggregator:
+            raise ValueError("approved is for studies with terms; leave it out, or leave out trusts_aggregator")
+        self._X = array_checks.read_rows(X)
+        if self.n_rows < 2:
+            raise ValueError(f"a client needs at least 2 rows, got {self.n_rows}; see whether the file is complete")
         self._y = intake.read_cells(y, "y")
         array_checks.check_values(self._y, "y")
         self._groups = None if groups is None else intake.read_cells(groups, "groups")
@@ -161,9 +175,21 @@ class Client:
         self.ledger = ledger
         self._state = Path(state)
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._rows_per_person, self._max_epsilon = rows_per_person, max_epsilon
-        self._seed = seed
+        self._rows_per_person, self._seed = rows_per_person, seed
         self._tell = tell or (lambda line: None)
+        self._admission = Admission(
+            self.name,
+            self.n_rows,
+            int(self._X.shape[1]),
+            isinstance(self._X, np.ndarray),
+            rows_per_person,
+            max_epsilon,
+            ledger,
+            self._state,
+            seed,
+            read_approved(approved),
+            self._tell,
+        )
         self._studies: dict[str, _Study] = {}
         self.n_answers = 0  # rounds and sums that were answered, in this process
         self._summing = Summing(
@@ -176,6 +202,20 @@ class Client:
             self.name,
             trusts_aggregator=trusts_aggregator,
             max_epsilon=max_epsilon,
+            tell=self._tell,
+        )
+        self.masked = MaskedStudies(
+            self._X,
+            self._y,
+            self._groups,
+            rows_per_person,
+            ledger,
+            self._state,
+            self.name,
+            identity=identity,
+            approved=read_approved(approved),
+            max_epsilon=max_epsilon,
+            seed=seed,
             tell=self._tell,
         )
         self._lock = threading.Lock()
@@ -216,11 +256,13 @@ class Client:
         return Refused(self.name, why, text[:_LONGEST_LINE])
 
     def _reply(self, raw: bytes) -> Any:
-        message = decode(raw, {Enrol, Round, Terms, SparseWeights, *model_terms(raw), *CLASSES})
-        if isinstance(message, Enrol):
+        message = decode(
+            raw, {AskWilling, Enrol, Round, Terms, SparseWeights, *model_terms(raw), *CLASSES, *MASKED_CLASSES}
+        )
+        if isinstance(message, AskWilling):
             if message.invited and invitation(message.terms.digest, self.name) not in message.invited:
                 raise RefusedError("not invited", "the server does not list a client of this name")
-            return self._enrol(message.terms)
+            return self._enrol(message.terms) if isinstance(message, Enrol) else self._say_willing(message.terms)
         if isinstance(message, Round):
             reply: Any = self._round(message, hashlib.sha256(raw).hexdigest())
             self.n_answers += 1
@@ -229,9 +271,24 @@ class Client:
             reply = self._summing.answer(message)
             self.n_answers += isinstance(reply, Summed)
             return reply
+        if isinstance(message, MASKED_MESSAGES):
+            reply = self.masked.answer(message, raw)
+            self.n_answers += isinstance(reply, MaskedAnswer)
+            return reply
         raise WireError("no message for a client")
 
     # --- enrolling: the whole study is billed before anything of it is answered ---
+
+    def _say_willing(self, terms: Terms) -> Willing:
+        """A dry run of enrolling, without the rows, the bill and what is written down."""
+        if terms.digest not in self._studies:
+            plan = self._admission.plan(terms)
+            state = self._read(terms.digest)
+            self._admission.check_state(state, self._admission.first_state(terms, plan))
+            self._admission.quote(terms, plan, bill_again=state is None)
+            self._tell(f"would take part in {terms.study!r}, which nothing was billed for so far")
+            log_event(__name__, "federated.client.willing", study=terms.digest, n_rounds=terms.rounds)
+        return Willing(terms.digest, self.name, self._admission.n_rows)
 
     def _enrol(self, terms: Terms) -> Enrolled:
         study = self._studies.get(terms.digest)
@@ -239,7 +296,8 @@ class Client:
             study = self._studies[terms.digest] = self._open(terms)
             report = self.report(terms.digest)
             write_durably(self._place(terms.digest, "privacy.json"), report.to_json().encode(), 0o600)
-            self._tell(f"enrolled in {terms.study!r}: {terms.describe()}; {self._promise(study.enrolled)}")
+            promise = self._promise(study.enrolled)
+            self._tell(f"enrolled in {terms.study!r}: {terms.describe()}; {promise}; digest {terms.digest}")
             log_event(__name__, "federated.client.enrolled", study=terms.digest, n_rounds=terms.rounds)
         return study.enrolled
 
@@ -249,93 +307,30 @@ class Client:
         return f"epsilon = {rounded_up(enrolled.epsilon)}, delta = {rounded_up(enrolled.delta)} for all of it"
 
     def _open(self, terms: Terms) -> _Study:
-        self._check(terms)
-        try:
+        public = self._admission
+        plan = public.plan(terms)
+        with refuse_other_columns(terms.study, self._tell):
             task = terms.model.task(self._X, self._y, self._groups, self._rows_per_person)
-        except (ValueError, TypeError) as error:
-            self._tell(f"the rows do not go with {terms.study!r}: {get_own_message(error) or describe_error(error)}")
-            raise RefusedError("terms", "the rows here do not go with these terms") from None
-        check_machine(terms, self._state, self._tell)
         n = self.n_rows
         if left_out := n - sum(int(block.active.sum()) for block in task.rows.blocks):
             self._tell(
                 f"{terms.study!r}: {left_out:,} of {n:,} rows count as nothing (no label of the study, or surplus)"
             )
-        budget = terms.budget
-        plan = plan_study(terms, n, self._rows_per_person)
-        if budget is not None:
-            check_range(terms, task)
-        for keep in (terms.n_nonzero, terms.remembered):
-            terms.model.threshold(keep)  # an error comes before the bill
-        noises = get_noise(plan, STEP), get_noise(plan, SNAPSHOT)
-        new = StudyState(terms.digest, n, self._rows_per_person, noises[0], snapshot_noise=noises[1])
+        new = public.first_state(terms, plan)
         with locked(self._place(terms.digest, "lock"), _PATIENCE):
             state = self._read(terms.digest)
-            if state is not None and state.agreed() != new.agreed():
-                raise RefusedError(
-                    "terms", "the rows, their unit or the noise are others than when this client enrolled"
-                )
+            public.check_state(state, new)
             # A study whose state is gone is billed again: nobody knows any more which of its rounds were answered. So
             # is one that this ledger does not know, whatever the state says.
-            ledgers = self._ledgers(terms, bill_again=state is None)
+            ledgers = public.ledgers(terms, bill_again=state is None)
             about = {"n_rows": n, "n_features": int(self._X.shape[1])}
-            with open_logged_account(self._order(terms, plan), __name__, about, ledgers=ledgers) as account:
-                if budget is not None:
+            with open_logged_account(public.order(terms, plan), __name__, about, ledgers=ledgers) as account:
+                if terms.budget is not None:
                     note_release()
                 enrolled = self._describe(terms, plan, account)
             if state is None:
                 self._write(new)  # should the process end before this, the study is billed again
         return _Study(terms, task, plan, enrolled, ledgers[0].number if ledgers else None)
-
-    def _order(self, terms: Terms, plan: Plan) -> Order:
-        """A study, or what is left of it, as trusted code proves and bills it."""
-        return Order(
-            what=f"federated study {terms.study!r} ({terms.method}){self._ending(terms)}",
-            plans=(plan,),
-            delta=0.0 if terms.budget is None else terms.budget.delta,
-            rows_per_unit=self._rows_per_person,
-            seed=self._seed,
-            budget=terms.budget,
-        )
-
-    def _ending(self, terms: Terms) -> str:
-        return f", client {self.name!r} {terms.digest}"
-
-    def _ledgers(
-        self, terms: Terms, answered: int = 0, *, bill_again: bool = False, number: int | None = None
-    ) -> tuple[ClientLedger, ...]:
-        """What is billed: nothing without a ledger, where trusted code refuses all noise.
-
-        The noise of a study is told from that of others, and of itself before a restart, by its digest and by how many
-        rounds were answered.
-        """
-        if self.ledger is None:
-            return ()
-        words = (*(int(terms.digest[k : k + 8], 16) for k in range(0, 32, 8)), answered)
-        return (ClientLedger(self.ledger, self._ending(terms), words, bill_again=bill_again, number=number),)
-
-    def _check(self, terms: Terms) -> None:
-        """Raise unless the terms are such as this client accepts. Looks at no row but their number."""
-        budget = terms.budget
-        if budget is None:
-            if self.ledger is not None:
-                raise RefusedError("terms", "a study without noise; this client takes part in private ones only")
-            return
-        if self.ledger is None:
-            raise RefusedError(
-                "terms", "this client has no ledger to bill; it takes part in studies without noise only"
-            )
-        if self._max_epsilon is not None and budget.epsilon > self._max_epsilon:
-            raise RefusedError(
-                "terms", f"epsilon = {budget.epsilon:g}; this client allows {self._max_epsilon:g} a study"
-            )
-        check_delta(budget.delta, self.n_rows, self.ledger)
-        check = getattr(terms.model, "check_bounded", None)
-        try:
-            if check is not None:
-                check()
-        except ValueError as error:
-            raise RefusedError("terms", str(error)) from None
 
     def _describe(self, terms: Terms, plan: Plan, account: Account) -> Enrolled:
         """What this client promises."""
@@ -412,10 +407,10 @@ class Client:
         """The curator of all answers that are left when some rounds were answered."""
         terms = study.terms
         plan = plan_rounds_left(study.plan, terms, answered)
-        ledgers, generator = self._ledgers(terms, answered, number=study.entry), None
+        ledgers, generator = self._admission.ledgers(terms, answered, number=study.entry), None
         if not ledgers:  # without noise a study draws the batches of a central fit under the same seed
             generator = keyed_generator(self._seed, (answered,) if answered else ())
-        with open_account(self._order(terms, plan), ledgers=ledgers, generator=generator) as account:
+        with open_account(self._admission.order(terms, plan), ledgers=ledgers, generator=generator) as account:
             for ledger in ledgers:
                 assert ledger.number is not None  # it was billed
                 study.coins = keyed_generator(self._seed, (*ledger.stream(ledger.number), 1))

@@ -8,6 +8,10 @@ from tulle.ledgers.on_disk import FileLedger
 from tulle.trusted.plan import Plan, Promise
 
 
+class NotBilledError(Exception):
+    """A dry run ends where the bill would be written."""
+
+
 class ClientLedger:
     """The ledger of a client's rows, for one study or fit.
 
@@ -65,3 +69,14 @@ class ClientLedger:
 
     def stream(self, number: int) -> tuple[int, ...]:
         return (*self._ledger.stream(number), *self._stream_words)
+
+
+class QuotingLedger(ClientLedger):
+    """The same ledger in a dry run: it refuses what it would refuse, and bills nothing."""
+
+    def quote(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int) -> None:
+        self._ledger.refresh()  # as before a bill: other processes may have spent since
+        super().quote(what, plans, promise, rows_per_unit)
+
+    def bill(self, what: str, plans: Sequence[Plan], promise: Promise, rows_per_unit: int = 1) -> int:
+        raise NotBilledError

@@ -136,15 +136,22 @@ class LinearTerms(ModelTerms):
         )
         return intake.mask_unlabelled(code(labels, class_labels.get_text_key), None)
 
+    def level(self, clip: float) -> float:
+        return clip * self.public(1).row_bound(self.intercept_value)
+
+    def facts(self, n_rows: int, n_features: int, dense: bool, rows_per_person: int) -> PublicFacts:
+        if n_features != self.n_features:
+            raise ValueError(f"the study has {self.n_features:,} features, and these rows have {n_features:,}")
+        return self.public(n_rows, rows_per_person)
+
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> LinearTask:
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"the study has {self.n_features:,} features, and these rows have {X.shape[1]:,}")
+        public = self.facts(X.shape[0], X.shape[1], isinstance(X, np.ndarray), rows_per_person)
         targets, known = self.targets(y)
         if groups is not None:
             known &= intake.select_first_rows(groups, rows_per_person)
         rows = Rows(X, targets, known)
         self.bounds.known(self.n_features).clip(rows, self.resolved_loss)
-        return LinearTask(rows, self.public(X.shape[0], rows_per_person), self.intercept_value)
+        return LinearTask(rows, public, self.intercept_value)
 
 
 def linear_terms(n_features: int, *, step: float, fit_intercept: bool = True, **public: Any) -> LinearTerms:
@@ -178,6 +185,3 @@ class LinearTask(Task):
 
     def gradient_change(self, at: SparseWeights, anchor: SparseWeights, clip: float, most: float) -> BatchGradient:
         return BatchGradient(at, clip, self.intercept_value, anchor, most)
-
-    def level(self, clip: float) -> float:
-        return clip * self.public.row_bound(self.intercept_value)

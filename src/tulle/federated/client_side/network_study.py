@@ -133,24 +133,32 @@ class NetworkTerms(ModelTerms):
             return ThresholdByLayer(min(keep, total), total, self.layers)
         return HardThreshold(min(keep, total), total)
 
+    def level(self, clip: float) -> float:
+        return clip
+
+    def facts(self, n_rows: int, n_features: int, dense: bool, rows_per_person: int) -> PublicFacts:
+        if not dense:
+            raise ValueError("a network's rows are a dense array; these are sparse")
+        if n_rows < 2:
+            raise ValueError("at least two rows are needed")
+        self._try_rows_of(n_features)
+        return facts_without_model(n_rows, n_features, rows_per_person)
+
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> NetworkTask:
         X, y = np.asarray(X), intake.read_numbers(intake.read_cells(y, "y"))
         if X.ndim != 2 or X.dtype.kind not in "biuf":
             raise ValueError(f"a network's rows are a dense array of numbers of shape (n, d), got {X.dtype} {X.shape}")
         if y.shape != X.shape[:1]:
             raise ValueError(f"{len(X):,} rows need as many targets, got the shape {y.shape}")
-        if len(X) < 2:
-            raise ValueError("at least two rows are needed")
         if not np.isfinite(X).all():
             raise ValueError("rows must be finite: there is a NaN or an infinity among them")
-        self._try_rows_of(X.shape[1])
+        public = self.facts(len(X), X.shape[1], True, rows_per_person)
         known = np.isfinite(y)
         if self.network.loss.of_labels:
             known &= (y >= 0) & (y < self.n_classes) & (y == np.floor(y))
         if groups is not None:
             known &= intake.select_first_rows(groups, rows_per_person)
         targets = np.where(known, y, 0).astype(np.float64)
-        public = facts_without_model(len(X), X.shape[1], rows_per_person)
         return NetworkTask(network_rows(X, targets, known), public, self)
 
     def _try_rows_of(self, n_features: int) -> None:
@@ -254,9 +262,6 @@ class NetworkTask(Task):
 
     def gradient(self, at: SparseWeights, clip: float) -> NetworkGradient:
         return NetworkGradient(self.terms, at, clip)
-
-    def level(self, clip: float) -> float:
-        return clip
 
 
 def device() -> torch.device:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tulle.accounting.calibration import calibrate
 from tulle.federated.messages import RefusedError
-from tulle.federated.terms import Task, Terms
+from tulle.federated.terms import Terms
 from tulle.trusted.curator import LARGEST_SUM
 from tulle.trusted.events import NoisePerSensitivity
 from tulle.trusted.mechanisms import SampledGaussian
@@ -26,11 +26,17 @@ def plan_study(terms: Terms, n_rows: int, rows_per_person: int) -> Plan:
     planned = [Release(STEP, SampledGaussian(NoisePerSensitivity(1.0), batches), terms.steps)]
     if terms.snapshot_batch is not None:
         large = Sampling("poisson", n_rows, terms.count_snapshot_rows(n_rows), rows_per_person)
-        # The noise of all answers of a round together is least with this ratio, as in StochasticHardThresholding.
-        ratio = large.batch / batches.batch * math.sqrt(terms.difference_clip / terms.local_steps)
+        ratio = compute_noise_ratio(terms, n_rows)
         planned.append(Release(SNAPSHOT, SampledGaussian(NoisePerSensitivity(ratio), large), terms.rounds))
     budget = terms.budget
     return Plan(tuple(one.scaled(0.0) for one in planned) if budget is None else calibrate(planned, budget))
+
+
+def compute_noise_ratio(terms: Terms, n_rows: int) -> float:
+    """The noise of a snapshot over that of a step, each per sensitivity: with it the noise of all answers of a round
+    together is least, as in StochasticHardThresholding."""
+    batch = min(terms.batch or n_rows, n_rows)
+    return terms.count_snapshot_rows(n_rows) / batch * math.sqrt(terms.difference_clip / terms.local_steps)
 
 
 def plan_rounds_left(plan: Plan, terms: Terms, answered: int) -> Plan:
@@ -44,9 +50,9 @@ def get_noise(plan: Plan, name: str) -> float:
     return next((release.mechanism.noise.value for release in plan.releases if release.name == name), 0.0)
 
 
-def check_range(terms: Terms, task: Task) -> None:
+def check_range(terms: Terms, n_rows: int) -> None:
     """Raise where sums over rows could overflow, whatever weights they are taken at."""
     # A difference of two clipped gradients is at most twice as long as one.
-    most = task.level(terms.clip) * (1 if terms.snapshot_batch is None else 2)
-    if not task.public.n_rows * most < LARGEST_SUM:
+    most = terms.model.level(terms.clip) * (1 if terms.snapshot_batch is None else 2)
+    if not n_rows * most < LARGEST_SUM:
         raise RefusedError("terms", "the clip and the bounds are so large that sums over rows could overflow")

@@ -164,8 +164,10 @@ class ConnectedClients:
         for pause in _pauses():
             for connection, reply in self._replies({connection: AskShape() for connection in self._link.connected()}):
                 if isinstance(reply, Shape) and (wanted is None or reply.client in wanted):
-                    if self._at.setdefault(reply.client, connection) != connection:
+                    earlier = self._at.get(reply.client, connection)
+                    if earlier != connection and earlier in self._link.connected():
                         raise ValueError(f"two connections say that they are client {reply.client!r}")
+                    self._at[reply.client] = connection  # a client that was started again has another
                     found[reply.client] = reply
                 elif isinstance(reply, Refused) and (wanted is None or reply.client in wanted):
                     raise ValueError(f"client {reply.client!r} refuses: {reply.text}")
@@ -257,8 +259,12 @@ class ConnectedClients:
                 reply = decode(raw, REPLY_CLASSES)
             except WireError:
                 continue
-            if hasattr(reply, "client"):
+            if not hasattr(reply, "client"):
+                continue
+            if self._link.may_speak_for(connection, reply.client):
                 yield connection, reply
+            else:
+                log_event(__name__, "federated.unknown_client")
 
 
 def _pauses() -> Iterator[float]:

@@ -1,201 +1,319 @@
-"""Clients on other machines, reached through Flower (extra `federated`).
+"""Clients on other machines, reached through a Flower SuperLink (extra `flower`).
 
-Flower carries bytes and nothing else. Its direct way from server to client (grpc-bidi) is used although Flower calls it
-deprecated, because the one that replaced it sends the server's code to the clients and runs it beside their rows: here
-a client runs only what is installed there. Flower's telemetry is switched off.
-
-A message is the one tensor of a `fit` instruction, of the type "tulle"; the answer is the one tensor of its result.
-Whatever else a server may ask of a Flower client is refused. What stands in the bytes is not known here.
+A SuperLink is Flower's message server; institutions that run Flower have one. Here it carries bytes and nothing else.
+`FlowerLink` takes the place of the server process of an app: it starts a run with an app that has no code. `connect`
+takes the place of a node, and runs only what is installed at the client. The bytes are not read here.
 """
 
 from __future__ import annotations
 
-import logging
-import os
+import hashlib
+import io
 import queue
+import secrets
+import ssl
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from tulle.federated.encoding import MOST_BYTES
+from tulle.federated.client_side.flower_node import ClientNode
 from tulle.federated.link import Answer, Link
+from tulle.federated.server_addresses import split_address
+from tulle.federated.superlink import (
+    GOODBYE,
+    HEARTBEAT_SECONDS,
+    QUESTION,
+    CallError,
+    Control,
+    Pause,
+    Runtime,
+    only_record,
+    pack,
+    pull_record,
+    push,
+    unpack,
+)
 from tulle.monitoring.log_events import log_event
 
-try:
-    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # read when flwr is imported
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what fails is told here, in our words
-    import grpc
-    from flwr.common import FitIns, Parameters, ReconnectIns
-    from flwr.common.serde import fit_ins_from_proto, fit_res_to_proto
-    from flwr.common.typing import Code, FitRes, Status
-    from flwr.proto.transport_pb2 import ClientMessage
-    from flwr.proto.transport_pb2_grpc import FlowerServiceStub
-    from flwr.server.client_manager import SimpleClientManager
-    from flwr.server.superlink.fleet.grpc_bidi.grpc_bridge import GrpcBridgeClosed
-    from flwr.server.superlink.fleet.grpc_bidi.grpc_server import start_grpc_server
-except ImportError as error:
-    raise ImportError(
-        f'clients on other machines need Flower: pip install "tulle[federated]" ({error})', name=error.name
-    ) from None
+# isort: split
+# Flower's settings are made in superlink.py, before it is imported.
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import SUPERLINK_NODE_ID, SubStatus
+from flwr.proto import runtime_pb2 as runtime
+from flwr.proto.control_pb2 import StartRunRequest, StopRunRequest
+from flwr.proto.fab_pb2 import Fab
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAuthHttpInterceptor
 
-_TENSOR = "tulle"
-# Which question an answer belongs to.
-_NUMBER = "question"
-
-# What Flower and gRPC wrap around a message.
-_WRAPPING = 1 << 16
-# A machine that vanished without a word is noticed after so long. gRPC's servers cut clients that ask more often.
-_SERVER_LOOKS_MS, _CLIENT_LOOKS_MS = 60_000, 310_000
-# How long clients are given to take their leave, and a server to close.
-_GOODBYE_SECONDS, _CLOSING_SECONDS = 2.0, 1.0
-# Between two attempts to reach a server.
+# How long a SuperLink keeps a message for a client that is busy, at least.
+_KEPT_SECONDS = 12 * 3600.0
+# How long clients are given to leave.
+_GOODBYE_SECONDS = 2.0
+# Between two attempts to reach a SuperLink.
 _PAUSE_SECONDS = 1.0
+# Attempts to start a run before the SuperLink's own executor takes it.
+_ATTEMPTS = 10
 
-# What a server will not say otherwise however often it is asked.
-_FINAL = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not that a client is gone, for which gRPC logs an error with a traceback."""
-    return not (record.exc_info and isinstance(record.exc_info[1], GrpcBridgeClosed))
-
-
-logging.getLogger("grpc._server").addFilter(_is_news)
+# An app, as a SuperLink asks for one in each run, without code: the modules that it names do not exist.
+_APP = """\
+[project]
+name = "tulle-study"
+version = "1.0.0"
+description = "{nonce}"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "tulle"
+[tool.flwr.app.components]
+serverapp = "no_code:none"
+clientapp = "no_code:none"
+"""
 
 
 class FlowerLink(Link):
-    """A server that Flower clients connect to, open from `with` to its end.
+    """A server's way to clients that are connected to the same SuperLink, open from `with` to its end.
 
     Parameters
     ----------
-    host : str, default="127.0.0.1"
-        The address of this machine to listen at. The default is reached from this machine only; "0.0.0.0" from all.
-    port : int, default=0
-        0 to 65535; 0 takes a free one. `address` says which.
-    certificates : tuple of path, optional
-        Files in PEM format: of the certification authority, the server's certificate and its private key. Without
-        them anyone who is on the way can read and change what is said.
+    address : str, default="127.0.0.1:8000"
+        HOST:PORT of the SuperLink.
+    certificate : path, optional
+        Of the certification authority that signed the SuperLink's certificate, in PEM format. None: without TLS.
+    secret : path, optional
+        The file that the SuperLink was given as `--superexec-auth-secret-file`, if it was: only those who have it can
+        run studies.
 
     Raises
     ------
-    OSError
-        From `with`: the address is in use, or not one of this machine; a certificate cannot be read.
+    ConnectionError
+        From `with`: no SuperLink is there, or it refuses to start a run.
     """
 
     def __init__(
         self,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        address: str = "127.0.0.1:8000",
         *,
-        certificates: tuple[str | Path, str | Path, str | Path] | None = None,
+        certificate: str | Path | None = None,
+        secret: str | Path | None = None,
     ) -> None:
-        if not 0 <= port <= 65535:
-            raise ValueError(f"port must be from 0 to 65535, got {port}")
-        self.host = host
-        self._port = port
-        self._certificates = certificates
-        self._clients = SimpleClientManager()
-        self._server: Any = None
+        split_address(address)
+        self.address = address
+        self._certificate = None if certificate is None else _existing(certificate)
+        self._secret = None if secret is None else Path(secret).read_bytes()
+        self._calls: Any = None
+        self._run = 0
         self._lock = threading.Lock()
+        # Who is asked something, from before it is sent until there is an answer or none can come.
         self._busy: set[str] = set()
-        self._number = 0
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT, for `connect`."""
-        return _join(self.host, self._port)
+        # The questions that were sent, by the id of the message: who was asked, and who waits for the answer. None is
+        # in it before the SuperLink has it: asked for an answer too early, a SuperLink says that there will be none.
+        self._open: dict[str, tuple[str, queue.SimpleQueue[tuple[str, bytes | None]]]] = {}
+        self._news, self._closed = threading.Event(), threading.Event()
 
     def __enter__(self) -> FlowerLink:
-        read = None
-        if self._certificates is not None:
-            authority, certificate, key = self._certificates
-            read = Path(authority).read_bytes(), Path(certificate).read_bytes(), Path(key).read_bytes()
-        try:
-            self._server = start_grpc_server(
-                self._clients,
-                self.address,
-                max_message_length=MOST_BYTES + _WRAPPING,
-                keepalive_time_ms=_SERVER_LOOKS_MS,
-                certificates=read,
-            )
-        except SystemExit:  # Flower's way to say so
-            raise OSError(f"{self.address} is in use; choose another port, or 0 for a free one") from None
-        except RuntimeError:
-            and_keys = "" if read is None else ", and whether the certificates are what they should be"
-            raise OSError(
-                f"cannot listen at {self.address}: see whether it is an address of this machine{and_keys}"
-            ) from None
-        self._port = int(self._server.bound_address.rpartition(":")[2])
+        self._start_run()
+        self._closed.clear()
+        for work in (self._collect, self._send_heartbeats):
+            threading.Thread(target=work, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
-        """Tell clients to go, and close. A server that is interrupted may be started again: clients wait for it."""
-
-        def part(name: str) -> None:
-            self._clients.all()[name].reconnect(ReconnectIns(seconds=0), timeout=None, group_id=None)
-
+        """Tell clients to go, and end the run. A server that is interrupted may be started again: clients wait."""
         interrupted = kind is not None and not issubclass(kind, Exception)
         try:
-            # The busy ones cannot be told: they find out as the connection ends.
-            for _ in self._in_threads(part, () if interrupted else self.connected(), _GOODBYE_SECONDS):
-                pass
+            if not interrupted:
+                self._say_goodbye()
         finally:
-            self._server.stop(0.0 if interrupted else _CLOSING_SECONDS).wait(2 * _CLOSING_SECONDS)
+            self._closed.set()
+            self._news.set()
+            ended = SubStatus.COMPLETED if kind is None else SubStatus.STOPPED
+            with suppress(CallError):
+                self._calls.PushTaskOutput(runtime.PushTaskOutputRequest(sub_status=ended, details=""))
+            self._calls.close()
 
     def connected(self) -> tuple[str, ...]:
-        return tuple(self._clients.all().copy())
+        calls = self._calls
+        try:
+            nodes = calls.GetNodes(runtime.GetNodesRequest()).nodes
+        except CallError as error:
+            if error.is_refusal:
+                self._start_again(calls)
+            return ()
+        # A node with a key of its own keeps its id if it comes back.
+        return tuple(f"{node.node_id} since {node.last_activated_at}" for node in nodes)
 
     def ask(self, message: bytes, whom: Sequence[str], seconds: float) -> Iterator[tuple[str, bytes]]:
-        with self._lock:
-            self._number += 1
-            number = self._number
-        instruction = FitIns(Parameters([message], _TENSOR), {_NUMBER: number})
-
-        def put(name: str) -> bytes:
-            result = self._clients.all()[name].fit(instruction, timeout=None, group_id=None)
-            if result.metrics.get(_NUMBER) != number or result.parameters.tensor_type != _TENSOR:
-                raise ValueError("no answer to this question")
-            (answer,) = result.parameters.tensors
-            return answer
-
-        yield from self._in_threads(put, whom, seconds)
-
-    def _in_threads(self, do: Callable[[str], Any], whom: Sequence[str], seconds: float) -> Iterator[tuple[str, Any]]:
-        """What comes of doing something with connections, all at once; without those that are busy, fail or are late.
-
-        Flower's own time limit would end the connection of a late client. Here a connection stays busy, and is asked
-        nothing, until its client has said something to the question that it still has; that goes into a queue that
-        nobody reads any more.
-        """
         end = time.monotonic() + seconds
-        done: queue.SimpleQueue[tuple[str, bool, Any]] = queue.SimpleQueue()
-
-        def run(name: str) -> None:
-            try:
-                result = (name, True, do(name))
-            except Exception:  # gone, or it said what is no answer
-                result = (name, False, None)
-            with self._lock:
-                self._busy.discard(name)
-            done.put(result)
-
+        there = set(self.connected())
+        answers: queue.SimpleQueue[tuple[str, bytes | None]] = queue.SimpleQueue()
+        content = pack(message)
         with self._lock:
-            there = self._clients.all()
             free = [name for name in dict.fromkeys(whom) if name in there and name not in self._busy]
             self._busy.update(free)
-        for name in free:
-            threading.Thread(target=run, args=(name,), daemon=True).start()
+        if not free:
+            return
+        asked = {name: self._message(name, QUESTION, content, seconds) for name in free}
+        try:
+            self._push(list(asked.values()))
+        except CallError:
+            with self._lock:
+                self._busy.difference_update(free)
+            return
+        with self._lock:
+            self._open.update({each.metadata.message_id: (name, answers) for name, each in asked.items()})
+        self._news.set()
         for _ in free:
             try:
-                name, answered, result = done.get(timeout=max(0.0, end - time.monotonic()))
+                name, answer = answers.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
+                return  # the late ones stay in self._open: they are busy until they have answered
+            if answer is not None:
+                yield name, answer
+
+    # --- messages ---
+
+    def _message(self, name: str, kind: str, content: Any, seconds: float) -> Any:
+        told = Metadata(
+            run_id=self._run,
+            message_id="",
+            src_node_id=SUPERLINK_NODE_ID,
+            dst_node_id=int(name.partition(" ")[0]),
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=max(seconds, _KEPT_SECONDS),
+            message_type=kind,
+        )
+        return make_message(told, content)
+
+    def _push(self, messages: list[Any]) -> None:
+        push(self._calls, SUPERLINK_NODE_ID, self._run, messages, runtime.PushAppMessagesRequest)
+
+    def _settle(self, question: str, answer: bytes | None) -> None:
+        with self._lock:
+            waiting = self._open.pop(question, None)
+            if waiting is not None:
+                self._busy.discard(waiting[0])
+        if waiting is not None:
+            waiting[1].put((waiting[0], answer))
+
+    def _collect(self) -> None:
+        """Pull answers as long as the link is open. Answers that nobody waits for any more are pulled too."""
+        arriving: dict[str, tuple[str, str]] = {}  # of questions: the ids of the answer and of its record
+        pause = Pause()
+        while not self._closed.is_set():
+            with self._lock:
+                waiting = [question for question in self._open if question not in arriving]
+            with suppress(CallError):  # `connected` sees to a SuperLink that is gone
+                if waiting and self._pull(waiting, arriving):
+                    pause.reset()
+                for question, (answer, record) in list(arriving.items()):
+                    self._finish(question, answer, record, arriving)
+            if self._news.wait(pause.next() if self._open else None):
+                self._news.clear()
+                pause.reset()
+
+    def _pull(self, waiting: list[str], arriving: dict[str, tuple[str, str]]) -> bool:
+        """Whether there were answers. What they consist of may come later."""
+        pulled = self._calls.PullMessages(runtime.PullAppMessagesRequest(message_ids=waiting))
+        for message, tree in zip(pulled.messages_list, pulled.message_object_trees):
+            question, record = message.metadata.reply_to_message_id, only_record(tree)
+            if message.HasField("error") or record is None:  # refused, gone, or no answer of ours
+                self._settle(question, None)
+            else:
+                arriving[question] = message.metadata.message_id, record
+        return bool(pulled.messages_list)
+
+    def _finish(self, question: str, answer: str, record: str, arriving: dict[str, tuple[str, str]]) -> None:
+        try:
+            raw = pull_record(self._calls, SUPERLINK_NODE_ID, self._run, record)
+        except LookupError:
+            raw = b""  # not a record: settled without an answer
+        except CallError as error:
+            if not error.is_refusal:
+                raise
+            raw = b""  # of a run that has ended: it must not keep other answers waiting
+        if raw is not None:
+            del arriving[question]
+            self._settle(question, unpack(raw))
+            self._calls.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(
+                    node=Node(node_id=SUPERLINK_NODE_ID), run_id=self._run, message_object_id=answer
+                )
+            )
+
+    def _say_goodbye(self) -> None:
+        """To all; the busy ones find it when they are done, and are not waited for."""
+        names = self.connected()
+        if not names:
+            return
+        with self._lock:
+            busy = set(self._busy)
+        with suppress(CallError):
+            self._push([self._message(name, GOODBYE, RecordDict(), 0.0) for name in names])
+        end = time.monotonic() + _GOODBYE_SECONDS
+        while time.monotonic() < end and {*self.connected()} & ({*names} - busy):
+            time.sleep(0.05)
+
+    # --- the run ---
+
+    def _start_run(self) -> None:
+        try:
+            with Control(self.address, self._certificate) as control:
+                self._run, token = self._claim(control)
+            token_of = RuntimeTokenHttpInterceptor(token)
+            self._calls = Runtime(self.address, self._certificate, token_of)
+            self._calls.PullTaskInput(runtime.PullTaskInputRequest())  # the run begins
+        except CallError as error:
+            why = _refused(self.address, error) if error.is_refusal else _nobody(self.address, self._certificate)
+            raise ConnectionError(why) from None
+
+    def _claim(self, control: Any) -> tuple[int, str]:
+        """Start a run and take its server process's place. Other runs at the SuperLink are left alone."""
+        signed = () if self._secret is None else (_signature(self._secret),)
+        with Runtime(self.address, self._certificate, *signed) as calls:
+            for _ in range(_ATTEMPTS):
+                app = _app_without_code()
+                digest = hashlib.sha256(app).hexdigest()
+                run = control.StartRun(StartRunRequest(fab=Fab(hash_str=digest, content=app))).run_id
+                token = ""
+                try:
+                    # Flower means AgentApps; the SuperLink compares the hash of any app.
+                    token = calls.AcquireTask(runtime.AcquireTaskRequest(agentapp_fab_hashes=[digest])).token
+                finally:
+                    if not token:
+                        control.StopRun(StopRunRequest(run_id=run))
+                if token:
+                    return run, token
+        raise ConnectionError(
+            f"the SuperLink at {self.address} runs apps itself, and took the study's place; "
+            "start it with --isolation process"
+        )
+
+    def _start_again(self, lost: Any) -> None:
+        """A SuperLink that was started again knows nothing of the run. What it was asked is lost."""
+        with self._lock:
+            if self._calls is not lost or self._closed.is_set():
                 return
-            if answered:
-                yield name, result
+            with suppress(ConnectionError):
+                self._start_run()
+                lost.close()
+            forgotten = list(self._open)
+        for question in forgotten:
+            self._settle(question, None)
+
+    def _send_heartbeats(self) -> None:
+        while not self._closed.wait(HEARTBEAT_SECONDS):
+            with suppress(CallError):
+                self._calls.SendTaskHeartbeat(runtime.SendTaskHeartbeatRequest())
 
 
 def connect(
@@ -203,153 +321,122 @@ def connect(
     answer: Answer,
     *,
     certificate: str | Path | None = None,
+    node_key: str | Path | None = None,
     retry_seconds: float = 60.0,
     forever: bool = False,
     told: Callable[[str], None] | None = None,
 ) -> None:
-    """Answer a server until it says goodbye.
+    """Answer the studies at a SuperLink until one says goodbye.
 
-    A server that is away is looked for every second: it may be started again, and go on.
+    A SuperLink that is away is looked for every second. One that is there is asked for messages however long there are
+    none: a server that was interrupted may be started again, and go on.
 
     Parameters
     ----------
     address : str
-        HOST:PORT of the server.
+        HOST:PORT of the SuperLink.
     answer : callable of bytes to bytes
         What answers a message, one at a time. It runs in this thread; what it raises ends the connection and is
         raised here.
     certificate : path, optional
-        Of the certification authority that signed the server's certificate, in PEM format. With it the server must
-        show that it is the one that the address names, and nobody else can read what is said.
+        Of the certification authority that signed the SuperLink's certificate, in PEM format. With it the SuperLink
+        must show that it is the one that the address names, and nobody else can read what is said.
+    node_key : path, optional
+        An EC private key in OpenSSH format (`ssh-keygen -t ecdsa -b 384 -N ""`), for a SuperLink with
+        `--enable-supernode-auth`; its public key must be registered there (`flwr supernode register`). None: the node
+        registers itself, with a key that is used once.
     retry_seconds : float, default=60
-        At least 0: how long the server may stay away.
+        At least 0: how long the SuperLink may stay away.
     forever : bool, default=False
         Go on after goodbyes and absences of any length, until the process ends.
     told : callable of str, optional
-        Is told when the server is there, and when it is gone.
+        Is told when the SuperLink is there, when it is gone, and that a message was refused.
 
     Raises
     ------
     ConnectionError
-        The server stayed away, or what is there is none.
+        The SuperLink stayed away or refuses this node, or what is there is none.
     """
-    _split(address)
+    split_address(address)
     if not retry_seconds >= 0:
         raise ValueError(f"retry_seconds must be at least 0, got {retry_seconds}")
-    authority = None if certificate is None else Path(certificate).read_bytes()
+    authority = None if certificate is None else _existing(certificate)
+    key = None if node_key is None else _read_key(Path(node_key))
     tell = told or (lambda text: None)
     seen, ever = time.monotonic(), False
     while True:
-        left = seen + retry_seconds - time.monotonic()
-        wait = 10.0 if forever else max(left, 0.1)
-        with _channel(address, authority) as channel:
-            try:
-                grpc.channel_ready_future(channel).result(timeout=wait)
-            except grpc.FutureTimeoutError:
-                if forever:
-                    continue
-                raise ConnectionError(_nobody(address, certificate, retry_seconds, ever)) from None
-            tell(f"connected to {address}")
-            log_event(__name__, "federated.client.connected")
-            ever = True
-            goodbye = False
-            try:
-                goodbye = _answer_all(channel, answer)
-            except grpc.RpcError as error:
-                if error.code() in _FINAL:
-                    raise ConnectionError(
-                        f"what listens at {address} is no server of a study; see whether host and port are right"
-                    ) from None
+        joined, goodbye = False, False
+        try:
+            with ClientNode(address, authority, key, tell) as node:
+                joined = ever = True
+                tell(f"connected to {address}")
+                log_event(__name__, "federated.client.connected")
+                goodbye = node.answer_all(answer)
+        except CallError as error:
+            if error.is_refusal and not joined:
+                raise ConnectionError(_refused(address, error)) from None
+        if joined:
+            seen = time.monotonic()
             log_event(__name__, "federated.client.disconnected", reason="goodbye" if goodbye else "lost")
             tell(f"{address} said goodbye" if goodbye else f"{address} is gone; looking for it")
             if goodbye and not forever:
                 return
-        seen = time.monotonic()
+        elif not forever and time.monotonic() - seen >= retry_seconds:
+            raise ConnectionError(_nobody(address, certificate, retry_seconds, ever))
         time.sleep(_PAUSE_SECONDS)
 
 
-def _answer_all(channel: Any, answer: Answer) -> bool:
-    """Answer what comes until the connection ends; whether it ended with a goodbye."""
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    messages = FlowerServiceStub(channel).Join(iter(answers.get, None))
+def _app_without_code() -> bytes:
+    """One that no other run has: the SuperLink finds the run by its hash."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("pyproject.toml", _APP.format(nonce=secrets.token_hex(16)))
+    return file.getvalue()
+
+
+def _signature(secret: bytes) -> Any:
+    return SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={"/flwr.proto.Runtime/AcquireTask"})
+
+
+def _read_key(path: Path) -> Any:
     try:
-        for message in messages:
-            if message.WhichOneof("msg") == "reconnect_ins":
-                return True
-            answers.put(_reply(message, answer))
-    finally:
-        answers.put(None)  # or gRPC's thread would wait for it for ever
-        messages.cancel()
-    return False
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(
+            f'{path} is not an EC private key in OpenSSH format; make one with ssh-keygen -t ecdsa -b 384 -N ""'
+        )
+    return key
 
 
-def _reply(message: Any, answer: Answer) -> Any:
-    """The answer to a message of ours; to all else, that there is no such thing here."""
-    asked = _question(message)
-    if asked is None:
-        return ClientMessage(fit_res=fit_res_to_proto(_result(Code.FIT_NOT_IMPLEMENTED, [], {})))
-    raw, number = asked
-    return ClientMessage(fit_res=fit_res_to_proto(_result(Code.OK, [answer(raw)], {_NUMBER: number})))
-
-
-def _question(message: Any) -> tuple[bytes, int] | None:
-    """The bytes of a message and its number, where it is one of ours."""
-    if message.WhichOneof("msg") != "fit_ins":
-        return None
+def _existing(certificate: str | Path) -> Path:
+    Path(certificate).read_bytes()  # tells a missing file by its name
     try:
-        asked = fit_ins_from_proto(message.fit_ins)
-    except Exception:  # settings of no kind that Flower knows
-        return None
-    number, tensors = asked.config.get(_NUMBER), asked.parameters.tensors
-    if asked.parameters.tensor_type != _TENSOR or len(tensors) != 1 or type(number) is not int:
-        return None
-    return tensors[0], number
+        ssl.create_default_context(cafile=str(certificate))
+    except ssl.SSLError:
+        raise ValueError(f"{certificate} is not a certificate in PEM format") from None
+    return Path(certificate)
 
 
-def _result(code: Any, tensors: list[bytes], metrics: dict[str, Any]) -> Any:
-    # Flower asks for the number of rows; it is in no message of ours, as it is for the client to say.
-    return FitRes(Status(code, ""), Parameters(tensors, _TENSOR), 0, metrics)
+def _refused(address: str, error: CallError) -> str:
+    if error.status in (401, 403, 412):
+        known = (
+            "; a SuperLink with --enable-supernode-auth needs the key of a node that is registered there, one with "
+            "--superexec-auth-secret-file its secret, and any a clock that is not ahead of its own"
+        )
+    else:
+        known = "; see whether host and port are right, and whether it is a SuperLink"
+    return f"what listens at {address} refuses the study ({error}){known}"
 
 
-def _channel(address: str, authority: bytes | None) -> Any:
-    options = [
-        ("grpc.max_send_message_length", MOST_BYTES + _WRAPPING),
-        ("grpc.max_receive_message_length", MOST_BYTES + _WRAPPING),
-        ("grpc.keepalive_time_ms", _CLIENT_LOOKS_MS),
-        # A server that comes back is found within a second or two, however long it was away.
-        ("grpc.max_reconnect_backoff_ms", 2000),
-        *([("grpc.enable_http_proxy", 0)] if is_this_machine(address) else []),
-    ]
-    if authority is None:
-        return grpc.insecure_channel(address, options)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), options)
-
-
-def _nobody(address: str, certificate: str | Path | None, seconds: float, ever: bool) -> str:
+def _nobody(address: str, certificate: str | Path | None, seconds: float | None = None, ever: bool = False) -> str:
     if ever:
-        return f"the server at {address} was gone for {seconds:g} seconds"
+        return f"the SuperLink at {address} was gone for {seconds:g} seconds"
     tls = (
         f"whether it has the certificate that {certificate} vouches for"
         if certificate is not None
         else "whether it speaks TLS and you must name a certificate"
     )
-    return f"no server at {address} within {seconds:g} seconds; see whether host and port are right and {tls}"
-
-
-def is_this_machine(address: str) -> bool:
-    """Whether what is said to an address never leaves the machine."""
-    host = _split(address)[0]
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
-        raise ValueError(f"an address is HOST:PORT, as in localhost:8080, not {address!r}")
-    return host.strip("[]"), int(port)
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    within = "" if seconds is None else f" within {seconds:g} seconds"
+    return f"no SuperLink at {address}{within}; see whether host and port are right and {tls}"

@@ -24,14 +24,25 @@ from tulle.federated.client_side.local_steps import LARGEST_WEIGHT
 from tulle.federated.client_weights import check_all_weighted, check_weights
 from tulle.federated.encoding import ADDED_LATER, WireError, decode, encode
 from tulle.federated.link import Link
-from tulle.federated.messages import Enrol, Enrolled, Refused, Round, Update, check_name, invitation
+from tulle.federated.messages import (
+    AskWilling,
+    Enrol,
+    Enrolled,
+    Refused,
+    Round,
+    Update,
+    Willing,
+    check_name,
+    invitation,
+)
+from tulle.federated.server_side.federated_fit import FederatedFit, RoundRecord
 from tulle.federated.server_side.study_counts import StudyCounts
 from tulle.federated.server_side.study_report import study_report
+from tulle.federated.server_side.update_limits import UpdateLimits
 from tulle.federated.terms import Terms
 from tulle.files.durable_writes import write_durably
 from tulle.methods.public_start import START_ASSUMPTION, read_start
 from tulle.monitoring.log_events import log_event
-from tulle.reports.report import PrivacyReport
 from tulle.reports.words import warn_of_large_epsilon
 
 Weighting = Literal["rows", "equal"]
@@ -39,33 +50,6 @@ Weighting = Literal["rows", "equal"]
 
 class StudyStoppedError(RuntimeError):
     """A study that cannot go on: too few clients. With a journal it goes on when it is run again."""
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """What became of a round.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    answered : tuple of str
-        The clients whose answers counted.
-    missing : tuple of str
-        Enrolled clients that were gone, late or refused.
-    rejected : dict of str to int
-        Messages that did not count, by reason.
-    seconds : float
-    bytes_received : int
-        Of all answers that counted.
-    """
-
-    number: int
-    answered: tuple[str, ...]
-    missing: tuple[str, ...]
-    rejected: dict[str, int]
-    seconds: float
-    bytes_received: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,75 +65,6 @@ class Journal:
     version: str = field(default="", metadata=ADDED_LATER)  # of tulle
 
 
-@dataclass(frozen=True, eq=False)
-class FederatedFit:
-    """What a study gave.
-
-    Attributes
-    ----------
-    terms : Terms
-    weights : SparseWeights
-        As the study remembers them; the last line is the intercept, times its constant column, where there is one.
-    rounds : tuple of RoundRecord
-        Of this run of the server.
-    clients : tuple of Enrolled
-        Who enrolled, and what each promised its own people.
-    privacy : PrivacyReport
-        The promise to everybody: the largest of the clients' promises, since each person is at one client.
-    """
-
-    terms: Terms
-    weights: SparseWeights
-    rounds: tuple[RoundRecord, ...]
-    clients: tuple[Enrolled, ...]
-    privacy: PrivacyReport
-
-    def model(self) -> Any:
-        """The fitted estimator of a linear study, to predict with and to save.
-
-        Returns
-        -------
-        SparseClassifier or SparseRegressor
-        """
-        linear = self.terms.model
-        if not isinstance(linear, LinearTerms):
-            raise TypeError(
-                "the study fitted a network; tulle.federated.client_side.network_study.network_of makes a module of it"
-            )
-        from tulle.estimators.request import Fitted
-        from tulle.estimators.sparse import SparseClassifier, SparseRegressor
-
-        settings: dict[str, Any] = {
-            "epsilon": self.terms.epsilon,
-            "delta": self.terms.delta,
-            "n_nonzero": self.terms.n_nonzero,
-            "loss": linear.loss,
-            "bounds": linear.bounds,
-            "fit_intercept": linear.fit_intercept,
-        }
-        dense = self.weights.to_dense()
-        d = linear.n_features
-        constant = linear.intercept_value * dense[d:] if linear.fit_intercept else np.zeros((1, dense.shape[1]))
-        model: Any = (SparseRegressor if linear.classes is None else SparseClassifier)(**settings)
-        if linear.classes is not None:
-            model.classes_ = np.unique(np.asarray(linear.classes))
-        model.n_features_in_ = d
-        weights = np.vstack([dense[:d], constant])
-        model._keep(Fitted(weights, None, self.terms.steps, self._passes(), self.terms.steps, self.privacy))
-        return model
-
-    def _passes(self) -> float:
-        """About how often each row was read, of the client that read its rows most often."""
-        terms = self.terms
-        return max(
-            (
-                (terms.steps * client.batch + terms.rounds * terms.count_snapshot_rows(client.n_rows)) / client.n_rows
-                for client in self.clients
-            ),
-            default=0.0,
-        )
-
-
 class Server:
     """Runs a study over a link.
 
@@ -161,11 +76,13 @@ class Server:
     journal : path or None, default=None
         A file that is replaced after each round. If it exists, the study goes on where it stopped.
     min_clients : int, default=1
-        A round counts if so many answer, at least 1; else the same round is asked again.
+        A study begins if so many would take part, and a round counts if so many answer, at least 1; else the same
+        round is asked again.
     seconds : float, default=60.0
         How long a round waits for answers, > 0.
     patience : float, default=600.0
-        How long to wait until `min_clients` answer before `StudyStoppedError`, > 0.
+        How long to wait until `min_clients` would take part, and in each round until they answer, before
+        `StudyStoppedError`, > 0.
     weighting : {"rows", "equal"} or mapping of str to float, default="rows"
         Whether a client counts by its number of rows, or alike; or public weights p_i by clients' names, > 0, with sum
         1. A round's mean is over those who answered. What clients send is private already: no weight costs anything.
@@ -217,19 +134,22 @@ class Server:
         self._weighting, self._average = weighting, average
         self._progress = progress
         self._start = None if start is None else _first_weights(terms, start)
+        self._willing: dict[str, str] = {}  # names by connection, of those who would take part
         self._asked: set[str] = set()  # connections that have said whether they take part
         self._may_have_billed: set[str] = set()  # connections that were asked to enrol, and did not refuse
         self._enrolled: dict[str, Enrolled] = {}  # by connection
         self._known: dict[str, Enrolled] = {}  # by name, of all who ever took part
         self._rejected: Counter[str] = Counter()
+        self._limits = UpdateLimits(terms)
         self.counts = StudyCounts(terms.rounds)
-        self._read()  # a journal of another study is told before anybody is waited for
+        # A journal of another study is told before anybody is waited for.
+        self._goes_on = self._read() is not None
 
     @property
     def may_be_billed(self) -> bool:
         """Whether a client may have billed the study: one that was asked to enrol and did not refuse, now or in an
         earlier run of the same journal."""
-        return self.terms.budget is not None and bool(self._may_have_billed or self._known)
+        return self.terms.budget is not None and bool(self._may_have_billed or self._goes_on)
 
     def run(self, link: Link) -> FederatedFit:
         """Run the study, or what is left of it.
@@ -245,7 +165,8 @@ class Server:
         Raises
         ------
         StudyStoppedError
-            Where fewer than `min_clients` answered for longer than `patience`.
+            Where fewer than `min_clients` were willing to take part, or answered a round, for longer than `patience`.
+            In the first case nobody was asked to enrol: nobody was billed, but in an earlier run of the same journal.
         """
         terms, model = self.terms, self.terms.model
         journal = self._read()
@@ -257,6 +178,10 @@ class Server:
             journal = Journal(terms.digest, 0, start, nothing, 0)
         about = {"study": terms.digest, "n_rounds": terms.rounds}
         log_event(__name__, "federated.begin", method=terms.method, done=journal.done, **about)
+        if journal.done < terms.rounds:
+            self._wait_for_quorum(link)
+            if not self._goes_on:  # a server that is killed from now on must not say that nobody was billed
+                self._write(journal)
         records: list[RoundRecord] = []
         first_averaged = terms.rounds - math.ceil(self._average * terms.rounds)
         while journal.done < terms.rounds:
@@ -283,13 +208,12 @@ class Server:
         began = time.monotonic()
         question = encode(Round(self.terms.digest, number, weights))
         updates: dict[str, Update] = {}
-        self._rejected = Counter()
         received = attempts = 0
         while True:
             self._enrol(link)
             waiting = [at for at in link.connected() if self._is_waited_for(at, updates)]
             for at, raw in link.ask(question, waiting, self._seconds):
-                update = self._received(at, raw, number)
+                update = self._received(at, raw, number, weights)
                 if update is not None and update.client not in updates:
                     updates[update.client] = update
                     received += len(raw)
@@ -316,6 +240,7 @@ class Server:
             time.monotonic() - began,
             received,
         )
+        self._rejected = Counter()  # after and not before: refusals to take part belong to the first round
         return self._averaged([updates[name] for name in answered]), record
 
     def _is_waited_for(self, at: str, updates: dict[str, Update]) -> bool:
@@ -337,14 +262,43 @@ class Server:
 
     # --- who takes part, and what counts ---
 
+    def _wait_for_quorum(self, link: Link) -> None:
+        """Wait until enough clients would take part: one that enrols in a study that never begins pays for nothing."""
+        began = time.monotonic()
+        while len(names := {self._willing[at] for at in self._find_willing(link)}) < self._min_clients:
+            if time.monotonic() - began > self._patience:
+                log_event(__name__, "federated.stopped", round=0, answered=len(names))
+                billed = "clients may have billed it in an earlier run" if self._goes_on else "nobody was billed"
+                raise StudyStoppedError(
+                    f"{len(names)} of at least {self._min_clients} clients would take part, asked for "
+                    f"{self._patience:g} seconds ({self._words()}); {billed}; start more clients, or ask for less"
+                )
+            time.sleep(0.2)
+
+    def _find_willing(self, link: Link) -> list[str]:
+        """Connections of clients that would take part, and have not said so to `Enrol` yet; new ones are asked."""
+        new = [at for at in link.connected() if at not in self._asked and at not in self._willing]
+        if new:
+            for at, raw in link.ask(encode(AskWilling(self.terms, self._invited())), new, self._seconds):
+                about = self._message(raw, Willing)
+                if about is not None and about.study != self.terms.digest:
+                    self._rejected["other terms"] += 1
+                elif about is not None and not self._may_take_part(link, at, about.client):
+                    self._rejected["unknown client"] += 1
+                elif about is not None:
+                    self._willing[at] = about.client
+                if at not in self._willing:
+                    self._asked.add(at)  # anyone who refuses is not asked again; anyone who is late is
+        return [at for at in link.connected() if at in self._willing and at not in self._asked]
+
     def _enrol(self, link: Link) -> None:
-        """Ask those who are new to take part."""
-        new = [at for at in link.connected() if at not in self._asked]
+        """Have those enrol who are new and willing."""
+        new = self._find_willing(link)
         if not new:
             return
         self._may_have_billed.update(new)  # before it is sent: an answer may be lost
         for at, raw in link.ask(encode(Enrol(self.terms, self._invited())), new, self._seconds):
-            self._asked.add(at)  # anyone who refuses is not asked again; anyone who is late is
+            self._asked.add(at)
             about = self._message(raw, Enrolled)
             if about is None:
                 if _is_refusal(raw):
@@ -352,13 +306,16 @@ class Server:
                 continue
             if about.study != self.terms.digest or not self._keeps_terms(about):
                 self._rejected["other terms"] += 1
-            elif self._allowed is not None and about.client not in self._allowed:
+            elif not self._may_take_part(link, at, about.client):
                 self._rejected["unknown client"] += 1
             else:
                 # A client that came back has another connection; the old one no longer speaks for it.
                 self._enrolled = {other: told for other, told in self._enrolled.items() if told.client != about.client}
                 self._enrolled[at] = about
                 self._known[about.client] = _worse(self._known.get(about.client, about), about)
+
+    def _may_take_part(self, link: Link, at: str, client: str) -> bool:
+        return link.may_speak_for(at, client) and (self._allowed is None or client in self._allowed)
 
     def _invited(self) -> tuple[str, ...]:
         return tuple(sorted(invitation(self.terms.digest, name) for name in self._allowed or ()))
@@ -372,8 +329,8 @@ class Server:
         same = before is None or (before.n_rows, before.rows_per_person) == (about.n_rows, about.rows_per_person)
         return same and about.epsilon <= budget.epsilon * (1 + 1e-9) and about.delta == budget.delta
 
-    def _received(self, at: str, raw: bytes, number: int) -> Update | None:
-        """The update in some bytes, if it counts."""
+    def _received(self, at: str, raw: bytes, number: int, start: SparseWeights) -> Update | None:
+        """The update in some bytes, if it counts; `start`: the model that the round began with."""
         update = self._message(raw, Update)
         if update is None:
             return None
@@ -382,19 +339,20 @@ class Server:
             self._rejected["unknown client"] += 1
         elif update.study != terms.digest or update.number != number:
             self._rejected["other round"] += 1
-        elif not self._possible(update.weights):
+        elif not self._possible(update.weights, start, self._enrolled[at]):
             self._rejected["impossible"] += 1
         else:
             return update
         return None
 
-    def _possible(self, weights: SparseWeights) -> bool:
-        """Whether a client that keeps to the terms can have such a model."""
+    def _possible(self, weights: SparseWeights, start: SparseWeights, client: Enrolled) -> bool:
+        """Whether a client that keeps to the terms can have such a model after a round from `start`."""
         keep = self.terms.model.threshold(self.terms.remembered)
         features = weights.values[weights.lines < keep.free_from]
         # As a client accepts them of a server: one client's numbers must not make all others refuse.
         finite = weights.shape == self.terms.model.shape and bool(np.all(np.abs(weights.values) <= LARGEST_WEIGHT))
-        return finite and int(np.count_nonzero(features, axis=0).max(initial=0)) <= keep.keep
+        few = int(np.count_nonzero(features, axis=0).max(initial=0)) <= keep.keep
+        return finite and few and self._limits.contain(weights, start, client)
 
     def _message(self, raw: bytes, kind: type[Any]) -> Any:
         try:
@@ -449,10 +407,9 @@ def _first_weights(terms: Terms, start: Any) -> SparseWeights:
 
 def _is_refusal(raw: bytes) -> bool:
     try:
-        decode(raw, (Refused,))
+        return isinstance(decode(raw, (Refused,)), Refused)
     except WireError:
         return False
-    return True
 
 
 def _worse(before: Enrolled, now: Enrolled) -> Enrolled:

@@ -14,7 +14,8 @@ import numpy as np
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.federated.client_side.client import Client
 from tulle.federated.link import DirectLink
-from tulle.federated.server_side.server import FederatedFit, RoundRecord, Server, Weighting
+from tulle.federated.server_side.federated_fit import FederatedFit, RoundRecord
+from tulle.federated.server_side.server import Server, Weighting
 from tulle.federated.terms import Terms
 from tulle.ledgers.on_disk import FileLedger
 from tulle.monitoring.log_events import muted
@@ -54,23 +55,25 @@ def simulate(
     """
     with tempfile.TemporaryDirectory() as kept:
         place = Path(kept if folder is None else folder)
-        seeds = _seeds(seed, len(parts))
-        kind = _SeededLedger if folder is None and seed is not None else FileLedger
+        seeds = spawn_seeds(seed, len(parts))
+        repeatable = folder is None and seed is not None
         clients = {
-            name: _client(name, X, y, terms, place, own, kind) for (name, (X, y)), own in zip(parts.items(), seeds)
+            name: _client(name, X, y, terms, place, own, repeatable)
+            for (name, (X, y)), own in zip(parts.items(), seeds)
         }
         # Of a simulation the server's side is logged: clients' ledgers have the names of clients, who may be people.
-        link = DirectLink({name: partial(_answer_muted, client) for name, client in clients.items()})
+        link = DirectLink({name: partial(answer_muted, client) for name, client in clients.items()})
         server = Server(terms, weighting=weighting, average=average, progress=progress, patience=1.0, start=start)
         return server.run(link)
 
 
-def _answer_muted(client: Client, raw: bytes) -> bytes:
+def answer_muted(client: Client, raw: bytes) -> bytes:
+    """A client's answer, without log events."""
     with muted():
         return client.answer(raw)
 
 
-def _seeds(seed: int | None, count: int) -> list[int | None]:
+def spawn_seeds(seed: int | None, count: int) -> list[int | None]:
     """A seed for each client; the first has the one that was given."""
     if seed is None:
         return [None] * count
@@ -87,11 +90,13 @@ class _SeededLedger(FileLedger):
         return (number,)  # each client has a seed of its own
 
 
-def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None, kind: type[FileLedger]) -> Client:
-    ledger = None if terms.budget is None else _ledger(kind, place / f"{name}.ledger", name, terms.budget)
+def _client(name: str, X: Any, y: Any, terms: Terms, place: Path, seed: int | None, repeatable: bool) -> Client:
+    ledger = None if terms.budget is None else make_ledger(place / f"{name}.ledger", name, terms.budget, repeatable)
     return Client(name, X, y, ledger=ledger, state=place / name, without_privacy=ledger is None, seed=seed)
 
 
-def _ledger(kind: type[FileLedger], path: Path, name: str, cap: Budget) -> FileLedger:
+def make_ledger(path: Path, name: str, cap: Budget, repeatable: bool) -> FileLedger:
+    """A client's ledger; `repeatable`: the same seed gives the same noise, for simulations that leave no ledger."""
+    kind = _SeededLedger if repeatable else FileLedger
     path.parent.mkdir(parents=True, exist_ok=True)
     return kind(path, name) if path.exists() else kind.create(path, name, cap)

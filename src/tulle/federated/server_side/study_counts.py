@@ -10,7 +10,7 @@ from tulle.monitoring.log_events import log_event
 from tulle.monitoring.status_pages import Metric
 
 if TYPE_CHECKING:
-    from tulle.federated.server_side.server import RoundRecord
+    from tulle.federated.server_side.federated_fit import RoundRecord
 
 
 class StudyCounts:
