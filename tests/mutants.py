@@ -1979,7 +1979,13 @@ def try_mutants(mutants: Sequence[Mutant]) -> Iterator[Outcome]:
             runs = free.get()
             try:
                 with tempfile.TemporaryDirectory() as folder:
-                    return run_tests(mutant.tests, mutant, Path(folder), runs)
+                    outcome = run_tests(mutant.tests, mutant, Path(folder), runs)
+                if outcome.caught_by is None and outcome.code != 0:
+                    # The run itself broke, such as a process that crashes when it ends: that says nothing of the bug.
+                    # Where all tests passed, the bug was not caught, and no second run changes that.
+                    with tempfile.TemporaryDirectory() as folder:
+                        outcome = run_tests(mutant.tests, mutant, Path(folder), runs)
+                return outcome
             finally:
                 free.put(runs)
 
@@ -2018,16 +2024,17 @@ def main() -> int:
         )
         return 1
     width = max(len(mutant.name) for mutant in wanted)
-    caught = 0
+    missed: list[tuple[Mutant, Outcome]] = []
     print(f"{'bug':<{width}}  {'seconds':>7}  caught by")
     for mutant, outcome in zip(wanted, try_mutants(wanted)):
-        caught += outcome.caught_by is not None
         by = outcome.caught_by or f"NOT CAUGHT (pytest's exit status {outcome.code})"
         print(f"{mutant.name:<{width}}  {outcome.seconds:7.1f}  {by.removeprefix('tests/')}", flush=True)
         if outcome.caught_by is None:
-            print(outcome.output[-2000:], file=sys.stderr)
-    print(f"{caught} of {len(wanted)} planted bugs caught")
-    return 0 if caught == len(wanted) else 1
+            missed.append((mutant, outcome))
+    for mutant, outcome in missed:  # at the end, where a long output is read first
+        print(f"\nNOT CAUGHT: {mutant.name} (pytest's exit status {outcome.code})\n{outcome.output[-2000:]}")
+    print(f"{len(wanted) - len(missed)} of {len(wanted)} planted bugs caught")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
