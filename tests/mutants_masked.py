@@ -372,4 +372,27 @@ MASKED_MUTANTS: tuple[Mutant, ...] = (
         "if reply is None:  # or a number",
         (_SERVER + "test_answers_that_are_no_messages_do_not_end_a_study[7]",),
     ),
+    # --- the server's journal ---
+    Mutant(
+        "two servers on one journal",
+        "a process that was taken for dead goes on, and both ask under the same numbers",
+        'stack.enter_context(locked(self._folder / "server.lock", seconds=0))',
+        "pass",
+        (_SERVER + "test_a_journal_is_held_by_one_server_at_a_time",),
+    ),
+    Mutant(
+        "a journal is read before it is held",
+        "checked first and locked after: what was written in between is not known",
+        "            self._load()\n            yield\n",
+        "            yield\n",
+        (_SERVER + "test_a_server_that_waited_for_its_journal_reads_what_was_written_since",),
+    ),
+    # --- rows ---
+    Mutant(
+        "a missing person id is found while a study asks",
+        "a check of rows that waits until a message needs it: the refusal tells the server of one row",
+        "active = None if self._groups is None else intake.select_first_rows(self._groups, rows_per_person)",
+        "active = None",
+        (_CLIENT + "test_a_client_whose_rows_have_no_person_id_is_not_made",),
+    ),
 )

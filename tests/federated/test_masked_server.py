@@ -283,6 +283,31 @@ def test_a_journal_goes_on_with_the_method_and_the_model_that_it_began_with(hosp
             server(hospitals, hospitals.terms(), journal=journal, **other).run(link_of({}))
 
 
+def test_a_journal_is_held_by_one_server_at_a_time(hospitals: Hospitals) -> None:
+    """Two would ask two questions under one number. The second one neither asks nor bills anybody."""
+    terms, journal = hospitals.terms(), hospitals.folder / "journal"
+    link, second = link_of(hospitals.start_all()), link_of({})
+    refusals = []
+
+    def start_another(record: Any) -> None:
+        with pytest.raises(ValueError, match="another server") as refusal:
+            server(hospitals, terms, journal=journal).run(second)
+        refusals.append(refusal)
+
+    first = server(hospitals, terms, journal=journal, progress=start_another).run(link)
+    assert len(refusals) == len(first.records) == 4
+    assert all(len(hospitals.entries(name)) == 1 for name in NAMES)
+
+
+def test_a_server_that_waited_for_its_journal_reads_what_was_written_since(hospitals: Hospitals) -> None:
+    terms, journal = hospitals.terms(), hospitals.folder / "journal"
+    waiting = server(hospitals, terms, journal=journal)
+    first = server(hospitals, terms, journal=journal).run(link_of(hospitals.start_all()))
+    again = outcome(waiting, link_of({}))
+    assert isinstance(again, MaskedFit), again
+    assert np.array_equal(again.weights, first.weights)
+
+
 def test_a_file_is_no_journal(hospitals: Hospitals) -> None:
     journal = hospitals.folder / "journal"
     journal.write_bytes(b"")
