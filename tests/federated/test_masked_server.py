@@ -286,16 +286,16 @@ def test_a_journal_goes_on_with_the_method_and_the_model_that_it_began_with(hosp
 def test_a_journal_is_held_by_one_server_at_a_time(hospitals: Hospitals) -> None:
     """Two would ask two questions under one number. The second one neither asks nor bills anybody."""
     terms, journal = hospitals.terms(), hospitals.folder / "journal"
-    link, second = link_of(hospitals.start_all()), link_of({})
-    refusals = []
+    link, refusals = link_of(hospitals.start_all()), []
 
     def start_another(record: Any) -> None:
-        with pytest.raises(ValueError, match="another server") as refusal:
-            server(hospitals, terms, journal=journal).run(second)
-        refusals.append(refusal)
+        try:
+            server(hospitals, terms, journal=journal, patience=0.1).run(link_of({}))
+        except (ValueError, StudyStoppedError) as error:
+            refusals.append(str(error))
 
     first = server(hospitals, terms, journal=journal, progress=start_another).run(link)
-    assert len(refusals) == len(first.records) == 4
+    assert ["another server" in why for why in refusals] == [True] * len(first.records)
     assert all(len(hospitals.entries(name)) == 1 for name in NAMES)
 
 
