@@ -51,8 +51,8 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an array without dimensions for a clip level",
         "checks of numpy's numbers that arrays of one number pass, float16 among them",
-        'if declared in ("int", "float", "bool") or declared.startswith("tuple"):',
-        'if declared.startswith("tuple"):',
+        'if declared in ("int", "float", "bool", int, float, bool) or str(declared).startswith("tuple"):',
+        'if str(declared).startswith("tuple"):',
         (_SUMS + "test_numbers_of_few_bits_and_arrays_of_other_kinds_are_not_answered_with_noise",),
     ),
     Mutant(

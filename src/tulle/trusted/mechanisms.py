@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -52,11 +52,12 @@ _NUMBERS = (int, float, bool, np.float64, np.bool_)
 def has_plain_fields(record: Any) -> bool:
     """Whether the numbers of a query or a mechanism are Python's or float64 and its arrays no others: what is computed
     of numbers with few bits wraps around or underflows, and sums leave masked lines out."""
-    return all(_fits(getattr(part.type, "__name__", part.type), getattr(record, part.name)) for part in fields(record))
+    declared = getattr(record, "__dataclass_fields__", {})
+    return all(_fits(getattr(declared.get(name), "type", ""), value) for name, value in vars(record).items())
 
 
-def _fits(declared: str, value: Any) -> bool:
-    if declared in ("int", "float", "bool") or declared.startswith("tuple"):
+def _fits(declared: Any, value: Any) -> bool:
+    if declared in ("int", "float", "bool", int, float, bool) or str(declared).startswith("tuple"):
         return all(type(one) in _NUMBERS for one in (value if type(value) is tuple else (value,)))
     plain = type(value) is np.ndarray and (value.dtype == np.float64 or value.dtype.kind in "biu")
     return plain or not isinstance(value, (np.generic, np.ndarray))
