@@ -112,18 +112,11 @@ _FIELDS: dict[str, _Fits] = {
     "path": lambda value, model: value is None,
 }
 
-# What is answered, with the fields of each.
+# What is answered, with the fields of each: margins are those of `tulle.federated.client_side.row_by_row` alone.
 _ROW_FUNCTIONS: dict[type, dict[str, _Fits]] = {
     row_functions.LossSlopes: {"weights": _weights},
     row_functions.RowWeights: {},
     row_functions.SlopeChanges: {"weights": _weights, "anchor": _weights, "levels": _levels},
     row_functions.SquaredMargins: {"direction": _direction, "weighted": _flag},
     row_functions.FeaturesAndTarget: {"features": _features, "row_bound": _number, "unit": _number},
-    row_functions.RootsOfMoments: {
-        "features": _features,
-        "row_bound": _number,
-        "weights": partial(_array, kind="f", ndim=1),
-        "factor": partial(_word, words=("curvature", "slope")),
-        "most": _number,
-    },
 }
