@@ -133,6 +133,13 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         ("tests/trusted/test_sampling.py::test_rows_are_counted_in_integers_of_python",),
     ),
     Mutant(
+        "a quantile of more than all rows",
+        "a public parameter so large that the rounding of a score is more than its sensitivity",
+        '        if not 0 < self.quantile < 1:\n            raise ValueError(f"a quantile lies',
+        '        if not 0 < self.quantile:\n            raise ValueError(f"a quantile lies',
+        ("tests/trusted/test_queries.py::test_a_quantile_is_between_none_and_all_rows",),
+    ),
+    Mutant(
         "a row whose size vanishes is not cut",
         "entry / unit underflows to 0, which is taken for a row of zeros",
         "np.nan_to_num(self.level / np.maximum(sizes, LEAST_FACTOR))",
