@@ -174,12 +174,12 @@ def _power(judge: str, counted: int, delta: float, claim: float | None, confiden
 
     gaussian = easiest = None
     if delta > 0:
-        mu = _smallest(lambda value: sees_gaussian(value, counted), _LARGEST_MU)
+        mu = smallest_seen(lambda value: sees_gaussian(value, counted), _LARGEST_MU)
         gaussian = gaussian_epsilon(mu, delta) if mu < math.inf else math.inf
     if judge == "gaussian":
         claimed = gaussian_epsilon(limit, delta)
     else:
-        easiest = _smallest(lambda value: sees_easiest(value, counted), _LARGEST_EPSILON)
+        easiest = smallest_seen(lambda value: sees_easiest(value, counted), _LARGEST_EPSILON)
     needed = None
     if claimed:
         violation = WORTH_SEEING * claimed
@@ -201,7 +201,7 @@ def _prove(
     return float(np.max(epsilon_lower_bound(hits, false_hits, runs, delta, confidence)))
 
 
-def _smallest(is_seen: Callable[[float], bool], largest: float) -> float:
+def smallest_seen(is_seen: Callable[[float], bool], largest: float) -> float:
     """The smallest value that is seen, from above, to three digits; inf where `largest` is not seen."""
     if not is_seen(largest):
         return math.inf
