@@ -2,7 +2,7 @@
 
 Each of m rows is one of two versions, by a fair coin of its own. One run of the fit; the attacker guesses the coins of
 the r rows that it is surest of and abstains on the others. A claimed trade-off curve limits how many guesses are right:
-docs/proofs/audit.md, theorem 8. The game is that of Steinke, Nasr and Jagielski (2023); that a whole curve can be
+docs/proofs/audit.md, theorem 9. The game is that of Steinke, Nasr and Jagielski (2023); that a whole curve can be
 tested in it was shown by Mahloujifar, Melis and Chaudhuri (2024).
 """
 
@@ -138,15 +138,18 @@ def judge_one_run(
     confidence: float,
     seed: int | None,
     verbose: int,
+    what: str = "",
+    most_guesses: int | None = None,
 ) -> AuditResult:
-    """Make the run and judge it. `claimed` is an epsilon; other judges than "any" have their own claim."""
+    """Make the run and judge it. `claimed` is an epsilon; other judges than "any" have their own claim. `most_guesses`
+    limits the number of guesses where None is passed for it."""
     start = time.monotonic()
     rows = np.array(sorted(differing_rows(*versions)), dtype=int)  # checks the shapes, too
     canaries = len(rows)
     if canaries < 2:
         raise ValueError(f"the two versions differ in {canaries} row(s); an audit in one run needs at least 2 canaries")
     # All that is chosen is chosen here, from what is public: the coins are not drawn yet.
-    plan = _plan(judge, canaries, check_guesses(guesses, canaries), delta, claimed, confidence)
+    plan = _plan(judge, canaries, check_guesses(guesses, canaries), delta, claimed, confidence, most_guesses)
     if verbose:
         print(f"power: {plan}", file=sys.stderr, flush=True)
     coins = keyed_generator(seed, (0,)).random(canaries) < 0.5
@@ -173,7 +176,7 @@ def judge_one_run(
         confidence=confidence,
         claimed=claimed if judge is ANY_LAW else plan.claimed,
         attack=f"one run, {right:,} of {plan.guesses:,} guesses right",
-        pair=f"{canaries:,} canaries, each one of two rows by a coin",
+        pair=what or f"{canaries:,} canaries, each one of two rows by a coin",
         runs=canaries,
         best_possible=measure.epsilon(most, delta),
         seconds=time.monotonic() - start,
@@ -184,7 +187,13 @@ def judge_one_run(
 
 
 def _plan(
-    judge: Judge, canaries: int, guesses: int | None, delta: float, claimed: float | None, confidence: float
+    judge: Judge,
+    canaries: int,
+    guesses: int | None,
+    delta: float,
+    claimed: float | None,
+    confidence: float,
+    most_guesses: int | None,
 ) -> OneRunPower:
     """The number of guesses, and what they can show."""
     nothing = judge is ANY_LAW and (claimed is None or claimed == math.inf)
@@ -196,7 +205,7 @@ def _plan(
         claim, moved = _claim_of(judge, judge.claimed_range, delta), judge.moved
     else:
         claim, moved = _claim_of(judge, 0.0 if nothing else float(claimed or 0.0), delta), 0.0
-    return power_of_claim(canaries, claim, nothing, guesses, delta, confidence, moved=moved)
+    return power_of_claim(canaries, claim, nothing, guesses, delta, confidence, moved=moved, most_guesses=most_guesses)
 
 
 def _claim_of(judge: Judge, value: float, delta: float) -> ClaimedCurve:

@@ -155,12 +155,15 @@ def power_of_claim(
     confidence: float,
     chance: float = 0.9,
     moved: float = 0.0,
+    most_guesses: int | None = None,
 ) -> OneRunPower:
-    """`one_run_power` of a claim that was read. `nothing`: it stands for no claim."""
-    third = max(2, 2 * (canaries // 6))
+    """`one_run_power` of a claim that was read. `nothing`: it stands for no claim. `most_guesses` limits the choice."""
+    most = canaries if most_guesses is None else max(2, min(canaries, most_guesses))
+    third = max(2, 2 * (min(canaries, 3 * most) // 6))
     numbers = [guesses] if guesses else [third]
     if guesses is None and not nothing:
-        numbers = sorted({2 * round(share * canaries / 2) for share in _SHARES} - {0} | {third})
+        shares = {2 * round(share * canaries / 2) for share in _SHARES}
+        numbers = sorted({share for share in shares if 0 < share <= most} | {third})
     fewest = fewest_right(canaries, numbers, 1 - confidence, lines_above(claim, moved))
     gaussian = delta > 0 and not isinstance(claim, RangeClaim)
     seen = [_smallest_epsilon(canaries, n, right, delta, 1 - chance, gaussian) for n, right in zip(numbers, fewest)]

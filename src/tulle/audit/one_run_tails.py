@@ -1,7 +1,7 @@
 """The number of right guesses in one run: how likely a claim makes so many, at most.
 
 Each of m rows is one of two versions by a fair coin, a mechanism that keeps a claimed trade-off curve is run once, and
-r coins are guessed from what it released. Let W be the number of right guesses. docs/proofs/audit.md, theorem 8, turns
+r coins are guessed from what it released. Let W be the number of right guesses. docs/proofs/audit.md, theorem 9, turns
 a line that lies above the claimed curve into a lower bound on P(W >= c - 1) in terms of P(W >= c), P(W >= c + 1), ...
 Followed down to c = 0, where the probability is 1 at most, they bound P(W >= v) from above.
 """
@@ -21,8 +21,8 @@ from tulle.trusted.events import FloatArray
 # Where lines touch the curve, as normal quantiles of the false-hit rate. More lines would give sharper bounds; any
 # choice gives true ones.
 _TOUCHES = ndtr(np.arange(-9.0, 6.01, 0.1))
-# Added to heights and taken from sums: more than rounding.
-_ROUNDING = 1e-14
+# Rounding, with room: of heights, of which others are taken, and of what is compared with 1.
+_ROUNDING = 1e-11
 _MARGIN = 1e-9
 _CANDIDATES = 12
 
@@ -40,8 +40,8 @@ def lines_above(claim: ClaimedCurve, moved: float = 0.0) -> Lines:
     total variation."""
     slopes, allowed = claim.slope(_TOUCHES), claim.allowed(_TOUCHES)
     heights = np.maximum(allowed - slopes * _TOUCHES, 0.0) + _ROUNDING * allowed
-    # A flat line says nothing that W <= r does not say.
-    steep = (slopes > 1e-12) & (slopes < 1e300)
+    # A flat line says hardly more than that rates are 1 at most, and to divide by its slope would enlarge rounding.
+    steep = (slopes > 1e-3) & (slopes < 1e300)
     slopes, heights = np.where(steep, slopes, 1.0), np.where(steep, heights, 1.0)
     return Lines(slopes, heights + moved * (1 + slopes))
 

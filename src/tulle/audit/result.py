@@ -202,9 +202,7 @@ class AuditResult:
         if self.excess is not None and self.refuted:
             exceeded = [("", f"a hit rate is at least {rounded_down(self.excess)} above what the claim allows")]
             if self.guesses is not None:
-                exceeded = [
-                    ("", f"{rounded_down(self.excess)} of the guesses are right beyond the claim's limit")
-                ]
+                exceeded = [("", f"{rounded_down(self.excess)} of the guesses are right beyond the claim's limit")]
         rows = (
             ("audited", found),
             *judges,
