@@ -154,8 +154,8 @@ def judge_one_run(
         print(f"power: {plan}", file=sys.stderr, flush=True)
     coins = keyed_generator(seed, (0,)).random(canaries) < 0.5
     scores = _scores(fit, versions, rows[~coins], score, keyed_generator(seed, (1,)))[rows]
-    half = plan.guesses // 2
     order = np.argsort(scores, kind="stable")
+    half = plan.guesses // 2
     right = int(coins[order[-half:]].sum() + (~coins[order[:half]]).sum())
     # The epsilon of a judge of curves is the one that assumes nothing.
     measure = ANY_LAW if isinstance(judge, WholeCurve) else judge
