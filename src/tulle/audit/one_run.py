@@ -24,7 +24,7 @@ from tulle.audit.judged_runs import check_levels
 from tulle.audit.judges import ANY_LAW, BoundedRange, GaussianCurve, Judge, WholeCurve, choose_judge
 from tulle.audit.neighbours import differing_rows
 from tulle.audit.one_run_power import OneRunPower, check_guesses, power_of_claim
-from tulle.audit.one_run_tails import largest_refuted, lines_above, tail_bound
+from tulle.audit.one_run_tails import largest_refuted, tail_bound, touching_lines
 from tulle.audit.result import AuditResult
 from tulle.files.error_messages import describe_error
 from tulle.trusted.events import FloatArray
@@ -39,7 +39,7 @@ _LARGEST = 40.0
 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """Upper bound on the probability of so many right guesses under (epsilon, delta)-DP."""
-    return tail_bound(canaries, guesses, right, lines_above(Profile(((epsilon, delta),))))
+    return tail_bound(canaries, guesses, right, touching_lines(Profile(((epsilon, delta),))))
 
 
 def one_run_bound(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:

@@ -22,7 +22,7 @@ from scipy.special import betaincinv, expit, ndtr
 from scipy.stats import binom
 
 from tulle.audit.claimed_curves import ClaimedCurve, RangeClaim, read_claim
-from tulle.audit.one_run_tails import fewest_right, lines_above
+from tulle.audit.one_run_tails import fewest_right, touching_lines
 from tulle.audit.power import SEVERAL, smallest_seen
 from tulle.files.number_text import rounded_up
 from tulle.trusted.gaussian import gaussian_epsilon
@@ -164,7 +164,7 @@ def power_of_claim(
     if guesses is None and not nothing:
         shares = {2 * round(share * canaries / 2) for share in _SHARES}
         numbers = sorted({share for share in shares if 0 < share <= most} | {third})
-    fewest = fewest_right(canaries, numbers, 1 - confidence, lines_above(claim, moved))
+    fewest = fewest_right(canaries, numbers, 1 - confidence, touching_lines(claim, moved))
     gaussian = delta > 0 and not isinstance(claim, RangeClaim)
     seen = [_smallest_epsilon(canaries, n, right, delta, 1 - chance, gaussian) for n, right in zip(numbers, fewest)]
     best = min(range(len(numbers)), key=lambda k: (seen[k], numbers[k] != third))

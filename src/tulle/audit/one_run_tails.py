@@ -13,10 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betainc, gammaln, ndtr, xlogy
+import numpy.typing as npt
+from scipy.special import ndtr
 
 from tulle.audit.claimed_curves import ClaimedCurve
 from tulle.trusted.events import FloatArray
+
+IntArray = npt.NDArray[np.int_]
 
 # Where lines touch the curve, as normal quantiles of the false-hit rate. More lines would give sharper bounds; any
 # choice gives true ones.
@@ -35,7 +38,7 @@ class Lines:
     heights: FloatArray
 
 
-def lines_above(claim: ClaimedCurve, moved: float = 0.0) -> Lines:
+def touching_lines(claim: ClaimedCurve, moved: float = 0.0) -> Lines:
     """Lines that touch the curve from above. `moved`: how far each world may lie from one that keeps the claim, in
     total variation."""
     slopes, allowed = claim.slope(_TOUCHES), claim.allowed(_TOUCHES)
@@ -81,18 +84,20 @@ def are_refuted(
     return [bool(one) for one in found]
 
 
-def _equalised(r: FloatArray, v: FloatArray, slopes: FloatArray) -> FloatArray:
+def _equalised(r: IntArray, v: IntArray, slopes: FloatArray) -> FloatArray:
     """v P(B = v) / P(B >= v) for B binomial of r draws with odds `slopes`, from below: what each unit of P(W >= v)
-    adds, wherever above v it lies."""
-    rate, at = slopes / (1 + slopes), np.maximum(v, 1)
-    ways = gammaln(r + 1) - gammaln(at + 1) - gammaln(r - at + 1)
-    tail = betainc(at, r - at + 1, rate)
-    with np.errstate(divide="ignore"):
-        exact = np.exp(np.minimum(ways + xlogy(at, rate) - (r - at) * np.log1p(slopes) - np.log(tail), 0.0))
-    # Terms of the tail fall at least by this factor from one to the next: where the tail is too small for a float.
-    geometric = np.maximum(1 - slopes * (r - at) / (at + 1), 0.0)
-    rounding = _MARGIN + 1e-15 * gammaln(r + 1)
-    return np.asarray(v * np.where(tail > 1e-290, exact, geometric) * (1 - rounding))
+    adds, wherever above v it lies.
+
+    By the recursion of the proof, in which all terms are positive: the incomplete beta function of SciPy is wrong in
+    its third digit near 1e-280.
+    """
+    tail = np.ones_like(slopes)  # P(B >= w) / P(B = w), from w = r down to v
+    with np.errstate(over="ignore"):  # so large a tail that nothing is added
+        for step in range(int(np.max(r - v, initial=0))):
+            w = r - 1 - step
+            longer = 1 + slopes * (step + 1) / np.maximum(w + 1, 1) * tail
+            tail = np.where(w >= v, longer, tail)
+    return np.asarray(v / tail * (1 - _MARGIN - 1e-15 * r))
 
 
 def tail_bound(canaries: int, guesses: int, right: int, lines: Lines) -> float:
@@ -127,7 +132,7 @@ def largest_refuted(
 
     def refuted(values: FloatArray) -> list[bool]:
         n = len(values)
-        claims = [lines_above(claim_of(float(value)), moved) for value in values]
+        claims = [touching_lines(claim_of(float(value)), moved) for value in values]
         return are_refuted(canaries, [guesses] * n, [right] * n, [failure] * n, claims)
 
     low, high = 0.0, most

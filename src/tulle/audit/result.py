@@ -108,7 +108,7 @@ class AuditResult:
     def power(self) -> Power | OneRunPower | None:
         """How large a violation so many runs, or canaries, would have shown; None for an infinite claim, and for judges
         whose power is not known."""
-        words = {"claimed": self.claimed} if self.judge == "any" else {"claimed_mu": self.claimed_mu}
+        words: dict[str, Any] = {"claimed": self.claimed} if self.judge == "any" else {"claimed_mu": self.claimed_mu}
         if any(claim is not None and math.isinf(claim) for claim in words.values()):
             return None
         levels: dict[str, Any] = {"delta": self.delta, "confidence": self.confidence}

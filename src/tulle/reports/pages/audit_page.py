@@ -51,15 +51,12 @@ def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
         One self-contained HTML file. It shows what an attack saw on the two audited data sets: where these hold rows of
         persons, the page is for the holder of the rows alone.
     """
+    not_said = _NOT_SAID_IN_ONE_RUN if _is_one_run(audit) else _NOT_SAID
     sections = [
         section("verdict", "The verdict", verdict(audit)),
         section("curve", "The trade-off curve", *attack_parts(audit, tradeoff=True)),
         section("power", "The power of this audit", *_power(audit)),
-        section(
-            "not-said",
-            "What this audit does not say",
-            listing(_NOT_SAID_IN_ONE_RUN if _is_one_run(audit) else _NOT_SAID),
-        ),
+        section("not-said", "What this audit does not say", listing(not_said)),
         section("how", "How it was made", audit_terms(audit)),
     ]
     claimed = None if audit["claimed"] is None else float(audit["claimed"])
