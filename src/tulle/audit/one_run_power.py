@@ -6,8 +6,8 @@ taken to be the best one.
 
 >>> from tulle.audit import one_run_power
 >>> print(one_run_power(1_000, delta=1e-5, claimed_mu=0.268))  # doctest: +NORMALIZE_WHITESPACE
-the claim ε = 1 is refuted in 90 % of audits if the release is Gaussian with ε >= 2.54 (one run, 1,000 canaries, 200
-guesses of which 142 must be right, confidence 0.95, best score)
+the claim ε = 0.9998 is refuted in 90 % of audits if the release is Gaussian with ε >= 2.71 (one run, 1,000 canaries,
+300 guesses of which 207 must be right, confidence 0.95, best score)
 """
 
 from __future__ import annotations
