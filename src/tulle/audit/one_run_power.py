@@ -23,7 +23,7 @@ from scipy.stats import binom
 
 from tulle.audit.claimed_curves import ClaimedCurve, RangeClaim, read_claim
 from tulle.audit.one_run_tails import fewest_right, touching_lines
-from tulle.audit.power import SEVERAL, smallest_seen
+from tulle.audit.power import SEVERAL, check_chances, smallest_seen
 from tulle.files.number_text import rounded_up
 from tulle.trusted.gaussian import gaussian_epsilon
 
@@ -71,9 +71,8 @@ class OneRunPower:
     @property
     def shortfall(self) -> str:
         """What to say of an audit without power; "" where it has power."""
-        if self.has_power:
-            return ""
-        return f"this audit had no power to see {SEVERAL:g} times the claimed ε; use more canaries, or a stronger judge"
+        words = f"this audit had no power to see {SEVERAL:g} times the claimed ε; use more canaries, or a stronger judge"
+        return "" if self.has_power else words
 
     def __str__(self) -> str:
         claim = "a claim of no leak" if self.claimed is None else f"the claim ε = {self.claimed:.4g}"
@@ -122,11 +121,7 @@ def one_run_power(
     """
     if not (isinstance(canaries, int) and canaries >= 2):
         raise ValueError(f"canaries must be a whole number >= 2, got {canaries!r}")
-    for name, value in (("confidence", confidence), ("chance", chance)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
+    check_chances(delta, confidence, chance)
     nothing = all(value is None for value in (claimed, claimed_mu, claimed_range, claimed_curve))
     claim = read_claim(
         claimed=0.0 if nothing else claimed,
