@@ -71,7 +71,7 @@ class OneRunPower:
     @property
     def shortfall(self) -> str:
         """What to say of an audit without power; "" where it has power."""
-        words = f"this audit had no power to see {SEVERAL:g} times the claimed ε; use more canaries, or a stronger judge"
+        words = f"this audit had no power to see {SEVERAL:g} times the claimed ε; use more canaries or a stronger judge"
         return "" if self.has_power else words
 
     def __str__(self) -> str:
