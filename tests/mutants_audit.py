@@ -361,7 +361,7 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a page without what it does not say",
         "an audit report that reads as a certificate",
-        '        section("not-said", "What this audit does not say", listing(_NOT_SAID)),\n',
+        '        section("not-said", "What this audit does not say", listing((*NOT_SAID, _ONE_LOOK))),\n',
         "",
         (_PAGE + "test_every_page_says_that_a_passing_audit_proves_nothing",),
     ),

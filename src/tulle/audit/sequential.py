@@ -27,6 +27,7 @@ from tulle.audit.judged_runs import check_levels
 from tulle.audit.judges import count_above
 from tulle.audit.runner import Schedule, Store, Subject, join_runs, run_batches
 from tulle.audit.targets import function_runs
+from tulle.files.durable_writes import write_durably
 from tulle.files.number_text import finite
 from tulle.trusted.events import FloatArray
 from tulle.trusted.plan import is_number
@@ -94,6 +95,20 @@ class SequentialResult:
     def to_json(self, indent: int | None = 2) -> str:
         """The result as JSON."""
         return json.dumps(finite(self.to_dict()), indent=indent, allow_nan=False)
+
+    def save_page(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Write the result as one self-contained HTML page: the verdict, the evidence over the runs, and what an audit
+        does not say.
+
+        Parameters
+        ----------
+        path : path
+        title : str, default=""
+            The heading; "" is "Privacy audit by betting".
+        """
+        from tulle.reports.pages.sequential_page import sequential_page
+
+        write_durably(path, sequential_page(self.to_dict(), title).encode())
 
     def __str__(self) -> str:
         wanted = 1 / (1 - self.confidence)

@@ -110,6 +110,11 @@ def _read_json(path: Path, needed: str) -> Any:
     """JSON that tulle wrote."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        if needed == "hit_rates" and "capital" in values:
+            raise UserError(
+                f"{path} is of an audit with --sequential, which tests a claim and bounds no epsilon: publish its own "
+                "page (tulle audit --page), or pass an audit of a fixed size"
+            )
         values[needed]
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; tulle compare and tulle audit --output write such files") from None

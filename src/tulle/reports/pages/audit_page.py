@@ -4,7 +4,7 @@ what an audit does not say."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +18,15 @@ from tulle.reports.pages.markup import Markup, element, join_markup
 from tulle.reports.pages.page import listing, notice, page, section
 from tulle.trusted.events import FloatArray
 
-_NOT_SAID = (
+# What is true of every audit.
+NOT_SAID = (
     "A passing audit proves no privacy. It shows that this attack, with these runs, on this pair of data sets, found "
     "no violation. Privacy is proved by the accounting, not by an audit.",
     "Another attack, another pair of data sets or more runs may find a violation.",
     "Only the audited program is tested: not how it is called, what else is published about the same rows, or where "
     "its random numbers come from.",
-    "The confidence is that of one look at runs whose number was fixed beforehand.",
 )
+_ONE_LOOK = "The confidence is that of one look at runs whose number was fixed beforehand."
 
 
 def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
@@ -48,7 +49,7 @@ def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
         section("verdict", "The verdict", verdict(audit)),
         section("curve", "The trade-off curve", *attack_parts(audit, tradeoff=True)),
         section("power", "The power of this audit", *_power(audit)),
-        section("not-said", "What this audit does not say", listing(_NOT_SAID)),
+        section("not-said", "What this audit does not say", listing((*NOT_SAID, _ONE_LOOK))),
         section("how", "How it was made", audit_terms(audit)),
     ]
     claimed = None if audit["claimed"] is None else float(audit["claimed"])
@@ -193,12 +194,18 @@ def audit_terms(audit: Mapping[str, Any]) -> Markup:
         free = epsilon_is(readable(rounded_down(float(audit["epsilon_any"]))))
         judge += f"nothing, gives at least {free} on the same runs, {_confidence(audit)} by itself"
     most = epsilon_is(number(float(audit["best_possible"]), 3))
-    terms = (
-        ("Judge", judge),
-        ("Attack", str(audit["attack"])),
-        ("The two data sets", str(audit["pair"])),
-        ("Runs", f"{int(audit['runs']):,}; the largest ε they could show is {most}"),
+    return terms(
+        (
+            ("Judge", judge),
+            ("Attack", str(audit["attack"])),
+            ("The two data sets", str(audit["pair"])),
+            ("Runs", f"{int(audit['runs']):,}; the largest ε they could show is {most}"),
+        )
     )
+
+
+def terms(named: Sequence[tuple[str, str]]) -> Markup:
+    """Names and what they mean, in a list."""
     return element(
-        "dl", *(element("div", element("dt", name), element("dd", text)) for name, text in terms), class_="terms"
+        "dl", *(element("div", element("dt", name), element("dd", text)) for name, text in named), class_="terms"
     )
