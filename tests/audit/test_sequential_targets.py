@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 
 import tulle.audit.targets
@@ -67,7 +64,7 @@ def a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_is_tested_against_the_mu_of_its_plan() -> None:
-    """The claims are those of `audit_model`; sound code is refuted with probability 0.05 at most, the seed drawn anew."""
+    """The claims are those of `audit_model`. A false alarm has probability 0.05 at most, the seed drawn anew."""
     result = audited()
     mu = audit_model(small_model(), n_features=1, pairs=OPPOSITE, judge="gaussian", runs=16, seed=0).claimed_mu
     assert result.claim.startswith(f"μ = {mu!r}")
@@ -139,8 +136,11 @@ def test_what_audit_model_refuses_is_refused_before_any_fit(
 
 
 def test_a_plan_with_too_little_noise_raises_and_does_not_raise_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    damaged: Callable[..., Any] = lambda releases, budget: tuple(r.scaled(0.3) for r in calibrate(releases, budget))
-    monkeypatch.setattr(tulle.estimators.request, "calibrate", damaged)
+    monkeypatch.setattr(
+        tulle.estimators.request,
+        "calibrate",
+        lambda releases, budget: tuple(r.scaled(0.3) for r in calibrate(releases, budget)),
+    )
     with pytest.raises(RuntimeError, match="more than"):
         audited()
 
@@ -161,7 +161,7 @@ def test_a_model_without_power_names_the_judge_that_needs_fewer_runs() -> None:
 
 @pytest.mark.parametrize("claim", [GaussianClaim(1.0), RangeClaim(1.0), Profile(((1.0, 0.05),))], ids=repr)
 def test_a_claim_up_to_a_distance_allows_what_lies_that_far(claim: Any) -> None:
-    """Rates that keep the claim, each moved by the distance in the worse direction, are allowed; the lines lie above."""
+    """Rates that keep the claim, moved by the distance in the worse direction, are allowed; the lines lie above."""
     moved = MovedClaim(claim, 0.03)
     assert moved.text != claim.text
     rates = np.linspace(0, 1, 401)
@@ -252,14 +252,12 @@ def test_a_mechanism_without_noise_or_without_a_claim_is_refused() -> None:
 
 def test_a_channel_keeps_its_epsilon_and_half_of_it_is_refuted() -> None:
     """A false alarm has probability 0.05 at most, the seed drawn anew."""
-    channel = RandomisedResponse(2, 1.0)
+    channel = RandomisedResponse(1.0, 1.0, 2)
     sound = audit_channel_sequentially(channel, most_runs=1_000, seed=0)
     assert not sound.refuted
     assert sound.claim == "(ε = 1.0, δ = 0.0)"
     assert audit_channel_sequentially(channel, claimed=0.5, most_runs=2_000, seed=0).refuted
     with_delta = GaussianLabel(1.0, 2.0, 1e-2)
-    assert audit_channel_sequentially(with_delta, most_runs=24, seed=0).claim == "(ε = 2.0, δ = 0.01)"
+    assert audit_channel_sequentially(with_delta, most_runs=24, seed=0).claim == "(ε = 1.0, δ = 0.01)"
     with pytest.raises(ValueError, match="must have 1 numbers"):
         audit_channel_sequentially(with_delta, [1.0, 2.0])
-    assert norm.cdf(0) == 0.5
-    assert math.isfinite(sound.capital)

@@ -146,9 +146,8 @@ def audit_estimator_sequentially(
         **pilot_claim(claimed, delta),
         **running,
     )
-    return audit_sequentially(
-        fit, *chosen, confidence=confidence, most_runs=most_runs, seconds=seconds, **claims, **running
-    )
+    running |= {"confidence": confidence, "most_runs": most_runs, "seconds": seconds, **claims}
+    return audit_sequentially(fit, *chosen, **running)
 
 
 def pilot_claim(claimed: float | None, delta: float | None) -> dict[str, Any]:

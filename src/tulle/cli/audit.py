@@ -212,7 +212,9 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 
 def _pilot_runs(arguments: argparse.Namespace) -> int:
-    return _PILOT_RUNS if arguments.sequential else max(100, _runs(arguments) // 10)
+    if not arguments.sequential:
+        return max(100, _runs(arguments) // 10)
+    return min(_PILOT_RUNS, max(40, _schedule(arguments)["most_runs"] // 10))
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
@@ -322,9 +324,9 @@ def _audit_file(arguments: argparse.Namespace) -> AuditResult | SequentialResult
             pilot = _pilot(arguments, delta)
             worlds, _ = choose_pair(found, _pairs(arguments), runs=_pilot_runs(arguments), **pilot)
         if arguments.sequential:
-            return audit_sequentially(found, *worlds, **_sequential_claim(arguments, delta), **_schedule(arguments))
-        claims = _claims(arguments) | {"judge": arguments.judge}
-        return audit_function(found, *worlds, delta=delta, **claims, **_schedule(arguments))
+            return audit_sequentially(found, *worlds, **_sequential_claim(arguments, delta) | _schedule(arguments))
+        words = _claims(arguments) | _schedule(arguments) | {"judge": arguments.judge, "delta": delta}
+        return audit_function(found, *worlds, **words)
     except TargetError as error:
         raise UserError(str(error)) from error
 
