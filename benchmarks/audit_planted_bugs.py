@@ -52,12 +52,12 @@ class Measured:
     name: str
     kind: str
     claim: str
-    median: float
-    nine_of_ten: float
+    median: float | None
+    nine_of_ten: float | None
     found: int
     seeds: int
     fixed: int | None
-    largest_fixed: int
+    most: int
     seconds: float
 
 
@@ -232,7 +232,8 @@ def measure(
         bet_on_runs(subject, curve, name, confidence=CONFIDENCE, most_runs=most, seed=seed).decided_after or math.inf
         for seed in range(seeds)
     ]
-    median, nine = (float(np.quantile(took, share, method="higher")) for share in (0.5, 0.9))
+    shares = (float(np.quantile(took, share, method="higher")) for share in (0.5, 0.9))
+    median, nine = (runs if runs < math.inf else None for runs in shares)
     largest = min(most, SIZES[-1])
     fixed = fixed_size(subject, judge, epsilon, delta, largest)
     found = sum(runs < math.inf for runs in took)
@@ -311,14 +312,14 @@ def worker(order: str) -> None:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def show(runs: float) -> str:
-    return f"{runs:,.0f}" if math.isfinite(runs) else "—"
+def show(runs: float | None, most: int) -> str:
+    return f"over {most:,}" if runs is None else f"{runs:,.0f}"
 
 
 def line(row: Measured) -> str:
-    fixed = f"over {row.largest_fixed:,}" if row.fixed is None else f"{row.fixed:,}"
     where = "" if row.kind == "function" else f" ({row.kind})"
-    return f"| {row.name}{where} | {row.claim} | {show(row.median)} | {show(row.nine_of_ten)} | {fixed} |"
+    runs = (show(value, row.most) for value in (row.median, row.nine_of_ten, row.fixed))
+    return f"| {row.name}{where} | {row.claim} | {' | '.join(runs)} |"
 
 
 def main() -> None:
