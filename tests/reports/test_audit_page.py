@@ -98,7 +98,7 @@ def test_a_page_of_bets_shows_the_evidence_over_the_runs_and_the_line_that_refut
     capital = 10 ** (-1 + (260 - drawn[:, 1]) / (260 - 30) * 3)
     assert runs == pytest.approx([0, 16, 24, 32, 40], abs=0.1)
     assert capital == pytest.approx([1, 1, 0.5, 4, 30], rel=0.02)
-    line = re.findall(r'<line x1="66" y1="([0-9.]+)" x2="550" y2="([0-9.]+)" class="curve claim dashed"', page)[0]
+    line = re.findall(r'<line x1="66.0" y1="([0-9.]+)" x2="550.0" y2="([0-9.]+)" class="curve claim dashed"', page)[0]
     assert 10 ** (-1 + (260 - float(line[0])) / 230 * 3) == pytest.approx(20, rel=0.02)
     assert line[0] == line[1]
     assert "20 refutes" in page
