@@ -720,7 +720,8 @@ def test_the_attack_on_a_printed_epsilon_is_the_measured_one() -> None:
 
 def test_the_planted_bugs_are_the_measured_ones() -> None:
     """The table in docs/audit.md is what benchmarks/audit_planted_bugs.py wrote."""
-    bugs = json.loads((ROOT / "docs/pictures/audit_planted_bugs.json").read_text(encoding="utf-8"))["bugs"]
+    measured_file = json.loads((ROOT / "docs/pictures/audit_planted_bugs.json").read_text(encoding="utf-8"))
+    bugs, sound = measured_file["bugs"], measured_file["sound"]
     assert len(bugs) == 30
     assert sum(bug["kind"] != "function" for bug in bugs) >= 12
     rows = cells("audit.md", "bug")
@@ -733,3 +734,5 @@ def test_the_planted_bugs_are_the_measured_ones() -> None:
     known = [bug["fixed"] / bug["median"] for bug in bugs if bug["fixed"] and bug["median"]]
     page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
     assert f"the median is {min(known):.1f} to {max(known):.1f} times smaller than a fixed size" in page
+    assert f"Of {sound['audits']} audits of the same ten models" in page
+    assert f"at confidence 0.95, {sound['refuted']} was refuted, where {sound['audits'] // 20} are allowed" in page

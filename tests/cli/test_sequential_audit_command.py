@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from commands_and_files import one_line
+from test_audit_command import ESTIMATORS
 
 FUNCTIONS = """
 from pathlib import Path
@@ -32,17 +33,6 @@ def broken(X, y, rng):
 
 def fixed(X, y, rng):
     return y.sum()
-
-class Mean:
-    _estimator_type = "regressor"
-    def __init__(self, scale=2.0):
-        self.scale = scale
-    def fit(self, X, y):
-        self.coef_ = np.clip(X[:, 0] * y, -1, 1).sum() + np.random.default_rng().laplace(scale=self.scale)
-        return self
-
-def weak():
-    return Mean(0.1)
 """
 NEIGHBOURS = (
     "\ndef neighbours():\n    X = np.zeros((4, 1))\n    return (X, np.zeros(4)), (X, np.array([1.0, 0, 0, 0]))\n"
@@ -52,7 +42,7 @@ NEIGHBOURS = (
 @pytest.fixture
 def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(FUNCTIONS)
+    Path("mine.py").write_text(FUNCTIONS + ESTIMATORS)
     Path("pair.py").write_text(FUNCTIONS + NEIGHBOURS)
 
 
