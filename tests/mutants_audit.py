@@ -9,6 +9,7 @@ _CURVES = "tests/audit/test_curve_judges.py::"
 _BETS = "tests/audit/test_sequential.py::"
 _POWER, _REPLAY = "tests/audit/test_power.py::", "tests/audit/test_replay.py::"
 _FIRST, _PAGE = "tests/audit/test_estimator_audit.py::", "tests/reports/test_audit_page.py::"
+_TARGETS = "tests/audit/test_sequential_targets.py::"
 _PASSES_BY = _REPLAY + "test_what_passes_the_answers_by_is_found"
 _REFUSED = _FIRST + "test_a_target_that_cannot_be_audited_is_refused_before_the_runs"
 
@@ -371,6 +372,77 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
         '    if audit.get("claimed_mu") is not None:\n        claimed_mu = float',
         "    if False:\n        claimed_mu = float",
         (_PAGE + "test_the_drawn_curves_are_the_attack_and_the_claim",),
+    ),
+    # --- sequential audits of models, estimators and channels ---
+    Mutant(
+        "bets without the first runs",
+        "a function that keeps state or has no noise, refuted or passed by bets that mean nothing",
+        "    check_first_runs(\n        fit, subject.worlds, Schedule(int(most_runs)",
+        "    (lambda *_, **__: None)(\n        fit, subject.worlds, Schedule(int(most_runs)",
+        (_REFUSED,),
+    ),
+    Mutant(
+        "bets against the ideal law",
+        "finite precision allowed by the judges of a fixed size and forgotten by the bets",
+        "        return moved_claim(GaussianClaim(self.claimed_mu), self.moved)\n",
+        "        return GaussianClaim(self.claimed_mu)\n",
+        (_TARGETS + "test_the_distance_of_finite_precision_is_part_of_the_tested_curve",),
+    ),
+    Mutant(
+        "a distance on one of two rates",
+        "total variation moves the hit rate and the false-hit rate",
+        "        moved = np.minimum(np.asarray(false_rate, dtype=float) + self.distance, 1.0)\n",
+        "        moved = np.asarray(false_rate, dtype=float)\n",
+        (_TARGETS + "test_a_claim_up_to_a_distance_allows_what_lies_that_far",),
+    ),
+    Mutant(
+        "a pair chosen anew at every start",
+        "a second pilot chooses other data sets, and the saved runs are refused or mixed",
+        "    if kept is None or not kept.exists():\n",
+        "    if True:\n",
+        (_TARGETS + "test_the_pilot_chooses_the_pair_and_the_folder_keeps_it",),
+    ),
+    Mutant(
+        "a channel's claim without its delta",
+        "an (epsilon, delta) channel tested as a pure one: sound code is refuted",
+        "    claim = Profile(((channel.epsilon if claimed is None else claimed, channel.delta),))\n",
+        "    claim = Profile(((channel.epsilon if claimed is None else claimed, 0.0),))\n",
+        (_TARGETS + "test_a_channel_keeps_its_epsilon_and_half_of_it_is_refuted",),
+    ),
+    Mutant(
+        "an epsilon bet on at delta 0",
+        "the delta of a model's budget lost on the way to the bets",
+        "    claim = audit.judge.curve(audit.epsilon, audit.request.delta)\n",
+        "    claim = audit.judge.curve(audit.epsilon, 0.0)\n",
+        (_TARGETS + "test_a_model_is_tested_against_the_mu_of_its_plan",),
+    ),
+    Mutant(
+        "a time limit that any round may pass",
+        "time looked at after a round that takes an hour",
+        "            if now - start + size * (now - begun) / made > seconds:\n",
+        "            if now - start > seconds:\n",
+        (_FIRST + "test_a_slow_target_says_how_long_it_takes",),
+    ),
+    Mutant(
+        "a test that bounds nothing in a signed report",
+        "evidence against a claim printed where a report shows a bound",
+        '        sequential = needed == "hit_rates" and "capital" in values\n',
+        "        sequential = False\n",
+        ("tests/cli/test_sequential_audit_command.py::test_a_report_refuses_a_test_that_bounds_nothing",),
+    ),
+    Mutant(
+        "a refuted claim with exit code 0",
+        "a pipeline that goes on after an audit has refuted its model",
+        "return Outcome(str(result), result.to_dict(), BAD_NEWS if result.refuted else DONE)",
+        "return Outcome(str(result), result.to_dict(), DONE)",
+        ("tests/cli/test_sequential_audit_command.py::test_a_function_that_leaks_is_refuted_and_the_audit_stops",),
+    ),
+    Mutant(
+        "the line of the page elsewhere than the verdict's",
+        "a chart whose threshold is another than the one that decides",
+        '        1 / (1 - float(audit["confidence"])),\n        None if',
+        '        1 / float(audit["confidence"]),\n        None if',
+        (_PAGE + "test_a_page_of_bets_shows_the_evidence_over_the_runs_and_the_line_that_refutes",),
     ),
 )
 

@@ -716,3 +716,23 @@ def test_the_attack_on_a_printed_epsilon_is_the_measured_one() -> None:
     )
     bound = float(epsilon_lower_bound(int(hits), int(false_hits), int(runs), 0.0, float(row["confidence"])))
     assert claimed < proved <= bound < proved + 0.01
+
+
+def test_the_planted_bugs_are_the_measured_ones() -> None:
+    """The table in docs/audit.md is what benchmarks/audit_planted_bugs.py wrote."""
+    measured_file = json.loads((ROOT / "docs/pictures/audit_planted_bugs.json").read_text(encoding="utf-8"))
+    bugs, sound = measured_file["bugs"], measured_file["sound"]
+    assert len(bugs) == 30
+    assert sum(bug["kind"] != "function" for bug in bugs) >= 12
+    rows = cells("audit.md", "bug")
+    assert len(rows) == len(bugs)
+    for bug, (name, claim, *runs) in zip(bugs, rows):
+        assert name == bug["name"] + ("" if bug["kind"] == "function" else f" ({bug['kind']})")
+        assert claim == bug["claim"]
+        measured = (bug["median"], bug["nine_of_ten"], bug["fixed"])
+        assert runs == [f"over {bug['most']:,}" if value is None else f"{value:,.0f}" for value in measured]
+    known = [bug["fixed"] / bug["median"] for bug in bugs if bug["fixed"] and bug["median"]]
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    assert f"the median is {min(known):.1f} to {max(known):.1f} times smaller than a fixed size" in page
+    assert f"Of {sound['audits']} audits of the same ten models" in page
+    assert f"at confidence 0.95, {sound['refuted']} was refuted, where {sound['audits'] // 20} are allowed" in page

@@ -25,9 +25,11 @@ from tulle.accounting.gaussian_budget import gaussian_mu
 from tulle.audit import (
     AuditResult,
     Pair,
+    SequentialResult,
     audit_function,
     audit_mechanism,
     audit_model,
+    audit_model_sequentially,
     audit_one_run,
     best_possible,
     clopper_pearson,
@@ -36,8 +38,9 @@ from tulle.audit import (
     worst_case_pairs,
 )
 from tulle.audit.attacks import ATTACKS, counted_verdict, strongest_verdict
+from tulle.audit.judges import GaussianCurve
 from tulle.audit.one_run import one_run_p_value
-from tulle.audit.targets import _FunctionRuns, _ModelRuns
+from tulle.audit.targets import ModelAudit, _FunctionRuns, _ModelRuns
 from tulle.backends.known_bounds import KnownBounds
 from tulle.estimators.request import clip_and_plan
 from tulle.methods import (
@@ -381,6 +384,32 @@ BOUNDS = Bounds(row_l2=1.0, row_linf=1.0, label=1.0)
 OPPOSITE = [one for one in worst_case_pairs(Squared(), BOUNDS.known(1), 6, 1) if "opposite labels" in one.name]
 
 
+# Bets refute a true claim with probability 1e-5 at most, whatever the seed; large violations show in a hundred runs.
+SURE = 1 - 1e-5
+
+
+def less_noise(factor: float, release: str | None = None) -> Callable[..., Any]:
+    """`calibrate` with a part of the noise, of one release or of all of them; the bill as before."""
+
+    def damaged(releases: Any, budget: Budget) -> Any:
+        return tuple(r.scaled(factor) if release in (None, r.name) else r for r in calibrate(releases, budget))
+
+    return damaged
+
+
+def bet_on_model(
+    model: Any, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch, damage: Callable[..., Any], most_runs: int = 500
+) -> SequentialResult:
+    """Bets against the mu of the sound plan, with the fits of a damaged one."""
+    unknown = dict.fromkeys(("claimed", "claimed_mu", "claimed_range", "claimed_curve"))
+    judge = ModelAudit.of(model, 6, pairs[0].X.shape[1], pairs, "gaussian", **unknown).judge
+    assert isinstance(judge, GaussianCurve)
+    words: dict[str, Any] = {"judge": "gaussian", "claimed_mu": judge.claimed_mu, "confidence": SURE, "seed": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(tulle.estimators.request, "calibrate", damage)
+        return audit_model_sequentially(model, pairs=pairs, most_runs=most_runs, **words)
+
+
 def small_model(noise: Any = "gaussian", **parameters: Any) -> SparseRegressor:
     method = HardThresholding(noise=noise, **parameters)
     return SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=False)
@@ -425,13 +454,9 @@ def test_the_l1_family_keeps_its_promise_and_the_audit_is_awake(method: Any) -> 
 
 @pytest.mark.parametrize("method", ONE_STEP.values(), ids=ONE_STEP)
 def test_a_step_of_the_l1_family_with_too_little_noise_is_found(monkeypatch: pytest.MonkeyPatch, method: Any) -> None:
-    """A fifth of the noise, the bill as before."""
-    monkeypatch.setattr(
-        tulle.estimators.request,
-        "calibrate",
-        lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget)),
-    )
-    assert audit_model(one_step_model(method), n_features=1, runs=750, pairs=OPPOSITE, seed=0).refuted
+    """A fifth of the noise, the bill as before; with all of it the same bets refute nothing."""
+    assert bet_on_model(one_step_model(method), OPPOSITE, monkeypatch, less_noise(0.2)).refuted
+    assert not bet_on_model(one_step_model(method), OPPOSITE, monkeypatch, calibrate, 250).refuted
 
 
 @pytest.mark.parametrize("perturbation", ["output", "objective"])
@@ -442,12 +467,7 @@ def test_a_private_teacher_keeps_its_promise_and_the_audit_is_awake(
     model = one_step_model(KnowledgeTransfer("dense", perturbation=perturbation)).set_params(epsilon=3.0)
     result = audit_model(model, n_features=1, runs=1_000, pairs=OPPOSITE, seed=0)
     assert 0.3 < result.epsilon <= 3.0
-    monkeypatch.setattr(
-        tulle.estimators.request,
-        "calibrate",
-        lambda releases, budget: tuple(r.scaled(0.1) for r in calibrate(releases, budget)),
-    )
-    assert audit_model(model, n_features=1, runs=500, pairs=OPPOSITE, seed=0).refuted
+    assert bet_on_model(model, OPPOSITE, monkeypatch, less_noise(0.1)).refuted
 
 
 def on_batches(scheme: Scheme, n: int, batch: int, steps: int, claim: float) -> tuple[SparseRegressor, Pair]:
@@ -507,7 +527,7 @@ def test_batches_of_a_fixed_size_with_the_noise_of_poisson_batches_are_found(mon
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda releases, budget: tuple(r.scaled(0.2) for r in calibrate(releases, budget)),
+        less_noise(0.2),
         lambda releases, budget: calibrate(releases, Budget(6.0, budget.delta)),
     ],
     ids=["a fifth of the noise", "calibrated to another budget"],
@@ -515,8 +535,11 @@ def test_batches_of_a_fixed_size_with_the_noise_of_poisson_batches_are_found(mon
 def test_noise_that_is_too_small_is_found_through_a_whole_fit(
     monkeypatch: pytest.MonkeyPatch, damage: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(tulle.estimators.request, "calibrate", damage)
-    assert audit_model(small_model(), n_features=1, runs=1_000, pairs=OPPOSITE, seed=0).refuted
+    assert bet_on_model(small_model(), OPPOSITE, monkeypatch, damage).refuted
+
+
+def test_a_whole_fit_with_all_of_its_noise_passes_the_same_bets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not bet_on_model(small_model(), OPPOSITE, monkeypatch, calibrate, 250).refuted
 
 
 # Nearly all of the cost in the refinement of one feature, or in the choice of one among 6.
@@ -524,11 +547,11 @@ REFINING = ScreenRefine(1, "selection", screening_share=0.02, start_share=0.0, r
 CHOOSING = ScreenRefine(1, "selection", screening_share=0.95, start_share=0.0, rescale_share=0.0)
 
 
-def audit_screen_refine(epsilon: float, method: ScreenRefine, n_features: int, pair: str, runs: int) -> AuditResult:
+def screen_refine(epsilon: float, method: ScreenRefine, n_features: int, pair: str) -> tuple[Any, list[Pair]]:
     bounds = Bounds(row_linf=1.0)
     model = SparseClassifier(epsilon, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
-    pairs = [one for one in worst_case_pairs(Logistic(), bounds.known(n_features), 6, n_features) if pair in one.name]
-    return audit_model(model, n_features=n_features, runs=runs, pairs=pairs, seed=0)
+    pairs = worst_case_pairs(Logistic(), bounds.known(n_features), 6, n_features)
+    return model, [one for one in pairs if pair in one.name]
 
 
 @pytest.mark.parametrize(
@@ -542,7 +565,8 @@ def test_screen_refine_keeps_its_promise_and_the_audit_is_awake(
     method: ScreenRefine, n_features: int, pair: str
 ) -> None:
     """The fast version of examples/audit_tulle.py: no violation at (3, 1e-5), and a bound that is not zero."""
-    result = audit_screen_refine(3.0, method, n_features, pair, 1_500)
+    model, pairs = screen_refine(3.0, method, n_features, pair)
+    result = audit_model(model, n_features=n_features, runs=1_500, pairs=pairs, seed=0)
     assert 0.3 < result.epsilon <= 3.0
 
 
@@ -556,22 +580,18 @@ def test_screen_refine_keeps_its_promise_and_the_audit_is_awake(
 def test_a_part_of_screen_refine_with_too_little_noise_is_found(
     monkeypatch: pytest.MonkeyPatch, method: ScreenRefine, n_features: int, pair: str, release: str
 ) -> None:
-    """A fifth of the noise of one release, the others sound."""
-
-    def damaged(releases: Any, budget: Budget) -> Any:
-        return tuple(r.scaled(0.2) if r.name == release else r for r in calibrate(releases, budget))
-
-    monkeypatch.setattr(tulle.estimators.request, "calibrate", damaged)
-    assert audit_screen_refine(1.0, method, n_features, pair, 1_000).refuted
+    """A fifth of the noise of one release, the others sound; with all of it the same bets refute nothing."""
+    case = screen_refine(1.0, method, n_features, pair)
+    assert bet_on_model(*case, monkeypatch, less_noise(0.2, release)).refuted
+    assert not bet_on_model(*case, monkeypatch, calibrate, 250).refuted
 
 
-def audit_fit_with_public_rows(pair: str, runs: int) -> AuditResult:
+def fit_with_public_rows(pair: str) -> tuple[Any, list[Pair]]:
     """The default method at epsilon = 1 with public rows in two directions, on either path after its check."""
     public = read_public(np.random.default_rng(0).standard_normal((40, 2)) * np.array([1.0, 0.3]), 2)
     method, bounds = FitAgain(rescale_share=0.0).with_public(public), Bounds(row_l2=1.0)
     model = SparseClassifier(1.0, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
-    pairs = [one for one in worst_case_pairs(Logistic(), bounds.known(2), 6, 2) if pair in one.name]
-    return audit_model(model, n_features=2, runs=runs, pairs=pairs, seed=0)
+    return model, [one for one in worst_case_pairs(Logistic(), bounds.known(2), 6, 2) if pair in one.name]
 
 
 # A row of no length or of the largest moves the check, and opposite rows move the fit. The fit after it starts from a
@@ -582,7 +602,8 @@ PUBLIC_PARTS = [("check", "far beyond the bounds"), ("fit", "opposite rows")]
 @pytest.mark.parametrize("pair", sorted({pair for _, pair in PUBLIC_PARTS}))
 def test_fit_again_with_public_rows_keeps_its_promise(pair: str) -> None:
     """All answers are seen: those to the check, the fit on either path and the fit that follows."""
-    assert not audit_fit_with_public_rows(pair, 300).refuted
+    model, pairs = fit_with_public_rows(pair)
+    assert not audit_model(model, n_features=2, runs=300, pairs=pairs, seed=0).refuted
 
 
 @pytest.mark.parametrize(("release", "pair"), PUBLIC_PARTS)
@@ -590,12 +611,7 @@ def test_a_part_of_a_fit_with_public_rows_with_too_little_noise_is_found(
     monkeypatch: pytest.MonkeyPatch, release: str, pair: str
 ) -> None:
     """A hundredth of the noise of one release, the others sound."""
-
-    def damaged(releases: Any, budget: Budget) -> Any:
-        return tuple(r.scaled(0.01) if r.name == release else r for r in calibrate(releases, budget))
-
-    monkeypatch.setattr(tulle.estimators.request, "calibrate", damaged)
-    assert audit_fit_with_public_rows(pair, 300).refuted
+    assert bet_on_model(*fit_with_public_rows(pair), monkeypatch, less_noise(0.01, release), 300).refuted
 
 
 @pytest.mark.parametrize(

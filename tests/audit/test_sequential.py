@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -225,23 +225,38 @@ def test_a_function_that_raises_loses_no_finished_round(tmp_path: Path) -> None:
             raise RuntimeError("no more memory")
         return float(y.sum() + 0.6 * rng.standard_normal())
 
+    first_runs = 4  # of each call, and not counted
     with pytest.raises(TargetError, match="RuntimeError"):
         audited(fit, folder=tmp_path)
     calls[0], fails_at[0] = 0, 0
     resumed = audited(fit, folder=tmp_path)
-    assert calls[0] == 2 * resumed.runs - 2 * 40  # rounds of 16, 8, 8 and 8 runs were kept
+    assert calls[0] == first_runs + 2 * resumed.runs - 2 * 40  # rounds of 16, 8, 8 and 8 runs were kept
     assert same(resumed, audited(fit))
+
+
+@dataclass(frozen=True)
+class Released:
+    """Runs that are all the same in each world."""
+
+    values: tuple[float, float]
+
+    def fingerprint(self) -> str:
+        return repr(self)
+
+    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
+        return np.full((count, 1), self.values[world])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_number_that_is_not_finite_can_be_the_leak(value: float) -> None:
     assert audited(lambda X, y, rng: value if y.max() and rng.random() < 0.9 else rng.normal(), most_runs=200).refuted
-    assert not audited(lambda X, y, rng: value, most_runs=100).refuted
+    assert not bets(Released((value, value)), PURE, 0, most_runs=100).refuted
+    assert bets(Released((value, 0.0)), PURE, 0, most_runs=100).refuted
 
 
-def test_a_function_without_noise_is_refuted_only_if_it_tells_the_data_sets_apart() -> None:
-    assert audited(lambda X, y, rng: y.sum(), most_runs=100).refuted
-    constant = audited(lambda X, y, rng: 1.0, most_runs=100)
+def test_runs_without_noise_are_refuted_only_if_they_tell_the_data_sets_apart() -> None:
+    assert bets(Released((1.0, 0.0)), GAUSSIAN, 0, most_runs=100).refuted
+    constant = bets(Released((1.0, 1.0)), GAUSSIAN, 0, most_runs=100)
     assert not constant.refuted
     assert constant.capital == 1.0
 
@@ -254,8 +269,8 @@ def test_answers_of_different_sizes_are_refused(where: str, sequential: bool) ->
 
     def fit(X: Any, y: Any, rng: np.random.Generator) -> Any:
         calls[0] += 1
-        extra = {"runs": calls[0] % 2, "worlds": int(y.max()), "batches": int(calls[0] > 32)}[where]
-        return np.zeros(2 + extra)
+        extra = {"runs": calls[0] % 2, "worlds": int(y.max()), "batches": int(calls[0] > 36)}[where]
+        return rng.normal(size=2 + extra)
 
     settings: dict[str, Any] = {"claimed_mu": 1.0, "most_runs": 100} if sequential else {"delta": 0.0, "runs": 64}
     audit: Any = audit_sequentially if sequential else audit_function

@@ -13,8 +13,8 @@ from page_samples import audit as sample
 from test_pages import Tree
 
 from tulle.accounting.bounds_from_counts import allowed_hit_rate, gaussian_hit_rate
-from tulle.audit import AuditResult
-from tulle.reports.pages import audit_page
+from tulle.audit import AuditResult, SequentialResult
+from tulle.reports.pages import audit_page, sequential_page
 
 
 def points(page: str, class_: str) -> Any:
@@ -80,3 +80,43 @@ def test_a_judge_of_another_measure_is_believed() -> None:
     other = sample() | {"judge": "curve", "epsilon": 0.1, "claimed": 1.0, "power": []}
     assert "The counts of the attack contradict the claim" in Tree(audit_page(other | {"refuted": True})).text
     assert "The claim is false" not in audit_page(other | {"refuted": False, "epsilon": 2.0})
+
+
+# --- audits by betting -----------------------------------------------------------------------------------------------
+
+HISTORY = ((16, 1.0), (24, 0.5), (32, 4.0), (40, 30.0))
+SURE = SequentialResult("μ = 1.0", 30.0, 0.95, 40, 37, 2_000, "one coordinate", "two sums", 1.5, HISTORY)
+UNSURE = SequentialResult("μ = 1.0", 4.0, 0.95, 32, None, 32, "one coordinate", "two sums", 1.5, HISTORY[:3])
+
+
+def test_a_page_of_bets_shows_the_evidence_over_the_runs_and_the_line_that_refutes() -> None:
+    page = sequential_page(SURE.to_dict())
+    places = re.findall(r'<path d="M([^"]*)" class="curve attack"', page)[0].split("L")
+    drawn = np.array([list(map(float, place.split())) for place in places])
+    # 0 to 40 runs between 66 and 550, and 0.1 to 100 between 260 and 30, logarithmic.
+    runs = (drawn[:, 0] - 66) / (550 - 66) * 40
+    capital = 10 ** (-1 + (260 - drawn[:, 1]) / (260 - 30) * 3)
+    assert runs == pytest.approx([0, 16, 24, 32, 40], abs=0.1)
+    assert capital == pytest.approx([1, 1, 0.5, 4, 30], rel=0.02)
+    line = re.findall(r'<line x1="66.0" y1="([0-9.]+)" x2="550.0" y2="([0-9.]+)" class="curve claim dashed"', page)[0]
+    assert 10 ** (-1 + (260 - float(line[0])) / 230 * 3) == pytest.approx(20, rel=0.02)
+    assert line[0] == line[1]
+    assert "20 refutes" in page
+
+
+def test_a_page_of_bets_states_the_verdict_and_what_it_does_not_say() -> None:
+    sure, unsure = (Tree(sequential_page(result.to_dict())) for result in (SURE, UNSURE))
+    assert "That was sure after 37 runs" in sure.text
+    assert "The claim is false" in sure.text
+    assert "The claim is false" not in unsure.text
+    assert "No violation was found in 32 runs" in unsure.text
+    for tree in (sure, unsure):
+        assert "A passing audit proves no privacy" in tree.text
+        assert "It bounds no ε" in tree.text
+        assert "is a second test" in tree.text
+        assert "one look" not in tree.text
+
+
+def test_a_result_of_bets_writes_its_page(tmp_path: Path) -> None:
+    SURE.save_page(tmp_path / "audit.html", "Sum of visits")
+    assert "Sum of visits" in Tree((tmp_path / "audit.html").read_text(encoding="utf-8")).all("h1")

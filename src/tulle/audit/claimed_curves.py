@@ -137,6 +137,36 @@ class RangeClaim(ClaimedCurve):
         return epsilon_of_range(self.span, delta)
 
 
+@dataclass(frozen=True)
+class MovedClaim(ClaimedCurve):
+    """A claim about a release that lies, in each world, within a distance in total variation of the audited one."""
+
+    claim: ClaimedCurve
+    distance: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.claim.text}, up to {self.distance!r} in total variation"
+
+    def allowed(self, false_rate: FloatArray) -> FloatArray:
+        moved = np.minimum(np.asarray(false_rate, dtype=float) + self.distance, 1.0)
+        return np.minimum(self.claim.allowed(moved) + self.distance, 1.0)
+
+    def slope(self, false_rate: FloatArray) -> FloatArray:
+        # Beyond, the curve is 1: its line is flat.
+        inside = (np.asarray(false_rate) + self.distance < 1) & (self.allowed(false_rate) < 1)
+        moved = np.minimum(np.asarray(false_rate, dtype=float) + self.distance, 1 - 1e-15)
+        return np.where(inside, self.claim.slope(moved), 0.0)
+
+    def epsilon(self, delta: float) -> float:
+        return self.claim.epsilon(delta)
+
+
+def moved_claim(claim: ClaimedCurve, distance: float) -> ClaimedCurve:
+    """The claim for a release that keeps it up to a distance: itself at distance 0."""
+    return MovedClaim(claim, distance) if distance > 0 else claim
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionClaim(ClaimedCurve):
     """A trade-off curve of one's own: type I error -> least type II error."""

@@ -15,6 +15,7 @@ import numpy as np
 from tulle.audit.first_runs import TargetError
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.result import AuditResult
+from tulle.audit.runner import choose_once
 from tulle.audit.targets import audit_function
 from tulle.backends.known_bounds import KnownBounds
 from tulle.methods.loss_functions import resolve_loss
@@ -38,6 +39,8 @@ def audit_estimator(
     released: Callable[[Any], Any] | None = None,
     judge: str = "any",
     claimed_mu: float | None = None,
+    claimed_range: float | None = None,
+    claimed_curve: Any = None,
     runs: int = 2_000,
     pilot_runs: int = 200,
     confidence: float = 0.95,
@@ -71,7 +74,9 @@ def audit_estimator(
     released : callable or None, default=None
         released(fitted estimator) -> numbers that would be published. None: all public fitted attributes (with names
         that end in "_") that are numbers or arrays of numbers.
-    judge, claimed_mu, runs, confidence, max_differing_rows, seed, n_jobs, seconds, folder, verbose
+    judge, claimed_mu, claimed_range, claimed_curve
+        As in `audit_function`.
+    runs, confidence, max_differing_rows, seed, n_jobs, seconds, folder, verbose
         As in `audit_function`.
     pilot_runs : int, default=200
         Runs on each data set of each ready pair, at least 16, to choose the pair; they are not counted.
@@ -80,23 +85,48 @@ def audit_estimator(
     -------
     AuditResult
     """
-    fit = _EstimatorFit(estimator, released)
     words: dict[str, Any] = {
         "delta": delta,
         "claimed": claimed,
         "judge": judge,
         "claimed_mu": claimed_mu,
+        "claimed_range": claimed_range,
+        "claimed_curve": claimed_curve,
         "confidence": confidence,
     }
     words |= {"seed": seed, "n_jobs": n_jobs, "max_differing_rows": max_differing_rows}
-    if pair is None:
-        bounds = KnownBounds(row_l2, row_linf, label, normalise=False)
-        pairs = ready_pairs(task or _task_of(fit.make(0)), bounds, n_rows, n_features)
-        chosen, which = choose_pair(fit, pairs, runs=pilot_runs, verbose=verbose, **words)
-        fit.__name__ = f"{fit.__name__}, {which},"
-    else:
-        chosen = (pair.world(0), pair.world(1)) if isinstance(pair, Pair) else pair
+    fit, chosen = fit_and_pair(
+        estimator,
+        pair,
+        released=released,
+        task=task,
+        bounds=KnownBounds(row_l2, row_linf, label, normalise=False),
+        size=(n_rows, n_features),
+        runs=pilot_runs,
+        folder=folder,
+        verbose=verbose,
+        **words,
+    )
     return audit_function(fit, *chosen, runs=runs, seconds=seconds, folder=folder, verbose=verbose, **words)
+
+
+def fit_and_pair(
+    estimator: Any,
+    pair: Pair | Worlds | None,
+    *,
+    released: Callable[[Any], Any] | None,
+    task: str | None,
+    bounds: KnownBounds,
+    size: tuple[int, int],
+    **pilot: Any,
+) -> tuple[_EstimatorFit, Worlds]:
+    """fit(X, y, rng) of an estimator, and the pair that was passed or that a pilot chose."""
+    fit = _EstimatorFit(estimator, released)
+    if pair is not None:
+        return fit, (pair.world(0), pair.world(1)) if isinstance(pair, Pair) else pair
+    chosen, which = choose_pair(fit, ready_pairs(task or _task_of(fit.make(0)), bounds, *size), **pilot)
+    fit.__name__ = f"{fit.__name__}, {which},"
+    return fit, chosen
 
 
 def ready_pairs(task: str, bounds: KnownBounds, n_rows: int, n_features: int) -> dict[str, Worlds]:
@@ -109,10 +139,22 @@ def ready_pairs(task: str, bounds: KnownBounds, n_rows: int, n_features: int) ->
 
 
 def choose_pair(
-    fit: Callable[..., Any], pairs: dict[str, Worlds], *, runs: int, verbose: int = 0, seed: int | None, **words: Any
+    fit: Callable[..., Any],
+    pairs: dict[str, Worlds],
+    *,
+    folder: str | os.PathLike[str] | None,
+    **words: Any,
 ) -> tuple[Worlds, str]:
-    """The pair on which a short audit shows most, and its name. Its runs are not counted. A pair that the target
-    refuses is left out; where it refuses all of them, the first refusal is raised."""
+    """The pair on which a short audit shows most, and its name; the one of the folder, where it holds one. Its runs are
+    not counted. A pair that the target refuses is left out; where it refuses all of them, the first refusal is
+    raised."""
+    best = choose_once(folder, list(pairs), lambda: _strongest_pair(fit, pairs, **words))
+    return pairs[best], best
+
+
+def _strongest_pair(
+    fit: Callable[..., Any], pairs: dict[str, Worlds], *, runs: int, verbose: int = 0, seed: int | None, **words: Any
+) -> str:
     if seed is not None:  # other streams than those of the counted runs, or the pair would be chosen on these
         seed += 2**62
     words |= {"confidence": 0.5}  # it ranks pairs and claims nothing: at a high confidence few runs show 0 for each
@@ -129,8 +171,7 @@ def choose_pair(
             print(f"pilot: {name}: ε >= {found.epsilon:.3g}", file=sys.stderr, flush=True)
     if not shown:
         raise refusals[0]
-    best = max(shown, key=lambda name: shown[name])
-    return pairs[best], best
+    return max(shown, key=lambda name: shown[name])
 
 
 class _EstimatorFit:

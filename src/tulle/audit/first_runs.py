@@ -34,7 +34,7 @@ SAME_RUNS = 64
 _PATIENCE_S = 10.0
 # An audit that takes longer says so.
 _LONG_S = 60.0
-_FEWEST = 8
+_FEWEST, _FEWEST_UNTIL_SURE = 8, 24
 
 
 class TargetError(ValueError):
@@ -58,8 +58,16 @@ def name_of(fit: Fit) -> str:
     return getattr(fit, "__name__", type(fit).__name__)
 
 
-def check_first_runs(fit: Fit, worlds: Worlds, schedule: Schedule) -> Schedule:
+def check_first_runs(fit: Fit, worlds: Worlds, schedule: Schedule, until_sure: bool = False) -> Schedule:
     """Make a few runs and raise `TargetError` where an audit would be wrong or useless.
+
+    Parameters
+    ----------
+    fit : callable
+    worlds : pair of (X, y)
+    schedule : Schedule
+    until_sure : bool, default=False
+        Whether the audit may stop before it has made all runs.
 
     Returns
     -------
@@ -94,7 +102,7 @@ def check_first_runs(fit: Fit, worlds: Worlds, schedule: Schedule) -> Schedule:
             "generator gave another release): runs must be independent, so make that state anew in each run"
         )
     _check_noise(name, released, runs, times)
-    return _within_time(name, schedule, max(1e-9, min(times)))  # the first run also imports and compiles
+    return _within_time(name, schedule, max(1e-9, min(times)), until_sure)  # the first run also imports and compiles
 
 
 def _check_noise(
@@ -114,13 +122,16 @@ def _check_noise(
     )
 
 
-def _within_time(name: str, schedule: Schedule, each: float) -> Schedule:
+def _within_time(name: str, schedule: Schedule, each: float, until_sure: bool) -> Schedule:
     """Say how long the audit will take, and make batches that a time limit can stop."""
     from joblib import effective_n_jobs
 
     jobs = effective_n_jobs(schedule.n_jobs)
     expected = 2 * schedule.runs * each / jobs
-    told = f"{name} takes about {each:.2g} s a run: {2 * schedule.runs:,} runs take about {_duration(expected)}"
+    fewest, at_most = (_FEWEST_UNTIL_SURE, "at most ") if until_sure else (_FEWEST, "")
+    told = (
+        f"{name} takes about {each:.2g} s a run: {at_most}{2 * schedule.runs:,} runs take about {_duration(expected)}"
+    )
     if schedule.seconds is None:
         if schedule.verbose:
             print(told, file=sys.stderr, flush=True)
@@ -130,10 +141,10 @@ def _within_time(name: str, schedule: Schedule, each: float) -> Schedule:
     fitting = math.floor(schedule.seconds * jobs / (2 * each))
     if schedule.folder is not None:  # batches in a folder have one size, and others may follow
         return schedule
-    if 2 * _FEWEST * each > max(1.0, schedule.seconds * jobs):
+    if 2 * fewest * each > max(1.0, schedule.seconds * jobs):
         raise TargetError(
             f"{name} takes about {each:.2g} s a run, so that {schedule.seconds:g} s are enough for {fitting} runs on "
-            f"each data set, and an audit needs {_FEWEST}: raise seconds, or use audit_one_run"
+            f"each data set, and an audit needs {fewest}: raise seconds, or use audit_one_run"
         )
     if schedule.verbose:
         runs = min(fitting, schedule.runs)

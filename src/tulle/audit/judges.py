@@ -20,7 +20,15 @@ import numpy.typing as npt
 
 from tulle.accounting.bounds_from_counts import epsilon_lower_bound, mu_lower_bound, range_lower_bound, rate_bounds
 from tulle.accounting.mechanism_words import describe_mechanism
-from tulle.audit.claimed_curves import ClaimedCurve, GaussianClaim, epsilon_of_range, read_claim
+from tulle.audit.claimed_curves import (
+    ClaimedCurve,
+    GaussianClaim,
+    Profile,
+    RangeClaim,
+    epsilon_of_range,
+    moved_claim,
+    read_claim,
+)
 from tulle.audit.result import JUDGES
 from tulle.estimators.request import FitRequest
 from tulle.trusted.events import BoundedRangeEvent, FloatArray
@@ -72,6 +80,10 @@ class Judge(ABC):
         """The largest epsilon that so many counted runs could show."""
         return self.epsilon(float(self.bound(runs, 0, runs, delta, confidence)), delta)
 
+    @abstractmethod
+    def curve(self, claimed: float, delta: float) -> ClaimedCurve:
+        """What is tested, as a curve for bets; `claimed` is an epsilon at `delta`, for the judge that tests one."""
+
     def look(self) -> str:
         """How saved runs are judged, where not as usual: a folder refuses another look."""
         return f", judge {self.name}"
@@ -95,6 +107,9 @@ class AnyLaw(Judge):
 
     def epsilon(self, bound: float, delta: float) -> float:
         return bound
+
+    def curve(self, claimed: float, delta: float) -> ClaimedCurve:
+        return Profile(((claimed, delta),))
 
     def look(self) -> str:
         return ""
@@ -125,6 +140,9 @@ class GaussianCurve(Judge):
         # `gaussian_epsilon` rounds up by 1e-7, for promises; a lower bound is rounded down.
         return gaussian_epsilon(max(bound, 0.0), delta) * (1 - 3e-7)
 
+    def curve(self, claimed: float, delta: float) -> ClaimedCurve:
+        return moved_claim(GaussianClaim(self.claimed_mu), self.moved)
+
 
 @dataclass(frozen=True)
 class BoundedRange(Judge):
@@ -149,6 +167,9 @@ class BoundedRange(Judge):
 
     def epsilon(self, bound: float, delta: float) -> float:
         return epsilon_of_range(max(bound, 0.0), delta) * (1 - 1e-12)
+
+    def curve(self, claimed: float, delta: float) -> ClaimedCurve:
+        return moved_claim(RangeClaim(self.claimed_range), self.moved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +227,9 @@ class WholeCurve(Judge):
 
     def most_epsilon(self, runs: int, delta: float, confidence: float) -> float:
         return float(epsilon_lower_bound(runs, 0, runs, delta, 1 - (1 - confidence) / 2))
+
+    def curve(self, claimed: float, delta: float) -> ClaimedCurve:
+        return moved_claim(self.claim, self.moved)
 
     def look(self) -> str:
         # The attack was chosen for this claim, so another claim on the same runs is another look.

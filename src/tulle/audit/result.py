@@ -70,6 +70,8 @@ class AuditResult:
         With judge "curve": the claim, in words.
     guesses : int or None
         Of an audit in one run: how many canaries were guessed, and `runs` is how many there were. None for others.
+    plan_mu : float or None
+        Of a model that was audited without power: the mu of its plan, which judge "gaussian" would test.
     """
 
     epsilon: float
@@ -90,6 +92,7 @@ class AuditResult:
     excess: float | None = None
     claimed_curve: str | None = None
     guesses: int | None = None
+    plan_mu: float | None = None
     false_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
     hit_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
 
@@ -122,9 +125,21 @@ class AuditResult:
 
     def _power_lines(self) -> list[str]:
         power = self.power
-        return (
-            [] if power is None else [str(power)] + ([power.shortfall] if power.shortfall and not self.refuted else [])
-        )
+        if power is None:
+            return []
+        if self.refuted or not power.shortfall:
+            return [str(power)]
+        return [str(power), power.shortfall + self._stronger_judge(power)]
+
+    def _stronger_judge(self, short: Power) -> str:
+        """That the judge of the plan's mu needs fewer runs, where it does."""
+        if self.judge != "any" or self.plan_mu is None or self.delta == 0:
+            return ""
+        terms: dict[str, Any] = {"delta": self.delta, "confidence": self.confidence}
+        needed = expected_power(8, judge="gaussian", claimed_mu=self.plan_mu, **terms).runs_needed
+        if needed is None or needed >= (short.runs_needed or math.inf):
+            return ""
+        return f"; judge gaussian, which tests the plan's μ = {self.plan_mu:.4g}, needs {needed:,} runs"
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python values, the curve of the attack and its power in words included."""
@@ -135,11 +150,11 @@ class AuditResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AuditResult:
         """The result of what `to_dict` or `to_json` gave; an error where no audit can have found it."""
-        values = {"judge": "any", "guesses": None} | dict.fromkeys(_OWN_FIELDS) | dict(values)
+        values = {"judge": "any", "guesses": None, "plan_mu": None} | dict.fromkeys(_OWN_FIELDS) | dict(values)
         plain: dict[str, Any] = {name: values[name] for name in cls.__dataclass_fields__}
         for name in ("epsilon", "delta", "confidence", "best_possible", "seconds"):
             plain[name] = float(plain[name])
-        for name in ("claimed", "mu", "claimed_mu", "epsilon_any", "range", "claimed_range", "excess"):
+        for name in ("claimed", "mu", "claimed_mu", "epsilon_any", "range", "claimed_range", "excess", "plan_mu"):
             plain[name] = None if plain[name] is None else float(plain[name])
         plain["runs"] = int(plain["runs"])
         plain["guesses"] = None if plain["guesses"] is None else int(plain["guesses"])
@@ -148,7 +163,14 @@ class AuditResult:
         found = cls(**plain)
         curves = (found.false_rates, found.hit_rates)
         own = {name for name in _OWN_FIELDS if getattr(found, name) is not None}
-        numbers = (found.mu, found.claimed_mu, found.epsilon_any, found.range, found.claimed_range)
+        numbers = (
+            found.mu,
+            found.claimed_mu,
+            found.epsilon_any,
+            found.range,
+            found.claimed_range,
+            found.plan_mu,
+        )
         if not (
             0 <= found.epsilon < math.inf
             and 0 <= found.delta < 1

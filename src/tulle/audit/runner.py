@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -141,6 +141,34 @@ def _chunks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int,
         yield items[start : start + size]
 
 
+_PAIR = "pair.json"
+
+
+def choose_once(folder: str | os.PathLike[str] | None, names: Sequence[str], choose: Callable[[], str]) -> str:
+    """The pair of data sets that a folder of saved runs was made on; else the one that `choose` names, which is kept.
+
+    An estimator may have randomness of its own, so that a second pilot could choose another pair.
+    """
+    kept = None if folder is None else Path(folder) / _PAIR
+    if kept is None or not kept.exists():
+        chosen = choose()
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(kept, json.dumps({"pair": chosen}).encode())
+        return chosen
+    found = str(json.loads(kept.read_text())["pair"])
+    if found not in names:
+        raise _another_audit(kept.parent)
+    return found
+
+
+def _another_audit(folder: Path) -> ValueError:
+    return ValueError(
+        f"{folder} contains another audit (of another subject, claim, seed, number of runs or judge); choose another "
+        "folder or delete it"
+    )
+
+
 class Store:
     """Finished batches on disk, each written whole or not at all.
 
@@ -157,10 +185,7 @@ class Store:
         if note.exists():
             kept = json.loads(note.read_text())
             if seed not in (None, kept["seed"]) or {name: kept.get(name) for name in wanted} != wanted:
-                raise ValueError(
-                    f"{self._folder} contains another audit (of another subject, claim, seed, number of runs or judge)"
-                    "; choose another folder or delete it"
-                )
+                raise _another_audit(self._folder)
             self.seed = kept["seed"]
         else:
             write_durably(note, json.dumps(wanted | {"seed": self.seed}).encode())

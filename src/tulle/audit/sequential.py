@@ -22,10 +22,12 @@ from scipy.special import logsumexp
 from tulle.audit.attacks import ATTACKS, Score, orient
 from tulle.audit.betting import FRACTIONS, NO_BET, Bet, best_bet, growth, smoothed_rates
 from tulle.audit.claimed_curves import ClaimedCurve, FunctionClaim, read_claim
+from tulle.audit.first_runs import check_first_runs
 from tulle.audit.judged_runs import check_levels
 from tulle.audit.judges import count_above
-from tulle.audit.runner import Store, Subject, join_runs, run_batches
+from tulle.audit.runner import Schedule, Store, Subject, join_runs, run_batches
 from tulle.audit.targets import function_runs
+from tulle.files.durable_writes import write_durably
 from tulle.files.number_text import finite
 from tulle.trusted.events import FloatArray
 from tulle.trusted.plan import is_number
@@ -94,6 +96,20 @@ class SequentialResult:
         """The result as JSON."""
         return json.dumps(finite(self.to_dict()), indent=indent, allow_nan=False)
 
+    def save_page(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Write the result as one self-contained HTML page: the verdict, the evidence over the runs, and what an audit
+        does not say.
+
+        Parameters
+        ----------
+        path : path
+        title : str, default=""
+            The heading; "" is "Privacy audit by betting".
+        """
+        from tulle.reports.pages.sequential_page import sequential_page
+
+        write_durably(path, sequential_page(self.to_dict(), title).encode())
+
     def __str__(self) -> str:
         wanted = 1 / (1 - self.confidence)
         verdict = f"no violation was found in {self.runs:,} runs on each data set"
@@ -138,7 +154,8 @@ def audit_sequentially(
     Parameters
     ----------
     fit : callable
-        fit(X, y, rng) -> array (or number): everything that would be published, always of the same size.
+        fit(X, y, rng) -> array (or number): everything that would be published, always of the same size. A few runs
+        that are not counted raise `TargetError` as in `audit_function`.
     first, second : tuple (X, y)
         Two data sets of the same shape that differ in at most `max_differing_rows` rows.
     claimed : float or None, default=None
@@ -155,8 +172,10 @@ def audit_sequentially(
         folder may be resumed with a larger number.
     max_differing_rows : int, default=1
         What counts as neighbouring.
-    seed, n_jobs, seconds, folder
+    seed, n_jobs, folder
         As in `audit_function`.
+    seconds : float or None, default=None
+        No round of runs is begun that would end later; the first one, of 16 runs, is always made.
     verbose : int, default=0
         1 shows the capital after each round on standard error.
 
@@ -174,6 +193,10 @@ def audit_sequentially(
     if claimed is None and delta is not None:
         raise ValueError("delta belongs to claimed, an epsilon; a mu, a range or a curve has none: omit delta")
     subject, what = function_runs(fit, first, second, max_differing_rows)
+    check_bets(claim, confidence, most_runs)
+    check_first_runs(
+        fit, subject.worlds, Schedule(int(most_runs), 1, seed, n_jobs, seconds, folder, verbose), until_sure=True
+    )
     return bet_on_runs(
         subject,
         claim,
@@ -202,26 +225,27 @@ def bet_on_runs(
     verbose: int = 0,
 ) -> SequentialResult:
     """Run a subject in two worlds and bet against a claim until it is refuted or the runs are used up."""
-    check_levels(confidence, 0.0)
-    if isinstance(claim, FunctionClaim):
-        raise ValueError(
-            "a bet needs lines that touch the claimed curve, and a function does not say them: pass claimed_curve as a "
-            "list of (epsilon, delta), or use audit_function with judge='curve'"
-        )
-    if not (is_number(most_runs) and _LEARNT_FIRST + _SHORTEST <= most_runs < math.inf):
-        raise ValueError(f"most_runs must be at least {_LEARNT_FIRST + _SHORTEST}, got {most_runs!r}")
+    check_bets(claim, confidence, most_runs)
     start = time.monotonic()
     # No number of runs: it may be raised later. The claim: bets against another one are another test.
     kept = {"subject": f"{subject.fingerprint()}, bets against {claim.text}", "batch": "rounds", "runs": "until sure"}
     store = Store(folder, seed, kept)
-    gambler = _Gambler(claim, confidence)
+    gambler, made, begun = _Gambler(claim, confidence), 0, time.monotonic()
     for number, size in enumerate(_rounds(int(most_runs))):
+        is_new = not (store.has(0, number) and store.has(1, number))
+        # A round is not stopped halfway: none is begun that would take too long at the speed of those before.
+        if is_new and made and seconds is not None:
+            now = time.monotonic()
+            if now - start + size * (now - begun) / made > seconds:
+                break
+        if is_new and not made:
+            begun = time.monotonic()
         gambler.add(*_run_round(subject, store, number, size, n_jobs))
-        spent = time.monotonic() - start
+        made += size if is_new else 0
         if verbose:
             text = f"\r{what}: {gambler.runs} runs, evidence {gambler.largest:.3g} of {1 / (1 - confidence):.3g} "
             print(text, end="", file=sys.stderr, flush=True)
-        if gambler.decided_after is not None or (seconds is not None and spent > seconds):
+        if gambler.decided_after is not None:
             break
     if verbose:
         print(file=sys.stderr)
@@ -237,6 +261,18 @@ def bet_on_runs(
         seconds=time.monotonic() - start,
         history=tuple(gambler.history),
     )
+
+
+def check_bets(claim: ClaimedCurve, confidence: float, most_runs: int) -> None:
+    """Raise, before any run, for a claim that cannot be bet against, a confidence or a number of runs out of range."""
+    check_levels(confidence, 0.0)
+    if isinstance(claim, FunctionClaim):
+        raise ValueError(
+            "a bet needs lines that touch the claimed curve, and a function does not say them: pass claimed_curve as a "
+            "list of (epsilon, delta), or use audit_function with judge='curve'"
+        )
+    if not (is_number(most_runs) and _LEARNT_FIRST + _SHORTEST <= most_runs < math.inf):
+        raise ValueError(f"most_runs must be at least {_LEARNT_FIRST + _SHORTEST}, got {most_runs!r}")
 
 
 def _rounds(most_runs: int) -> Iterator[int]:

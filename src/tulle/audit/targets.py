@@ -19,20 +19,18 @@ from tulle.audit.attacks import strongest_verdict
 from tulle.audit.fingerprints import code_text, digest
 from tulle.audit.first_runs import check_first_runs, run_once
 from tulle.audit.judged_runs import judge_runs
-from tulle.audit.judges import Judge, choose_judge, judge_of_model
+from tulle.audit.judges import GaussianCurve, Judge, choose_judge, judge_of_model
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
 from tulle.audit.result import AuditResult
-from tulle.audit.runner import Schedule, collect, different_sizes
+from tulle.audit.runner import Schedule, choose_once, collect, different_sizes
 from tulle.estimators.progress import Witness
 from tulle.estimators.request import FitRequest, clip_and_plan, run_fit
 from tulle.fast.install import install
-from tulle.local.user_side.channel import Channel
-from tulle.local.user_side.label_randomisers import RandomisedResponse
-from tulle.local.user_side.uniforms import open_interval
 from tulle.methods.loss_functions import resolve_loss
 from tulle.trusted.events import FloatArray
 from tulle.trusted.mechanisms import Gaussian, Mechanism, Sensitivity, TopK
+from tulle.trusted.plan import PlanError
 from tulle.trusted.rows import Rows
 
 install()
@@ -95,6 +93,13 @@ def _best_threshold(mechanism: Mechanism, runs: int, delta: float, confidence: f
     return float(thresholds[np.argmax(bounds)])
 
 
+def mechanism_runs(mechanism: Mechanism) -> tuple[_MechanismRuns, str]:
+    """The draws of a mechanism and their name; an error where it has no noise, or no answer."""
+    if not 0 < mechanism.noise.value < math.inf:
+        raise ValueError(f"only a mechanism with finite noise > 0 can be audited, got {mechanism!r}")
+    return _MechanismRuns(mechanism), f"{describe_mechanism(mechanism)}, answers one sensitivity apart"
+
+
 def audit_mechanism(
     mechanism: Mechanism,
     *,
@@ -131,92 +136,18 @@ def audit_mechanism(
     -------
     AuditResult
     """
-    if not 0 < mechanism.noise.value < math.inf:
-        raise ValueError(f"only a mechanism with finite noise > 0 can be audited, got {mechanism!r}")
+    subject, what = mechanism_runs(mechanism)
     # The likelihood ratio increases with the output: additive noise with a log-concave density, or the choice itself.
     schedule = Schedule(runs, min(runs, 100_000), seed, n_jobs, verbose=verbose)
-    what = f"{describe_mechanism(mechanism)}, answers one sensitivity apart"
     threshold = _best_threshold(mechanism, runs if isinstance(mechanism, TopK) else 2 * runs, delta, confidence)
     return judge_runs(
-        _MechanismRuns(mechanism),
+        subject,
         schedule,
         what,
         delta=delta,
         confidence=confidence,
         claimed=claimed,
         known=(_first_item if isinstance(mechanism, TopK) else _both_tails, threshold),
-    )
-
-
-# --- local channels --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _ChannelRuns:
-    """Answers of many users with one of two values."""
-
-    channel: Channel
-    values: tuple[FloatArray, FloatArray]
-
-    def fingerprint(self) -> str:
-        return digest(repr(self.channel), *self.values)
-
-    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
-        words = generator.integers(0, 2**64, (count, self.channel.n_uniforms), dtype=np.uint64)
-        value = np.tile(self.values[world], (count, 1))
-        return self.channel.answer(value, open_interval(words)).astype(float)
-
-
-def audit_channel(
-    channel: Channel,
-    first: Any = None,
-    second: Any = None,
-    *,
-    claimed: float | None = None,
-    runs: int = 200_000,
-    confidence: float = 0.95,
-    seed: int | None = None,
-    n_jobs: int = 1,
-    verbose: int = 0,
-) -> AuditResult:
-    """Audit a local randomiser: tell two values of one user apart by the answer.
-
-    Parameters
-    ----------
-    channel : Channel
-        Of `tulle.local`.
-    first, second : array of shape (width,) or None, default=None
-        The two values. None: opposite ends of the ball or the interval, or two classes.
-    claimed : float or None, default=None
-        None is the channel's own epsilon. The delta is the channel's.
-    runs : int, default=200_000
-        Answers in each world; half of them choose the attack.
-    confidence : float, default=0.95
-        In (0, 1).
-    seed, n_jobs, verbose
-        As in `audit_mechanism`.
-
-    Returns
-    -------
-    AuditResult
-    """
-    for value in (first, second):
-        if value is not None and np.size(value) != channel.width:
-            raise ValueError(f"first and second must have {channel.width} numbers, got {np.size(value)}")
-    opposite = np.r_[channel.bound, np.zeros(channel.width - 1)]
-    classes = isinstance(channel, RandomisedResponse)
-    values = [
-        default if value is None else np.asarray(value, dtype=float).reshape(channel.width)
-        for value, default in ((first, opposite), (second, 0.0 * opposite if classes else -opposite))
-    ]
-    schedule = Schedule(runs, max(1, min(runs // 8, 2_000_000 // channel.n_uniforms)), seed, n_jobs, verbose=verbose)
-    return judge_runs(
-        _ChannelRuns(channel, (values[0], values[1])),
-        schedule,
-        f"{channel.name}, two values of one user",
-        delta=channel.delta,
-        confidence=confidence,
-        claimed=channel.epsilon if claimed is None else claimed,
     )
 
 
@@ -408,6 +339,70 @@ def _strongest_pair(
     return pairs[int(np.argmax(strength))]
 
 
+@dataclass(frozen=True, eq=False)
+class ModelAudit:
+    """What is claimed of a model, and the pairs that it can be audited on.
+
+    Attributes
+    ----------
+    name : str
+    request : FitRequest
+    pairs : sequence of Pair
+    judge : Judge
+    epsilon : float
+        The claimed one at the request's delta.
+    """
+
+    name: str
+    request: FitRequest
+    pairs: Sequence[Pair]
+    judge: Judge
+    epsilon: float
+
+    @classmethod
+    def of(
+        cls, model: Any, n_rows: int, n_features: int, pairs: Sequence[Pair] | None, judge: str, **claim: Any
+    ) -> ModelAudit:
+        """An error where the model claims nothing that the judge tests."""
+        if model.epsilon is None:
+            raise ValueError("a model without a budget (epsilon=None) has no guarantee to audit")
+        kind = "classification" if hasattr(model, "decision_function") else "regression"
+        loss = resolve_loss(model.loss, kind)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            request: FitRequest = model._request(loss, n_rows)
+        assert request.budget is not None
+        if pairs is None:
+            pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
+        shape = pairs[0].X.shape
+        judged_by = judge_of_model(request, (shape[0], shape[1]), judge, **claim)
+        epsilon = request.budget.epsilon if claim["claimed"] is None else claim["claimed"]
+        return cls(type(model).__name__, request, pairs, judged_by, epsilon)
+
+    def on_worst_pair(
+        self,
+        runs: int,
+        confidence: float,
+        *,
+        n_jobs: int,
+        folder: str | os.PathLike[str] | None,
+        verbose: int,
+        seconds: float | None,
+    ) -> tuple[_ModelRuns, str, float | None]:
+        """Fits on the pair that a pilot of so many runs chose, their name, and the seconds that it left."""
+        start = time.monotonic()
+        pairs = {pair.name: pair for pair in self.pairs}
+        name = self.pairs[0].name
+        if len(pairs) > 1:
+            name = choose_once(
+                folder,
+                list(pairs),
+                lambda: _strongest_pair(self.request, self.judge, self.pairs, runs, confidence, n_jobs, verbose).name,
+            )
+        left = None if seconds is None else max(0.0, seconds - (time.monotonic() - start))
+        return _ModelRuns(self.request, pairs[name]), f"{self.name}, {name}", left
+
+
 def audit_model(
     model: Any,
     *,
@@ -462,31 +457,32 @@ def audit_model(
     -------
     AuditResult
     """
-    if model.epsilon is None:
-        raise ValueError("a model without a budget (epsilon=None) has no guarantee to audit")
-    kind = "classification" if hasattr(model, "decision_function") else "regression"
-    loss = resolve_loss(model.loss, kind)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        request: FitRequest = model._request(loss, n_rows)
-    assert request.budget is not None
-    if pairs is None:
-        pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
-    shape = pairs[0].X.shape
-    judged_by = judge_of_model(request, (shape[0], shape[1]), judge, claimed, claimed_mu, claimed_range, claimed_curve)
-    start = time.monotonic()
-    chosen = pairs[0]
-    if len(pairs) > 1:
-        chosen = _strongest_pair(request, judged_by, pairs, pilot_runs, confidence, n_jobs, verbose)
-    left = None if seconds is None else max(0.0, seconds - (time.monotonic() - start))
-    schedule = Schedule(runs, 250, seed, n_jobs, left, folder, verbose)
-    return judge_runs(
-        _ModelRuns(request, chosen),
-        schedule,
-        f"{type(model).__name__}, {chosen.name}",
-        delta=request.delta,
+    claim = {"claimed": claimed, "claimed_mu": claimed_mu}
+    claim |= {"claimed_range": claimed_range, "claimed_curve": claimed_curve}
+    audit = ModelAudit.of(model, n_rows, n_features, pairs, judge, **claim)
+    subject, what, left = audit.on_worst_pair(
+        pilot_runs, confidence, n_jobs=n_jobs, folder=folder, verbose=verbose, seconds=seconds
+    )
+    result = judge_runs(
+        subject,
+        Schedule(runs, 250, seed, n_jobs, left, folder, verbose),
+        what,
+        delta=audit.request.delta,
         confidence=confidence,
-        claimed=request.budget.epsilon if claimed is None else claimed,
-        judge=judged_by,
+        claimed=audit.epsilon,
+        judge=audit.judge,
         splits=splits,
     )
+    if result.power is None or result.power.has_power:
+        return result
+    return replace(result, plan_mu=_mu_of_model(subject))
+
+
+def _mu_of_model(subject: _ModelRuns) -> float | None:
+    """The mu of a model's plan, which judge="gaussian" would test; None where it claims none."""
+    shape = subject.pair.X.shape
+    try:
+        judge = judge_of_model(subject.request, (shape[0], shape[1]), "gaussian", None, None)
+    except (ValueError, PlanError):
+        return None
+    return judge.claimed_mu if isinstance(judge, GaussianCurve) else None

@@ -110,11 +110,17 @@ def _read_json(path: Path, needed: str) -> Any:
     """JSON that tulle wrote."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        values[needed]
+        sequential = needed == "hit_rates" and "capital" in values
+        values["capital" if sequential else needed]
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; tulle compare and tulle audit --output write such files") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path} {_DAMAGED}") from None
+    if sequential:
+        raise UserError(
+            f"{path} is of an audit with --sequential, which tests a claim and bounds no epsilon: publish its own page "
+            "(tulle audit --page), or pass an audit of a fixed size"
+        )
     return values
 
 

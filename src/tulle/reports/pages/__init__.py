@@ -16,8 +16,18 @@ from tulle.reports.pages.fit_page import fit_page
 from tulle.reports.pages.ledger_page import ledger_page
 from tulle.reports.pages.panels import figure_svg
 from tulle.reports.pages.results_page import results_page
+from tulle.reports.pages.sequential_page import sequential_page
 from tulle.reports.pages.weight_tables import fingerprint
 
 _RESULTS_DEPEND_ON = "nothing"
 
-__all__ = ["audit_page", "comparison_page", "figure_svg", "fingerprint", "fit_page", "ledger_page", "results_page"]
+__all__ = [
+    "audit_page",
+    "comparison_page",
+    "figure_svg",
+    "fingerprint",
+    "fit_page",
+    "ledger_page",
+    "results_page",
+    "sequential_page",
+]

@@ -4,7 +4,7 @@ what an audit does not say."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,21 +18,22 @@ from tulle.reports.pages.markup import Markup, element, join_markup
 from tulle.reports.pages.page import listing, notice, page, section
 from tulle.trusted.events import FloatArray
 
-_NOT_SAID = (
+# What is true of every audit.
+NOT_SAID = (
     "A passing audit proves no privacy. It shows that this attack, with these runs, on this pair of data sets, found "
     "no violation. Privacy is proved by the accounting, not by an audit.",
     "Another attack, another pair of data sets or more runs may find a violation.",
     "Only the audited program is tested: not how it is called, what else is published about the same rows, or where "
     "its random numbers come from.",
-    "The confidence is that of one look at runs whose number was fixed beforehand.",
 )
 _NOT_SAID_IN_ONE_RUN = (
     "A passing audit proves no privacy. It shows that this score, with these canaries, in one run, found no violation. "
     "Privacy is proved by the accounting, not by an audit.",
     "Another score, other canaries or more of them may find a violation.",
-    _NOT_SAID[2],
+    NOT_SAID[2],
     "The confidence is that of one look at one run, with a number of guesses that was fixed beforehand.",
 )
+_ONE_LOOK = "The confidence is that of one look at runs whose number was fixed beforehand."
 
 
 def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
@@ -51,7 +52,7 @@ def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
         One self-contained HTML file. It shows what an attack saw on the two audited data sets: where these hold rows of
         persons, the page is for the holder of the rows alone.
     """
-    not_said = _NOT_SAID_IN_ONE_RUN if _is_one_run(audit) else _NOT_SAID
+    not_said = _NOT_SAID_IN_ONE_RUN if _is_one_run(audit) else (*NOT_SAID, _ONE_LOOK)
     sections = [
         section("verdict", "The verdict", verdict(audit)),
         section("curve", "The trade-off curve", *attack_parts(audit, tradeoff=True)),
@@ -209,12 +210,18 @@ def audit_terms(audit: Mapping[str, Any]) -> Markup:
     made = f"{int(audit['runs']):,}"
     if _is_one_run(audit):
         made = f"one, with {made} canaries and {int(audit['guesses']):,} guesses"
-    terms = (
-        ("Judge", judge),
-        ("Attack", str(audit["attack"])),
-        ("The rows" if _is_one_run(audit) else "The two data sets", str(audit["pair"])),
-        ("Runs", f"{made}; the largest ε they could show is {most}"),
+    return terms(
+        (
+            ("Judge", judge),
+            ("Attack", str(audit["attack"])),
+            ("The rows" if _is_one_run(audit) else "The two data sets", str(audit["pair"])),
+            ("Runs", f"{made}; the largest ε they could show is {most}"),
+        )
     )
+
+
+def terms(named: Sequence[tuple[str, str]]) -> Markup:
+    """Names and what they mean, in a list."""
     return element(
-        "dl", *(element("div", element("dt", name), element("dd", text)) for name, text in terms), class_="terms"
+        "dl", *(element("div", element("dt", name), element("dd", text)) for name, text in named), class_="terms"
     )

@@ -249,6 +249,51 @@ def _attack_key(attack: Attack, x: Scale, y: Scale, width: int) -> list[Markup]:
     return parts
 
 
+# --- the evidence of a test by betting --------------------------------------------------------------------------------
+
+
+def evidence_chart(
+    history: Sequence[tuple[int, float]], wanted: float, decided_after: int | None, description: str
+) -> Markup:
+    """The capital over the runs, on a logarithmic axis, against the line that refutes.
+
+    Parameters
+    ----------
+    history : sequence of (int, float)
+        Runs and capital after each round.
+    wanted : float
+        The capital that refutes the claim, above 1.
+    decided_after : int or None
+        The run at which it was reached.
+    description : str
+    """
+    drawn = [(0, 1.0), *((runs, max(capital, 1e-300)) for runs, capital in history)]
+
+    def draw(width: int) -> tuple[Markup, float]:
+        wide = width == WIDE
+        bottom = 260.0 if wide else 220.0
+        _, most, across = _linear_ticks(float(drawn[-1][0]))
+        x = Scale(0.0, most, 66.0, width - (150.0 if wide else 20.0))
+        low, high, up = _logarithmic_ticks([1.0, wanted, *(capital for _, capital in drawn)])
+        y = Scale(low, high, bottom, 30.0, logarithmic=True)
+        parts = _axes(x, y, across, up, "runs on each data set")
+        parts.append(written(2, 14, "evidence (logarithmic)"))
+        parts.append(segment(x.start, y.place(1.0), x.stop, y.place(1.0), "reference dotted"))
+        parts.append(segment(x.start, y.place(wanted), x.stop, y.place(wanted), "curve claim dashed"))
+        label = f"{setting(float(f'{wanted:.4g}'))} refutes"
+        if wide:
+            parts.append(written(x.stop + 8, y.place(wanted) + 4, label))
+        else:
+            parts.append(written(x.stop, y.place(wanted) - 6, label, "end", "halo"))
+        places = [(x.place(float(runs)), y.place(capital)) for runs, capital in drawn]
+        parts.append(path(places, "curve attack"))
+        if decided_after is not None:
+            parts.append(shaped(x.place(float(decided_after)), y.place(wanted), DISC, "proved"))
+        return join_markup(parts), bottom + 50
+
+    return figure("evidence", "The evidence against the claim over the runs", description, draw)
+
+
 # --- a Rényi curve ----------------------------------------------------------------------------------------------------
 
 
