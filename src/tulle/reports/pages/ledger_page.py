@@ -36,12 +36,21 @@ def ledger_page(ledgers: Sequence[FileLedger]) -> str:
     return page(about=None, kind="A privacy ledger", title="What was released", facts=facts, body=body, banner=_BANNER)
 
 
-def _account(number: int, ledger: FileLedger) -> Markup:
+def earlier_releases(ledger: FileLedger) -> list[Markup]:
+    """What was released about a data set, by whom, and what is left; for internal pages."""
+    return [_spent(ledger), *([_entries(ledger.entries)] if ledger.entries else [])]
+
+
+def _spent(ledger: FileLedger) -> Markup:
     from tulle.ledgers.remaining import remaining
 
     cap = f"The cap is ε = {ledger.cap.epsilon:g} at δ = {ledger.cap.delta:g}."
     spent = f"{rounded_up(100 * ledger.share, 3)} % is spent. {_sentence(str(remaining(ledger)))}."
-    parts = [element("p", f"{cap} {spent}"), bar(min(1.0, ledger.share))]
+    return element("p", f"{cap} {spent}")
+
+
+def _account(number: int, ledger: FileLedger) -> Markup:
+    parts = [_spent(ledger), bar(min(1.0, ledger.share))]
     if not ledger.entries:
         return section(f"data-{number}", ledger.dataset, *parts, element("p", "Nothing was released yet."))
     proved = (
