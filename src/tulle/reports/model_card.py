@@ -133,13 +133,13 @@ def _accuracy(score: Mapping[str, Any] | None) -> str:
     report = PrivacyReport.from_dict(score["privacy"])
     if not report.bill or report.asked is None or not math.isfinite(report.epsilon) or report.seeded:
         raise ValueError("the score was not paid for: its noise came from a seed, or there was none")
-    low, high = float(score["low"]), float(score["high"])
+    value, low, high = (number(float(score[name])) for name in ("value", "low", "high"))
+    interval = f"{100 * float(score['confidence']):g} % interval {low} to {high}"
     billed = f" Billed as {'; '.join(map(_text, report.billed))}." if report.billed else ""
     return (
-        f"{_text(str(score['metric']))}: {number(float(score['value']))}, {100 * float(score['confidence']):g} % interval "
-        f"{number(low)} to {number(high)}, on {int(score['n_rows']):,} private rows. This score is a release besides the "
-        f"model and costs {epsilon_is(format_rounded_up(report.epsilon))} more.{billed} That it is of this model is the "
-        "word of the person who made this card."
+        f"{_text(str(score['metric']))}: {value}, {interval}, on {int(score['n_rows']):,} private rows. This score is "
+        f"a release besides the model and costs {epsilon_is(format_rounded_up(report.epsilon))} more.{billed} That it is "
+        "of this model is the word of the person who made this card."
     )
 
 

@@ -64,7 +64,7 @@ def entry_fields(model: Any, about: About) -> dict[str, Any]:
         "date": about.made.strip() or _blank("when the model was fitted"),
         "privacy": _privacy(report),
         "deployment": {
-            "model": _deployment(model, report),
+            "model": _deployment(report),
             "release": "static: one fitted model, its weights and its report",
             "data": about.data.strip() or _blank("which data"),
             "data_type": _blank("what a row is, and where rows come from"),
@@ -110,8 +110,8 @@ def _up(value: float | None) -> float | None:
     return None if value is None else float(rounded_up(value))
 
 
-def _deployment(model: Any, report: PrivacyReport) -> str:
-    if type(model).__module__.startswith("tulle.local"):
+def _deployment(report: PrivacyReport) -> str:
+    if report.unit.startswith("one user's"):
         return "local"
     return "federated" if any(line.startswith("Trust model: ") for line in report.who_saw_what) else "central"
 

@@ -132,13 +132,13 @@ def find_threats(report: PrivacyReport) -> tuple[Threat, ...]:
         Threat(
             "Running time, memory and the machine",
             "not covered",
-            "The time a fit takes depends on the rows a little, and whoever can read the process sees the rows.",
+            "The time a fit takes depends on the rows a little, and anyone who can read the process sees the rows.",
         ),
         Threat(
             "Mistakes in the code",
             "not covered",
             "Proof pages, tests and planted errors are public. Code outside the trusted package that saw rows is named "
-            "under “Who saw what”. An audit that finds nothing proves nothing.",
+            "under “Who saw what”. An audit that finds no violation is no proof.",
         ),
         Threat(
             "What a model tells about people in general",

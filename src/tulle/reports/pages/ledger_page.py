@@ -38,7 +38,7 @@ def ledger_page(ledgers: Sequence[FileLedger]) -> str:
 
 def earlier_releases(ledger: FileLedger) -> list[Markup]:
     """What was released about a data set, by whom, and what is left; for internal pages."""
-    return [_spent(ledger), *([_entries(ledger.entries)] if ledger.entries else [])]
+    return [_spent(ledger), *([_entry_table(ledger.entries)] if ledger.entries else [])]
 
 
 def _spent(ledger: FileLedger) -> Markup:
@@ -124,6 +124,10 @@ def _sums(title: str, name: str, entries: Sequence[LedgerEntry], of: Callable[[L
 
 
 def _entries(entries: Sequence[LedgerEntry]) -> Markup:
+    return element("details", element("summary", f"All {len(entries):,} entries"), _entry_table(entries))
+
+
+def _entry_table(entries: Sequence[LedgerEntry]) -> Markup:
     rows: Iterable[Sequence[str]] = [
         (
             f"{entry.number:,}",
@@ -138,8 +142,7 @@ def _entries(entries: Sequence[LedgerEntry]) -> Markup:
         for entry in reversed(entries)
     ]
     head = ["Entry", "Time", "Release", "For", "ε", "δ", "Of the cap", "Head"]
-    written_table = table("All entries, the latest first", head, list(rows), numeric={0, 4, 5, 6})
-    return element("details", element("summary", f"All {len(entries):,} entries"), written_table)
+    return table("All entries, the latest first", head, list(rows), numeric={0, 4, 5, 6})
 
 
 def _sentence(words: str) -> str:

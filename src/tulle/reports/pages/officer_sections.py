@@ -1,4 +1,4 @@
-"""What a privacy officer goes through before signing: adjacency, bounds, public inputs, threats, checklist, signature."""
+"""What a privacy officer goes through before signing: adjacency, bounds, public inputs, threats, a checklist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tulle.reports.number_format import delta_is, epsilon_is, format_rounded_up, number, one_in
-from tulle.reports.pages.markup import Markup, element
+from tulle.reports.pages.markup import Markup, element, join_markup
 from tulle.reports.pages.page import listing, notice, table
 from tulle.reports.pages.tradeoff_chart import tradeoff_chart
 from tulle.reports.release_words import describe_release
@@ -50,8 +50,8 @@ def adjacency_parts(report: PrivacyReport) -> list[Markup]:
     if report.mu is not None:
         description = (
             "Someone tests, knowing the data of everyone else, whether the model was fitted to one or another data of "
-            "one unit. No test has fewer misses at a rate of false alarms than the curves; the shaded area cannot be "
-            "reached."
+            "one unit. No test lies below either curve: a test with few false alarms must miss often. The shaded area "
+            "cannot be reached."
         )
         parts.append(tradeoff_chart(report.mu, report.epsilon, report.delta, description))
     return parts
@@ -99,13 +99,14 @@ _MARKS: dict[Mark, str] = {"proved": "proved", "declared by you": "declared", "n
 
 def threat_parts(report: PrivacyReport) -> list[Markup]:
     """What could undermine the guarantee, each with who answers for it."""
-    rows = [
-        (element("span", threat.name), element("span", threat.mark, class_=f"mark {_MARKS[threat.mark]}"), threat.why)
-        for threat in find_threats(report)
-    ]
+    rows = []
+    for threat in find_threats(report):
+        mark = element("span", threat.mark, class_=f"mark {_MARKS[threat.mark]}")
+        # On a line of its own: phones have no room for a third column.
+        rows.append((join_markup([f"{threat.name} ", element("br"), mark]), threat.why))
     words = "“Proved”: a proof covers it, and code enforces it. “Declared by you”: it holds if what was declared is "
     words += "true. “Not covered”: this report says nothing about it."
-    return [element("p", words), table("Threats to the guarantee", ("Threat", "Mark", "In this fit"), rows)]
+    return [element("p", words), table("Threats to the guarantee", ("Threat", "In this fit"), rows)]
 
 
 def checklist(report: PrivacyReport, model: Any) -> tuple[str, ...]:
@@ -114,7 +115,10 @@ def checklist(report: PrivacyReport, model: Any) -> tuple[str, ...]:
         return ("There is no guarantee to sign: this fit used no noise.",)
     origins = {line.origin for line in report.bounds}
     far = "" if report.n_rows is None or report.delta == 0 else _compare_delta(report.delta, report.n_rows)
-    labels = {LABELS_PUBLISHED: " They were taken from the rows.", LABELS_DECLARED: " They were declared beforehand."}
+    labels = {
+        LABELS_PUBLISHED: " The classes were taken from the rows.",
+        LABELS_DECLARED: " The classes were declared beforehand.",
+    }
     said = next((words for line, words in labels.items() if line in report.assumptions), "")
     return (
         f"Is {epsilon_is(format_rounded_up(report.epsilon))} within the limit for these people, together with all "

@@ -167,7 +167,8 @@ tbody th{font-weight:600;min-width:7rem}
 .bar{position:absolute;top:0;bottom:0;background:var(--mark);border-radius:.15rem;min-width:2px}
 .bar.negative{background:var(--other)}
 .axis{position:absolute;left:50%;top:-.3rem;bottom:-.3rem;width:1px;background:var(--edge)}
-.track,.bar,.axis,.banner,.banner p,.notice,.figures>div,.mark{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.track,.bar,.axis,.banner,.banner p,.notice,.figures>div,.mark{
+ print-color-adjust:exact;-webkit-print-color-adjust:exact}
 figure{margin:0 0 1.2rem}
 svg{display:block;width:100%;height:auto}
 svg.wide{max-width:47rem}
@@ -182,7 +183,8 @@ pre{background:var(--card);border-radius:.5rem;padding:.8rem 1rem;white-space:pr
 .sign .terms{margin:0}
 .checks li::before{content:"";display:inline-block;width:.75rem;height:.75rem;margin-right:.5rem;
  border:1px solid var(--edge);border-radius:.1rem}
-.mark{display:inline-block;border-radius:.25rem;padding:.05rem .4rem;font-size:.86rem;background:var(--card)}
+.mark{display:inline-block;white-space:nowrap;margin-top:.25rem;font-weight:400;
+ border-radius:.25rem;padding:.05rem .4rem;font-size:.86rem;background:var(--card)}
 .mark.proved{background:var(--quiet)}
 .mark.uncovered{background:var(--loud);color:var(--loud-ink)}
 footer p{border-top:1px solid var(--line);padding:1.1rem 0 1.5rem;color:var(--soft);font-size:.88rem}
@@ -219,7 +221,7 @@ footer p{border-top:1px solid var(--line);padding:1.1rem 0 1.5rem;color:var(--so
  .top{padding-top:0}
  section{padding:5mm 0 2mm}
  h2,h3,h2+p,h3+p,caption,.kind{break-after:avoid}
- figure,.notice,.figures,tr,li,.sign,dl>div{break-inside:avoid}
+ figure,.notice,.figures,tr,li,.sign,.slim,dl>div{break-inside:avoid}
  thead{display:table-header-group}
  .scroll{overflow:visible}
  svg.wide{max-width:160mm}

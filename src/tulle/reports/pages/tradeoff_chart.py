@@ -19,11 +19,13 @@ def gaussian_misses(mu: float, false_alarms: FloatArray) -> FloatArray:
     return np.asarray(ndtr(ndtri(1 - false_alarms) - mu))
 
 
-def budget_misses(epsilon: float, delta: float, false_alarms: FloatArray) -> FloatArray:
-    """The same for (epsilon, delta)-differential privacy (Wasserman and Zhou 2010)."""
-    growth = math.exp(min(epsilon, 700.0))
-    upper, lower = 1 - delta - growth * false_alarms, (1 - delta - false_alarms) / growth
-    return np.maximum(np.maximum(upper, lower), 0.0)
+def budget_corners(epsilon: float, delta: float) -> list[tuple[float, float]]:
+    """The corners of the same curve for (epsilon, delta)-differential privacy: straight lines are between them.
+
+    Misses are at least max(1 - δ - e^ε α, (1 - δ - α) / e^ε, 0) (Wasserman and Zhou 2010).
+    """
+    even = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+    return [(0.0, 1 - delta), (even, even), (1 - delta, 0.0), (1.0, 0.0)]
 
 
 def tradeoff_chart(mu: float, epsilon: float, delta: float, description: str) -> Markup:
@@ -44,8 +46,8 @@ def tradeoff_chart(mu: float, epsilon: float, delta: float, description: str) ->
             parts.append(written(x.place(tick), y.start + 20, f"{tick:g}", "middle", "soft"))
         parts.append(path([(x.start, y.stop), (x.start, y.start), (x.stop, y.start)], "frame"))
         parts.append(path([(x.start, y.stop), (x.stop, y.start)], "reference dashed"))
-        of_budget = budget_misses(epsilon, delta, grid)
-        parts.append(path([(x.place(a), y.place(b)) for a, b in zip(grid, of_budget)], "curve claim dotted"))
+        corners = budget_corners(epsilon, delta)
+        parts.append(path([(x.place(alarm), y.place(miss)) for alarm, miss in corners], "curve claim dotted"))
         parts.append(path(places, "curve attack"))
         parts.append(written(2, 14, "rate of misses"))
         parts.append(written((x.start + x.stop) / 2, y.start + 42, "rate of false alarms", "middle"))
