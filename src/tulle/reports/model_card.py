@@ -138,8 +138,8 @@ def _accuracy(score: Mapping[str, Any] | None) -> str:
     billed = f" Billed as {'; '.join(map(_text, report.billed))}." if report.billed else ""
     return (
         f"{_text(str(score['metric']))}: {value}, {interval}, on {int(score['n_rows']):,} private rows. This score is "
-        f"a release besides the model and costs {epsilon_is(format_rounded_up(report.epsilon))} more.{billed} That it is "
-        "of this model is the word of the person who made this card."
+        f"a release besides the model and costs {epsilon_is(format_rounded_up(report.epsilon))} more.{billed} That it "
+        "is of this model is the word of the person who made this card."
     )
 
 
