@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
@@ -17,8 +17,8 @@ def write_yaml(values: Mapping[str, Any]) -> str:
     Parameters
     ----------
     values : mapping
-        Of mappings, sequences, str, bool, int, float and None. Keys are words of small letters, digits and underscores.
-        Strings are always quoted, so that none is read as a number, a date or a word such as "no".
+        Of mappings, lists, tuples, str, bool, int, float and None. Keys are words of small letters, digits and
+        underscores. Strings are always quoted, so that none is read as a number, a date or a word such as "no".
     """
     return "\n".join(_lines(values, 0)) + "\n"
 
@@ -36,7 +36,7 @@ def _lines(value: Any, depth: int) -> Iterator[str]:
 
 
 def _entry(start: str, item: Any, depth: int) -> Iterator[str]:
-    nested = isinstance(item, Mapping) or (isinstance(item, Sequence) and not isinstance(item, str))
+    nested = isinstance(item, (Mapping, list, tuple))
     if nested and item:
         yield start
         yield from _lines(item, depth + 1)
