@@ -166,9 +166,10 @@ def _read_json(path: Path, needed: str) -> Any:
         values = json.loads(path.read_text(encoding="utf-8"))
         values[needed]
     except FileNotFoundError:
-        raise UserError(
-            f"{path} does not exist; tulle compare, tulle audit --output and PrivateScore.to_json() write such files"
-        ) from None
+        source = "tulle compare and tulle audit --output write such files"
+        if needed == "privacy":
+            source = "write what PrivateScore.to_json() returns into such a file"
+        raise UserError(f"{path} does not exist; {source}") from None
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path} {_DAMAGED}") from None
     return values
