@@ -79,7 +79,7 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
         "all that the user typed in, with the model",
         '    return replace(About(**public), ledger="", asked_by="")\n',
         '    return replace(About(**public), ledger="")\n',
-        (_FORMS,),
+        (_OFFICER + "TestForms::test_what_is_kept_for_the_public_has_no_analyst_and_no_ledger",),
     ),
     Mutant(
         "the ledger's words in the public report",

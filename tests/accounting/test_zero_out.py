@@ -26,10 +26,11 @@ from tulle.trusted.curator import Curator
 from tulle.trusted.events import FloatArray, NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.gaussian import gaussian_epsilon
-from tulle.trusted.mechanisms import Exact, Gaussian, Laplace, Mechanism, ObjectivePerturbation, TopK
+from tulle.trusted.mechanisms import Exact, Gaussian, Laplace, Mechanism, ObjectivePerturbation, SampledGaussian, TopK
 from tulle.trusted.plan import Plan, Release
 from tulle.trusted.queries import Affine, Magnitudes, Query, VertexScores
 from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import Sampling
 
 N, D = 60, 4
 
@@ -185,6 +186,7 @@ class TestEpsilon:
             Laplace(NoisePerSensitivity(5.0)),
             ObjectivePerturbation(NoisePerSensitivity(5.0), 0.1),
             Exact(),
+            SampledGaussian(NoisePerSensitivity(5.0), Sampling("poisson", 1000, 10)),
             type("Own", (Gaussian,), {})(NoisePerSensitivity(5.0)),
             Gaussian(NoisePerSensitivity(1e-7)),
             Gaussian(NoisePerSensitivity(2.0**15)),

@@ -21,6 +21,7 @@ from tulle import Bounds, Budget, FileLedger, Schema, SparseClassifier, SparseRe
 from tulle.files.error_messages import PrivacyWarning
 from tulle.methods import METHODS
 from tulle.reports.pages import fingerprint, fit_page
+from tulle.reports.pages.fit_page import keep_public
 from tulle.reports.pages.tradeoff_chart import budget_corners, gaussian_misses
 from tulle.reports.release_words import describe_release
 from tulle.reports.report import NOT_COVERED, About, BillLine, BoundLine, PrivacyReport
@@ -283,6 +284,10 @@ class TestTitles:
 
 
 class TestForms:
+    def test_what_is_kept_for_the_public_has_no_analyst_and_no_ledger(self) -> None:
+        """Every public form is made of this: the page, the registry entry and the card."""
+        assert keep_public(ABOUT) == replace(ABOUT, asked_by="", ledger="")
+
     def test_names_of_analysts_and_ledgers_are_internal(self, tmp_path: Path) -> None:
         ledger = FileLedger.create(tmp_path, "visits.csv", Budget(3.0, 1e-5))
         ledger = FileLedger(tmp_path, "visits.csv", note="model: an earlier one", analyst="Dr. Other", purpose="p")
