@@ -40,6 +40,7 @@ from mutants_objective import OBJECTIVE_MUTANTS
 from mutants_preprocessing import PREPROCESSING_MUTANTS
 from mutants_public import PUBLIC_MUTANTS
 from mutants_replay import REPLAY_MUTANTS
+from mutants_reports import REPORT_MUTANTS
 from mutants_rows import ROWS_MUTANTS
 from mutants_schema import SCHEMA_MUTANTS
 from mutants_signing import SIGNING_MUTANTS
@@ -1904,6 +1905,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LEDGER_MUTANTS,
     *AUDIT_MUTANTS,
     *PUBLIC_MUTANTS,
+    *REPORT_MUTANTS,
     *PREPROCESSING_MUTANTS,
     *SURVIVAL_MUTANTS,
     *TRANSPORT_MUTANTS,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 from page_samples import ABOUT, COMPARISON, REPORT, audit, fitted, hostile, released, three_classes
 
-from tulle.reports.pages import audit_page, comparison_page, fit_page
+from tulle.reports.number_format import format_rounded_up
+from tulle.reports.pages import audit_page, comparison_page, fingerprint, fit_page
 from tulle.reports.report import About, BillLine
 
 WIDTHS = (390, 1280)
@@ -20,7 +23,7 @@ Show = Callable[..., Any]
 
 def _warned() -> Any:
     report = replace(REPORT, epsilon=41.2, calibration="published", seeded=True, floating_point_slack=1e-4)
-    return released([1.0, -2.0], report=report)
+    return released([1.0, -2.0], report=replace(report, mu=4.0, zero_out=18.3))
 
 
 MAKE: dict[str, Callable[[], str]] = {
@@ -92,9 +95,9 @@ def test_a_page_that_scrolls_sideways_is_seen(show: Show) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_one_drawing_of_each_chart_is_shown(width: int, show: Show) -> None:
     page = show(MAKE["internal"](), width).page
-    assert page.locator("figure").count() == 4
-    assert page.locator("svg:visible").count() == 4
-    assert page.locator("svg.narrow:visible").count() == (4 if width == 390 else 0)
+    assert page.locator("figure").count() == 5
+    assert page.locator("svg:visible").count() == 5
+    assert page.locator("svg.narrow:visible").count() == (5 if width == 390 else 0)
 
 
 def mislaid(page: Any) -> list[str]:
@@ -226,6 +229,41 @@ def test_a_sheet_that_does_not_say_so_is_seen(show: Show, read_pdf: Any) -> None
     assert not all(said)
 
 
+@every_page
+def test_sheets_are_numbered_and_have_a_running_head(name: str, show: Show, read_pdf: Any) -> None:
+    texts = sheets(show(MAKE[name]()).page, read_pdf)
+    head = {"public": ABOUT.title, "internal": ABOUT.title, "classes": ABOUT.title, "comparison": ABOUT.title}.get(name)
+    for number, text in enumerate(texts, start=1):
+        assert f"Page {number} of {len(texts)}" in text
+        assert head is None or head in text
+
+
+@pytest.mark.parametrize("lines", [0, 3, 7, 11, 15, 19, 23])
+@pytest.mark.parametrize("name", ["public", "warned", "hostile", "classes"])
+def test_what_is_signed_is_on_the_sheet_of_the_signature(name: str, lines: int, show: Show, read_pdf: Any) -> None:
+    """Wherever sheets end: title, ε and the whole fingerprint are beside the lines to sign on."""
+    model, title = {
+        "public": (fitted(), ABOUT.title),
+        "warned": (_warned(), ABOUT.title),
+        "hostile": (hostile(), "y" * 400),
+        "classes": (three_classes(), ABOUT.title),
+    }[name]
+    more = tuple(f"A further assumption, number {k}." for k in range(lines))
+    report = replace(model.privacy_, assumptions=(*model.privacy_.assumptions, *more))
+    changed = copy.copy(model)
+    changed.privacy_ = report
+    texts = sheets(show(fit_page(changed, replace(ABOUT, title=title))).page, read_pdf)
+    (signed,) = [text for text in texts if "Checked by" in text]
+    assert "Signature" in signed
+    assert "replace-one adjacency" in signed
+    assert f"ε = {format_rounded_up(report.epsilon)}" in signed.replace("\u00a0", " ")
+    assert fingerprint(model) in signed.replace(" ", "")
+    assert (
+        title[:60].replace(" ", "")
+        in signed.replace(" ", "").partition("CheckedbyDate")[0].rpartition("Form")[0][-400:]
+    )
+
+
 def test_paper_has_every_row_and_lines_to_sign_on(show: Show, read_pdf: Any) -> None:
     texts = " ".join(sheets(show(MAKE["internal"]()).page, read_pdf))
     for row in COMPARISON["rows"]:
@@ -244,5 +282,7 @@ def test_tables_are_not_cut_between_their_lines(show: Show, read_pdf: Any) -> No
     assert len(texts) >= 4
     for k in range(120):
         assert any(f"release {k} " in text and f"mechanism {k};" in text for text in texts), k
-    heads = [text for text in texts if "release " in text]
-    assert all("Noise / sensitivity" in text for text in heads)
+    heads = [text for text in texts if re.search(r"release \d", text)]
+    # The bill comes first, then what each release tells: every sheet repeats the head of its table.
+    assert all("Noise / sensitivity" in text or "In plain words" in text for text in heads)
+    assert sum("Noise / sensitivity" in text for text in heads) >= 3

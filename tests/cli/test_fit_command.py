@@ -41,7 +41,10 @@ def test_fit_and_predict_on_every_format(run: Any, place: Path, tmp_path: Path, 
     assert 0.9 < model.privacy_.epsilon <= 1
     assert model.privacy_.asked == (1.0, 1e-5)
     assert not model.privacy_.seeded
-    assert (about.title, about.data, about.asked_by, about.ledger) == ("m", data, "", "")
+    target = "outcome" if "--target" in words else ""
+    title = f"Model of outcome on {data}" if target else f"Private model on {data}"
+    assert (about.title, about.data, about.asked_by, about.ledger) == (title, data, "", "")
+    assert (about.target, about.ignored) == (target, "none")
     assert about.made.endswith("+00:00")
     predicted = run("predict", tmp_path / "m", place / data, "--json", "--quiet")
     X = table()[[*NAMES]].to_numpy()
@@ -70,7 +73,7 @@ def test_fit_says_what_it_did(run: Any, place: Path, tmp_path: Path) -> None:
     assert {line["feature"]: float(line["weight"]) for line in lines} == kept
     assert abs(float(lines[0]["weight"])) >= abs(float(lines[1]["weight"]))
     page = (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
-    assert "A. Smith" in page
+    assert "A. Smith" not in page  # names of analysts are for internal reports
     assert "triage" in page
 
 

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands_and_files import DATASET, fit_words, one_line
 
-from tulle import Budget, FileLedger
+from tulle import Budget, FileLedger, load, private_score
 
 COMPARISON = {
     "format": "tulle comparison 1",
@@ -200,3 +201,79 @@ def test_a_verdict_is_computed_and_not_believed(run: Any, model: Path, audited: 
     (tmp_path / "forged.json").write_text(json.dumps(values))
     assert run("report", model, "--audit", tmp_path / "forged.json", "-o", tmp_path / "r.html").code == 0
     assert "The claim is false" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_title_is_for_this_page_alone(run: Any, model: Path, tmp_path: Path) -> None:
+    assert run("report", model, "--title", "Another", "-o", tmp_path / "page.html").code == 0
+    assert "<h1><bdi>Another</bdi></h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Another" not in (model / "report.html").read_text(encoding="utf-8")
+    assert "--title must be printable text" in one_line(run("report", model, "--title", "a\nb"), "report")
+
+
+def test_a_registry_entry_and_a_card_are_written_alone(run: Any, model: Path, tmp_path: Path) -> None:
+    """The page that is there, perhaps signed, stays as it is."""
+    before = (model / "report.html").read_bytes()
+    (model / "report.html").unlink()
+    entry, card = tmp_path / "entry.yaml", tmp_path / "card.md"
+    ran = run("report", model, "--registry", entry, "--card", card, "--json")
+    assert ran.values == {"registry": str(entry), "card": str(card), "internal": False}
+    assert not (model / "report.html").exists()
+    assert entry.read_text(encoding="utf-8").startswith('name: "Model of outcome on outcome.csv')
+    assert card.read_text(encoding="utf-8").startswith("# Model of outcome on outcome.csv")
+    assert run("report", model, "--registry", entry, "-o", model / "report.html").code == 0
+    assert (model / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--registry", "--card"])
+def test_what_is_public_is_not_made_of_the_internal_form(run: Any, model: Path, tmp_path: Path, option: str) -> None:
+    assert "are public; omit --internal" in one_line(
+        run("report", model, "--internal", option, tmp_path / "x"), "report"
+    )
+    assert not (tmp_path / "x").exists()
+    assert "files of their own" in one_line(
+        run("report", model, option, tmp_path / "x", "-o", tmp_path / "x"), "report"
+    )
+    assert "would be overwritten" in one_line(run("report", model, option, model / "model.npz"), "report")
+
+
+def test_a_score_is_for_the_card_and_must_have_been_paid_for(run: Any, model: Path, tmp_path: Path) -> None:
+    path, card = tmp_path / "score.json", tmp_path / "card.md"
+    saved = load(model)
+    X = np.random.default_rng(0).uniform(-1, 1, (200, saved.n_features_in_))
+    labels = np.resize(saved.classes_, 200)
+    path.write_text(private_score(saved, X, labels, epsilon=0.5).to_json(), encoding="utf-8")
+    assert "pass --card FILE" in one_line(run("report", model, "--score", path), "report")
+    assert run("report", model, "--card", card, "--score", path).code == 0
+    assert "on 200 private rows" in card.read_text(encoding="utf-8")
+    path.write_text(private_score(saved, X, labels, epsilon=0.5, random_state=0).to_json(), encoding="utf-8")
+    assert "was not paid for" in one_line(run("report", model, "--card", card, "--score", path), "report")
+    assert "does not exist; write what PrivateScore" in one_line(
+        run("report", model, "--card", card, "--score", tmp_path / "nothing"), "report"
+    )
+
+
+def test_the_internal_report_lists_the_entries_of_the_ledger(
+    run: Any, place: Path, tmp_path: Path, ledger: Path
+) -> None:
+    words = ("--ledger", ledger, "--dataset", DATASET, "--by", "Dr. Other")
+    assert run(*fit_words(place, tmp_path / "m", *words)).code == 0
+    assert run("report", tmp_path / "m", "--ledger", ledger, "--internal").code == 0
+    page = (tmp_path / "m-internal.html").read_text(encoding="utf-8")
+    assert "All entries, the latest first" in page
+    assert "Dr. Other" in page
+    assert "Dr. Other" not in (tmp_path / "m" / "report.html").read_text(encoding="utf-8")
+
+
+OLD = Path(__file__).parent.parent / "written_before"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in OLD.glob("*.npz")))
+@pytest.mark.filterwarnings("ignore")
+def test_models_of_earlier_versions_have_a_report(run: Any, tmp_path: Path, name: str) -> None:
+    assert run("report", OLD / name, "-o", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Before you sign" in page
+    assert "Zero-out" not in page
+    assert run("report", OLD / name, "--card", tmp_path / "card.md").code == 0
+    entry = run("report", OLD / name, "--registry", tmp_path / "entry.yaml")
+    assert entry.code == (2 if name == "no_privacy.npz" else 0)

@@ -17,7 +17,7 @@ from tulle.files.number_text import rounded_down, rounded_up
 from tulle.reports.report import About, BillLine, PrivacyReport
 
 # What is in no report of an earlier version.
-ADDED_LATER = ("rho", "asked_rho", "renyi", "billed", "version")
+ADDED_LATER = ("rho", "asked_rho", "renyi", "billed", "version", "n_rows", "mu", "zero_out", "bounds")
 
 REPORT = PrivacyReport(
     epsilon=0.99999,
@@ -134,7 +134,10 @@ class TestJson:
     def test_round_trips(self) -> None:
         read = json.loads(REPORT.to_json())
         bill = tuple(BillLine(**line) for line in read.pop("bill"))
-        tuples = {name: tuple(read.pop(name)) for name in ("asked", "assumptions", "who_saw_what", "renyi", "billed")}
+        tuples = {
+            name: tuple(read.pop(name))
+            for name in ("asked", "assumptions", "who_saw_what", "renyi", "billed", "bounds")
+        }
         assert PrivacyReport(bill=bill, **tuples, **read) == REPORT
 
     def test_infinity_is_a_string(self) -> None:

@@ -169,6 +169,18 @@ def total_rho(releases: Plan | Iterable[Release]) -> float:
     return math.inf if plan.inexact else _sum_rho(compose(plan))
 
 
+def total_mu(plan: Plan) -> float | None:
+    """The mu for which everything in a plan is proved to be mu-GDP; None where none is, or where it is no use.
+
+    Where bounds were estimated, the plan is one of several. Of random batches, mu is that of all rows.
+    """
+    events = compose(plan)
+    if plan.preliminary or plan.inexact or any(type(event) is SampledGaussianEvent for event, _ in events):
+        return None
+    total = math.sqrt(math.fsum(count * event.gaussian_mu() ** 2 for event, count in events)) * _ROUNDED_UP
+    return total if total < math.inf else None
+
+
 _WHY: dict[type[Event], str] = {
     SampledGaussianEvent: "random batches lower no rho, use sampling='shuffled' or all rows",
 }

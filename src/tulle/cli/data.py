@@ -213,11 +213,29 @@ def state_width(report: PrivacyReport, table: Table) -> PrivacyReport:
         return report
     from dataclasses import replace
 
+    from tulle.reports.report import WIDTH_PUBLISHED
+
     line = (
-        f"The number of features, {table.X.shape[1]:,}, was published: it is the largest index in the rows, and one "
+        f"{WIDTH_PUBLISHED}{table.X.shape[1]:,}, was published: it is the largest index in the rows, and one "
         "person's row may determine it (declare it beforehand with --n-features)."
     )
     return replace(report, assumptions=(*report.assumptions, line))
+
+
+def state_origins(report: PrivacyReport, arguments: argparse.Namespace, schema: Schema | None) -> PrivacyReport:
+    """The report of a fit, which says which of its bounds a schema declared."""
+    if schema is None:
+        return report
+    from dataclasses import replace
+
+    own, whole = bounds_of(arguments), bounds_of(arguments, schema)
+    bounds = tuple(
+        replace(line, origin="schema")
+        if line.origin == "declared" and getattr(own, line.what) is None and getattr(whole, line.what) is not None
+        else line
+        for line in report.bounds
+    )
+    return replace(report, bounds=bounds)
 
 
 def name_features(model: Any, table: Table, private: list[tuple[str, Any]]) -> Any:

@@ -167,7 +167,7 @@ def serve_masked(arguments: argparse.Namespace, names: list[str] | None) -> Outc
                 values = {"stopped": str(stop), "rounds": str(folder / ROUNDS), "may_be_billed": server.may_be_billed}
                 return Outcome(f"Stopped: {stop}.{billed}", values, code)
         model = fit.model()
-        about = about_study(arguments, folder, [seat.client for seat in fit.study.seats])
+        about = about_study(arguments, [seat.client for seat in fit.study.seats])
         with mark_spent(lambda error: STUDY_SPENT):
             save_model(model, folder, about, reserved)
             write_beside(folder, model, about)

@@ -99,18 +99,18 @@ def save_study(
     model = fit.model()
     if names is not None:
         model.feature_names_in_ = np.asarray(names, dtype=object)
-    about = about_study(arguments, folder, [client.client for client in fit.clients])
+    about = about_study(arguments, [client.client for client in fit.clients])
     with mark_spent(lambda error: STUDY_SPENT if fit.terms.budget is not None else ""):
         save_model(model, folder, about, reserved)
         write_beside(folder, model, about)
     return model
 
 
-def about_study(arguments: argparse.Namespace, folder: Path, clients: Iterable[str]) -> About:
+def about_study(arguments: argparse.Namespace, clients: Iterable[str]) -> About:
     from tulle.reports.report import About
 
     return About(
-        title=arguments.title or folder.resolve().name,
+        title=arguments.title,
         asked_by=arguments.by,
         purpose=arguments.purpose,
         made=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -189,7 +189,7 @@ def _aggregate(arguments: argparse.Namespace, link: GrpcLink | FlowerLink, names
                 except TooFewClientsError as error:
                     raise UserError(str(error)) from error
         model.verbose = 0
-        about = about_study(arguments, folder, rows.clients)
+        about = about_study(arguments, rows.clients)
         with mark_spent(lambda error: STUDY_SPENT if arguments.epsilon is not None else ""):
             save_model(model, folder, about, reserved)
             write_beside(folder, model, about)

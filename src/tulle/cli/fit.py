@@ -28,11 +28,13 @@ from tulle.cli.data import (
     add_model_arguments,
     add_public_argument,
     estimator_class,
+    is_folder_of_blocks,
     ledger_settings,
     model_settings,
     name_features,
     read_data,
     read_public_rows,
+    state_origins,
     state_width,
     task_of,
 )
@@ -52,6 +54,7 @@ from tulle.cli.outcome import Outcome, UserError, mark_spent
 
 if TYPE_CHECKING:
     from tulle.files.tables import Table
+    from tulle.reports.report import About
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,17 +143,14 @@ def epsilon_or_none(text: str) -> float | None:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.reports.report import About
-
     if (arguments.ledger is None) != (arguments.dataset is None):
         raise UserError(
             "pass both --ledger FOLDER and --dataset NAME: one folder contains the ledgers of several data sets"
         )
     folder = output_folder(arguments.output, arguments.replace, arguments.data, arguments.ledger)
-    title = arguments.title or folder.resolve().name
     name = os.path.basename(os.path.normpath(arguments.data))
     check_words(
-        {"--title": title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
+        {"--title": arguments.title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
     )
     arguments.missing = arguments.private_scaler  # which fills them
     table = read_data(arguments, blocks=True, private=True)
@@ -177,6 +177,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         verbose=0 if is_silent(arguments) else 1,
         **settings,
     )
+    about = _about(arguments, table, arguments.dataset or name)
     private = _private_steps(arguments, table)
     if private:
         model = _with_steps(model, private, arguments)
@@ -188,7 +189,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         ledger = FileLedger(
             arguments.ledger,
             arguments.dataset,
-            note=f"model: {title}",
+            note=f"model: {about.title}",
             analyst=arguments.by,
             purpose=arguments.purpose,
             rows=table.content,
@@ -197,13 +198,6 @@ def run(arguments: argparse.Namespace) -> Outcome:
         if arguments.delta is None and arguments.epsilon is not None:
             # A guarantee at a larger delta than the cap's would be weaker than the ledger states.
             model.set_params(delta=min(default_delta(table.X.shape[0]), ledger.cap.delta))
-    about = About(
-        title=title,
-        asked_by=arguments.by,
-        purpose=arguments.purpose,
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=arguments.dataset or name,
-    )
     n_outputs = 1 if task == "regression" else _count_outputs(settings.get("classes") or labels)
     names = table.feature_names
     if names is not None and table.schema is not None and table.schema.is_private:
@@ -220,7 +214,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
                 steps = []
                 model.fit(table.X, labels, groups=table.groups, public=public, **of_rows)
             model.verbose = 0
-            model.privacy_ = state_width(model.privacy_, table)
+            model.privacy_ = state_origins(state_width(model.privacy_, table), arguments, table.schema)
             whole = name_features(model, table, steps)
             save_model(whole, folder, about, reserved)  # the model is for release; a ledger's words are not
         about = about if ledger is None else replace(about, ledger=ledger.summary())
@@ -228,6 +222,25 @@ def run(arguments: argparse.Namespace) -> Outcome:
         schema = None if private else table.schema
         write_beside(folder, model, about, schema)
     return fit_outcome(folder, model, about, table.X.shape, schema)
+
+
+def _about(arguments: argparse.Namespace, table: Table, data: str) -> About:
+    """Who asked for the fit, when, of which data, and which columns it is about."""
+    from tulle.reports.report import About
+
+    schema = table.schema
+    ignored = arguments.ignore if schema is None else schema.ignored_columns
+    converted = schema is None and is_folder_of_blocks(arguments.data)  # which columns were left out, it does not say
+    about = About(
+        title=arguments.title,
+        asked_by=arguments.by,
+        purpose=arguments.purpose,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        data=data,
+        target=(arguments.target if schema is None else schema.target_column) or "",
+        ignored="" if converted else ", ".join(ignored) or "none",
+    )
+    return about if about.title else replace(about, title=about.default_title())
 
 
 def _private_steps(arguments: argparse.Namespace, table: Table) -> list[tuple[str, Any]]:

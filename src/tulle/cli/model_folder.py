@@ -29,7 +29,7 @@ _PAGE_BYTES, _MOST_WEIGHTS = 4_000_000, 1_000_000
 def add_output_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Where a model goes, and what its report says of who asked for it."""
     about = parser.add_argument_group("for the report")
-    about.add_argument("--title", default="", help="default: the model's folder")
+    about.add_argument("--title", default="", help="default: from target, data and purpose")
     about.add_argument("--by", default="", metavar="NAME", help="who requested the model")
     about.add_argument("--purpose", default="", metavar="TEXT", help="purpose of the model")
     parser.add_argument(

@@ -30,6 +30,7 @@ from tulle.estimators.known_steps import (
     SETTINGS,
 )
 from tulle.files.error_messages import PrivacyWarning
+from tulle.reports.report import NOT_COVERED
 
 Kind = Literal["peeks", "billed apart", "cannot be checked"]
 
@@ -383,7 +384,7 @@ def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
             PrivacyWarning,
             stacklevel=_users_level(),
         )
-    uncovered = (f"The guarantee does not cover {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
+    uncovered = (f"{NOT_COVERED} {peek.step} ({peek.kind}): {peek.why}." for peek in (*peeks, *outside))
     return (*schemas, *uncovered)
 
 

@@ -80,6 +80,10 @@ _START_SHARE = 0.02
 # Public features are drawn from this seed. It need not be secret.
 _PUBLIC_SEED = 0
 
+FEATURES_ASSUMPTION = (
+    "The features that the teacher answered on were given as public: they are not protected, and the promise "
+    "counts on it that they were chosen without looking at the private rows."
+)
 _REASON = (
     "theorem 4.3 and corollary 4.7 bound how far the teacher moves while its support stays the same, and one changed "
     "row can swap the support: examples/audit_dpsl_kt.py breaks the claim on data that meets every assumption, and "
@@ -475,11 +479,7 @@ class KnowledgeTransfer(MethodBase):
         started = () if self.start is None else (START_ASSUMPTION,)
         if self.features is None:
             return started
-        return (
-            *started,
-            "The features that the teacher answered on were given as public: they are not protected, and the promise "
-            "counts on it that they were chosen without looking at the private rows.",
-        )
+        return (*started, FEATURES_ASSUMPTION)
 
     def n_iterations(self, public: PublicFacts) -> int:
         return self.n_iter if self.variant == "published" else 1

@@ -20,6 +20,24 @@ from tulle.trusted.plan import Release
 
 _WIDTH = 100
 
+# Who stated a bound, in words.
+ORIGINS = {
+    "declared": "declared by the user",
+    "estimated": "estimated privately, on the bill",
+    "implied": "follows from another bound",
+    "schema": "from the declared schema",
+    "step": "set by a private step that transforms the rows",
+}
+
+# For a report of which an epsilon alone is proved, made from one of a part of it.
+NOTHING_ELSE_PROVED: dict[str, Any] = {"rho": None, "renyi": (), "mu": None, "zero_out": None}
+
+# How a line begins that says that the number of features depends on the rows.
+WIDTH_PUBLISHED = "The number of features, "
+
+# How a line begins that names what was learnt from private rows without noise.
+NOT_COVERED = "The guarantee does not cover"
+
 
 @dataclass(frozen=True)
 class About:
@@ -38,6 +56,10 @@ class About:
         The name of the data set.
     ledger : str
         What the ledger says after the fit; shown in internal reports only.
+    target : str
+        The column that the model predicts.
+    ignored : str
+        Columns of the table that were left out, as text.
     """
 
     title: str = ""
@@ -46,6 +68,15 @@ class About:
     made: str = ""
     data: str = ""
     ledger: str = ""
+    target: str = ""
+    ignored: str = ""
+
+    def default_title(self) -> str:
+        """The title where none was given: target, data and purpose, as far as they are stated."""
+        of, on, purpose = self.target.strip(), self.data.strip(), self.purpose.strip()
+        words = (f"Model of {of}" if of else "Private model") + (f" on {on}" if on else "")
+        title = f"{words}: {purpose}" if purpose else words if of or on else ""
+        return "".join(one for one in title if one.isprintable())  # a ledger takes no other note
 
 
 @dataclass(frozen=True)
@@ -71,6 +102,26 @@ class BillLine:
     count: int
     noise_per_sensitivity: float
     epsilon_alone: float
+
+
+@dataclass(frozen=True)
+class BoundLine:
+    """One bound that noise was scaled by.
+
+    Attributes
+    ----------
+    what : {"row_l2", "row_linf", "label"}
+        The Euclidean norm of rows, the magnitude of their entries, the magnitude of the target.
+    value : float
+        Above 0.
+    origin : {"declared", "estimated", "implied", "schema", "step"}
+        By the user, by a private estimate on the bill, by another bound, by a declared schema, or by a private step
+        that transforms the rows.
+    """
+
+    what: str
+    value: float
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -110,6 +161,15 @@ class PrivacyReport:
         The places of the fit in ledgers on disk, each as "entry 17, head 3fa9…".
     version : str
         The version of tulle that made the report; "" in reports of before, which do not say it.
+    n_rows : int or None
+        The number of rows, which is public; None where the report does not state it as a number.
+    mu : float or None
+        The mu for which everything released is proved to be mu-GDP (Gaussian differential privacy), whatever delta is.
+    zero_out : float or None
+        The epsilon that is proved at `delta` where one unit counts as nothing instead of being replaced; None where no
+        smaller one than `epsilon` is proved for every release. Ledgers count `epsilon`.
+    bounds : tuple of BoundLine
+        Who stated which bound.
     """
 
     epsilon: float
@@ -129,6 +189,10 @@ class PrivacyReport:
     renyi: tuple[tuple[float, float], ...] = ()
     billed: tuple[str, ...] = ()
     version: str = __version__
+    n_rows: int | None = None
+    mu: float | None = None
+    zero_out: float | None = None
+    bounds: tuple[BoundLine, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python values."""
@@ -151,8 +215,12 @@ class PrivacyReport:
             )
             for line in plain["bill"]
         )
-        for name in ("rho", "asked_rho"):  # not in reports of earlier versions
+        for name in ("rho", "asked_rho", "mu", "zero_out"):  # not in reports of earlier versions
             plain[name] = None if plain.get(name) is None else float(plain[name])
+        plain["n_rows"] = None if plain.get("n_rows") is None else int(plain["n_rows"])
+        plain["bounds"] = tuple(
+            BoundLine(str(line["what"]), float(line["value"]), str(line["origin"])) for line in plain.get("bounds", ())
+        )
         plain["renyi"] = tuple((float(order), float(value)) for order, value in plain.get("renyi", ()))
         for name in ("assumptions", "who_saw_what", "billed"):
             plain[name] = tuple(str(text) for text in plain[name])
@@ -167,11 +235,16 @@ class PrivacyReport:
         for epsilon, delta, slack in figures:
             if not (epsilon >= 0 and 0 <= delta < 1 and slack >= 0):
                 raise ValueError(f"not a valid privacy guarantee: (epsilon, delta) = ({epsilon}, {delta})")
-        measures = [rho for rho in (self.rho, self.asked_rho) if rho is not None] + [value for _, value in self.renyi]
+        given = (self.rho, self.asked_rho, self.mu, self.zero_out, self.n_rows)
+        measures = [value for value in given if value is not None] + [value for _, value in self.renyi]
         orders = [1.0, *(order for order, _ in self.renyi)]
         rising = all(before < after < math.inf for before, after in itertools.pairwise(orders))
         if not rising or not all(0 <= value < math.inf for value in measures):
-            raise ValueError("rho or the Rényi curve has an impossible value")
+            raise ValueError("rho, mu, the number of rows or the Rényi curve has an impossible value")
+        if self.zero_out is not None and self.zero_out > self.epsilon:
+            raise ValueError("the epsilon of zero-out adjacency is above that of replace-one adjacency")
+        if not all(line.value > 0 and line.origin in ORIGINS for line in self.bounds):
+            raise ValueError("a bound has an impossible value or origin")
         if any(
             line.count < 0 or not line.noise_per_sensitivity >= 0 or not line.epsilon_alone >= 0 for line in self.bill
         ):
@@ -220,6 +293,10 @@ class PrivacyReport:
         proved = f"ε = {rounded_up(self.epsilon)}, {whole} is proved for the noise drawn."
         if self.rho is not None:
             proved += f" ρ = {rounded_up(self.rho)} is proved (zero-concentrated differential privacy)."
+        if self.mu is not None:
+            proved += f" μ = {rounded_up(self.mu)} is proved (Gaussian differential privacy)."
+        if self.zero_out is not None:
+            proved += f" If one unit counts as nothing instead (zero-out), ε = {rounded_up(self.zero_out)} is proved."
         if self.is_weaker():
             proved += " That is MORE than requested: the published noise is too small for its claim."
         odds = rounded_up(math.exp(self.epsilon), 4) if self.epsilon <= 700 else f"e^{rounded_up(self.epsilon)}"

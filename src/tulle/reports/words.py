@@ -8,12 +8,21 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tulle.accounting.mechanism_words import describe_mechanism
-from tulle.accounting.zcdp import Curve, reported_curve, rho_of, straight_curve
+from tulle.accounting.zcdp import Curve, reported_curve, rho_of, straight_curve, total_mu
+from tulle.accounting.zero_out import zero_out_epsilon
 from tulle.files.error_messages import PrivacyWarning
 from tulle.files.number_text import rounded_up
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import Loss, is_built_in, of_one_output
-from tulle.reports.report import PrivacyReport, arithmetic_line, bill_lines, describe_fixed_nonce, slack_words
+from tulle.methods.zero_out_releases import zero_out_shares
+from tulle.reports.report import (
+    BoundLine,
+    PrivacyReport,
+    arithmetic_line,
+    bill_lines,
+    describe_fixed_nonce,
+    slack_words,
+)
 from tulle.trusted import hooks
 from tulle.trusted.accountants import epsilon
 from tulle.trusted.facts import PublicFacts
@@ -220,7 +229,35 @@ def fit_report(
         rho=rho,
         asked_rho=rho_of(budget),
         renyi=_curve(budget, plan, rho),
+        n_rows=public.n_rows,
+        mu=None if budget is None else total_mu(plan),
+        zero_out=None if budget is None or seen_by else _zero_out(method, public, plan, delta, promise.epsilon),
+        bounds=() if budget is None else _bounds(request, public, found),
     )
+
+
+def _zero_out(method: Method, public: PublicFacts, plan: Plan, delta: float, replaced: float) -> float | None:
+    """The epsilon of zero-out adjacency, of rows in this process; None where it is not proved to be smaller."""
+    n_entries = (public.n_features + 1) * public.loss.n_outputs
+    found = zero_out_epsilon(plan, zero_out_shares(method), n_entries, delta)
+    return found if found is not None and found < replaced else None
+
+
+def _bounds(request: AskedOfFit, public: PublicFacts, found: dict[str, float]) -> tuple[BoundLine, ...]:
+    """Who stated which bound."""
+    values = {"row_l2": public.row_l2, "row_linf": public.row_linf, "label": public.label}
+    return tuple(
+        BoundLine(name, value, _origin(request, found, name)) for name, value in values.items() if value < math.inf
+    )
+
+
+def _origin(request: AskedOfFit, found: dict[str, float], name: str) -> str:
+    """Who stated a bound: a key of `tulle.reports.report.ORIGINS`."""
+    if name in found:
+        return "estimated"
+    if getattr(request.bounds, name) is None:
+        return "implied"
+    return "step" if request.steps and name != "label" else "declared"
 
 
 def _curve(budget: Budget | None, plan: Plan, rho: float | None) -> Curve:
@@ -236,9 +273,8 @@ def _assumptions(
     request: AskedOfFit, method: Method, public: PublicFacts, found: dict[str, float], receipt: Receipt
 ) -> list[str]:
     def origin(name: str) -> str:
-        if name in found:
-            return "estimated privately"
-        return "declared" if getattr(request.bounds, name) is not None else "implied"
+        short = {"estimated": "estimated privately", "step": "set by a private step"}
+        return short.get(found_by := _origin(request, found, name), found_by)
 
     private = request.budget is not None
     failed: tuple[str, ...] = ()

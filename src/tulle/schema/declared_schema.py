@@ -173,6 +173,11 @@ class Schema(TransformerMixin, BaseEstimator):
         return None if target is None else target.column
 
     @property
+    def ignored_columns(self) -> list[str]:
+        """The columns, or patterns of columns, that are left out."""
+        return [name for name, kind in self._parse()[0].items() if isinstance(kind, Ignore)]
+
+    @property
     def person_column(self) -> str | None:
         """The column with people's ids."""
         person = self._parse()[2]
@@ -285,9 +290,9 @@ class Schema(TransformerMixin, BaseEstimator):
 
     def _exact_names(self) -> list[str]:
         """Columns that the schema names and that are no features: ignored ones, target, person."""
-        kinds, target, person = self._parse()
+        _, target, person = self._parse()
         named = {one.column for one in (target, person) if one is not None}
-        named |= {name for name, kind in kinds.items() if isinstance(kind, Ignore) and "*" not in name}
+        named |= {name for name in self.ignored_columns if "*" not in name}
         return sorted(named - set(self.feature_names_in_))
 
     def transform(self, X: Any) -> sp.csr_array:

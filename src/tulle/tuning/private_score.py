@@ -6,14 +6,15 @@ curator gives their noisy means or counts, and the score is computed from these 
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from tulle.files import array_checks, class_labels
-from tulle.files.number_text import rounded_up
+from tulle.files.number_text import finite, rounded_up
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
@@ -90,6 +91,10 @@ class PrivateScore:
             f"{self.metric} {self.value:.4g} ({100 * self.confidence:g} % interval {self.low:.4g} to {self.high:.4g}, "
             f"sampling and noise) on {self.n_rows:,} private rows; ε = {rounded_up(self.privacy.epsilon)}, δ = 0"
         )
+
+    def to_json(self) -> str:
+        """The score with its report as JSON, as ``tulle report --card --score`` reads it."""
+        return json.dumps(finite(asdict(self)), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 @np.errstate(all="ignore")  # a warning, or an error, about somebody's extreme row would be a release

@@ -37,7 +37,7 @@ from tulle.ledgers.spending import note_release
 from tulle.methods import resolve_method
 from tulle.monitoring.log_events import muted
 from tulle.monitoring.logged_account import open_logged_account
-from tulle.reports.report import BillLine, PrivacyReport, bill_lines
+from tulle.reports.report import NOTHING_ELSE_PROVED, BillLine, PrivacyReport, bill_lines
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.transfer.public_features import check_not_private
 from tulle.transfer.public_knowledge import PublicKnowledge, read_public
@@ -381,8 +381,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             epsilon=epsilon,
             delta=delta,
             asked=(self.budget.epsilon, delta),
-            rho=None,  # of one trial, not of the search
-            renyi=(),
+            **NOTHING_ELSE_PROVED,  # what is proved of one trial is not proved of the search
+            n_rows=n_rows,
             method=(
                 f"PrivateSearch, the best of a secret number of trials (truncated negative binomial law, mean "
                 f"{self.n_trials:g}, shape {self.shape:g}), each fitted to {n_rows - n_held_out:,} rows and scored on "

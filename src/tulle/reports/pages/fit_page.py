@@ -27,8 +27,17 @@ from tulle.reports.pages.audit_page import attack_parts, audit_terms, verdict
 from tulle.reports.pages.charts import epsilon_scale, renyi_chart
 from tulle.reports.pages.comparison_page import INTERNAL, comparison_parts
 from tulle.reports.pages.forest import interval_parts
+from tulle.reports.pages.ledger_page import earlier_releases
 from tulle.reports.pages.markup import Markup, breakable, element, join_markup
-from tulle.reports.pages.page import bar, listing, notice, page, section, signature, table, without_hashes
+from tulle.reports.pages.officer_sections import (
+    adjacency_parts,
+    bound_parts,
+    input_parts,
+    release_parts,
+    sign_parts,
+    threat_parts,
+)
+from tulle.reports.pages.page import bar, listing, notice, page, section, table, without_hashes
 from tulle.reports.pages.weight_tables import blocks, fingerprint, weight_blocks
 from tulle.reports.report import About, PrivacyReport
 
@@ -43,6 +52,7 @@ def fit_page(
     comparison: Mapping[str, Any] | None = None,
     internal: bool = False,
     schema: Any = None,
+    ledger: Any = None,
 ) -> str:
     """The page of a fitted model.
 
@@ -58,9 +68,12 @@ def fit_page(
     comparison : mapping or None, default=None
         What ``tulle compare`` writes into comparison.json; for internal pages alone.
     internal : bool, default=False
-        Whether to show what is not for release: errors on private rows, and the state of the ledger.
+        Whether to show what is not for release: errors on private rows, who asked, earlier releases and what is left
+        of the ledger.
     schema : tulle.Schema or None, default=None
         What encoded the rows: the table of intervals, where the model has any, is then in the user's units.
+    ledger : FileLedger or None, default=None
+        Whose entries to list, with the names of analysts; for internal pages alone.
 
     Returns
     -------
@@ -72,20 +85,28 @@ def fit_page(
             "a public page cannot show a comparison: its errors were measured on private rows and are not covered by "
             "the privacy guarantee; omit comparison, or pass internal=True"
         )
+    if ledger is not None and not internal:
+        raise ValueError(
+            "a public page cannot list the entries of a ledger: they name analysts and other releases; omit ledger, or "
+            "pass internal=True"
+        )
     report = getattr(model, "privacy_", None)
     if not isinstance(report, PrivacyReport) or not hasattr(model, "named_weights"):
         raise ValueError(
             f"{type(model).__name__} is not a fitted linear model of tulle: it needs privacy_ and named_weights; fit "
             "it first, or pass a search's best_estimator_"
         )
-    if not internal:
-        public = {name: without_hashes(text) for name, text in asdict(about).items()}
-        about = replace(About(**public), ledger="")
-    weights = blocks(model)
+    about = about if internal else keep_public(about)
+    title = about.title.strip() or about.default_title() or "Privacy report"
+    weights, digest = blocks(model), fingerprint(model)
+    proved = report.asked is not None and math.isfinite(report.epsilon)
     sections = [
         section("guarantee", "The privacy guarantee", *_warnings(report), *_guarantee(report)),
+        *([section("adjacency", "What the guarantee compares", *adjacency_parts(report))] if proved else []),
         section("bill", "The bill", *_bill(report)),
         *([section("renyi", "The Rényi curve", *_curve(report))] if report.renyi else []),
+        section("inputs", "What the model was fitted to", *input_parts(report, about)),
+        *([section("bounds", "Who stated which bound", *bound_parts(report))] if report.asked is not None else []),
         section("assumptions", "Assumptions of the guarantee", listing(report.assumptions)),
         section("seen", "Who saw what", listing(report.who_saw_what)),
         section("features", "The chosen features", _by_chance(report), weight_blocks(model, weights)),
@@ -103,7 +124,13 @@ def fit_page(
         sections.append(section("accuracy", "Accuracy against ε (internal)", told, *comparison_parts(comparison)))
     if audit is not None:
         sections.append(section("audit", "The audit", *_audit(audit, report)))
-    sections.append(section("verify", "How to verify this page", _verify(model, report, about, internal), signature()))
+    if report.asked is not None:
+        sections.append(section("threats", "What could undermine the guarantee", *threat_parts(report)))
+    sections.append(section("verify", "How to verify this page", _verify(model, report, about, internal, digest)))
+    if ledger is not None:
+        sections.append(section("ledger", "Earlier releases and what is left (internal)", *earlier_releases(ledger)))
+    signed = sign_parts(report, model, title, digest, internal)
+    sections.append(section("sign", "Before you sign", *signed))
     most = max(len(block.weights) for block in weights)
     per_class = " (in the class with most)" if len(weights) > 1 else ""
     facts = [
@@ -117,11 +144,18 @@ def fit_page(
     return page(
         about=about,
         kind="Privacy report · internal" if internal else "Privacy report · public form: only what was released",
-        title="Privacy report",
+        title=title,
         facts=facts,
         body=join_markup(sections),
         banner=INTERNAL if internal else "",
+        foot=f"Weights {digest[:16]}…",
     )
+
+
+def keep_public(about: About) -> About:
+    """Who asked for a fit, without what is for internal pages alone: names of analysts, the ledger, hashes of files."""
+    public = {name: without_hashes(text) for name, text in asdict(about).items()}
+    return replace(About(**public), ledger="", asked_by="")
 
 
 # --- the guarantee ----------------------------------------------------------------------------------------------------
@@ -306,7 +340,8 @@ def _bill(report: PrivacyReport) -> list[Markup]:
         f"{total}The rows need not add up to the total: each gives the cost of its releases if nothing else had been "
         f"released. A full bar is {epsilon_is(format_rounded_up(most, 4))}."
     )
-    return [table(caption, head, rows, numeric={1, 2, 3}, bars=4), element("p", words, class_="soft")]
+    figures = table(caption, head, rows, numeric={1, 2, 3}, bars=4)
+    return [figures, element("p", words, class_="soft"), release_parts(report)]
 
 
 def _curve(report: PrivacyReport) -> list[Markup]:
@@ -349,9 +384,11 @@ def _audit(audit: Mapping[str, Any], report: PrivacyReport) -> list[Markup]:
 # --- verifying --------------------------------------------------------------------------------------------------------
 
 
-def _verify(model: Any, report: PrivacyReport, about: About, internal: bool) -> Markup:
-    weights = fingerprint(model)
-    stated = asdict(about) if internal else {name: text for name, text in asdict(about).items() if name != "ledger"}
+_INTERNAL_FIELDS = ("ledger", "asked_by")
+
+
+def _verify(model: Any, report: PrivacyReport, about: About, internal: bool, weights: str) -> Markup:
+    stated = {name: text for name, text in asdict(about).items() if internal or name not in _INTERNAL_FIELDS}
     values = {
         "format": "tulle report page 1",
         "tulle": tulle.__version__,

@@ -36,12 +36,21 @@ def ledger_page(ledgers: Sequence[FileLedger]) -> str:
     return page(about=None, kind="A privacy ledger", title="What was released", facts=facts, body=body, banner=_BANNER)
 
 
-def _account(number: int, ledger: FileLedger) -> Markup:
+def earlier_releases(ledger: FileLedger) -> list[Markup]:
+    """What was released about a data set, by whom, and what is left; for internal pages."""
+    return [_spent(ledger), *([_entry_table(ledger.entries)] if ledger.entries else [])]
+
+
+def _spent(ledger: FileLedger) -> Markup:
     from tulle.ledgers.remaining import remaining
 
     cap = f"The cap is ε = {ledger.cap.epsilon:g} at δ = {ledger.cap.delta:g}."
     spent = f"{rounded_up(100 * ledger.share, 3)} % is spent. {_sentence(str(remaining(ledger)))}."
-    parts = [element("p", f"{cap} {spent}"), bar(min(1.0, ledger.share))]
+    return element("p", f"{cap} {spent}")
+
+
+def _account(number: int, ledger: FileLedger) -> Markup:
+    parts = [_spent(ledger), bar(min(1.0, ledger.share))]
     if not ledger.entries:
         return section(f"data-{number}", ledger.dataset, *parts, element("p", "Nothing was released yet."))
     proved = (
@@ -115,6 +124,10 @@ def _sums(title: str, name: str, entries: Sequence[LedgerEntry], of: Callable[[L
 
 
 def _entries(entries: Sequence[LedgerEntry]) -> Markup:
+    return element("details", element("summary", f"All {len(entries):,} entries"), _entry_table(entries))
+
+
+def _entry_table(entries: Sequence[LedgerEntry]) -> Markup:
     rows: Iterable[Sequence[str]] = [
         (
             f"{entry.number:,}",
@@ -129,8 +142,7 @@ def _entries(entries: Sequence[LedgerEntry]) -> Markup:
         for entry in reversed(entries)
     ]
     head = ["Entry", "Time", "Release", "For", "ε", "δ", "Of the cap", "Head"]
-    written_table = table("All entries, the latest first", head, list(rows), numeric={0, 4, 5, 6})
-    return element("details", element("summary", f"All {len(entries):,} entries"), written_table)
+    return table("All entries, the latest first", head, list(rows), numeric={0, 4, 5, 6})
 
 
 def _sentence(words: str) -> str:

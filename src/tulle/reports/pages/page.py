@@ -167,7 +167,8 @@ tbody th{font-weight:600;min-width:7rem}
 .bar{position:absolute;top:0;bottom:0;background:var(--mark);border-radius:.15rem;min-width:2px}
 .bar.negative{background:var(--other)}
 .axis{position:absolute;left:50%;top:-.3rem;bottom:-.3rem;width:1px;background:var(--edge)}
-.track,.bar,.axis,.banner,.banner p,.notice,.figures>div{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.track,.bar,.axis,.banner,.banner p,.notice,.figures>div,.mark{
+ print-color-adjust:exact;-webkit-print-color-adjust:exact}
 figure{margin:0 0 1.2rem}
 svg{display:block;width:100%;height:auto}
 svg.wide{max-width:47rem}
@@ -178,6 +179,14 @@ details[open]>summary{margin-bottom:.5rem}
 code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace;font-size:.86rem}
 pre{background:var(--card);border-radius:.5rem;padding:.8rem 1rem;white-space:pre-wrap}
 .signature{display:none}
+.sign{border:1px solid var(--edge);border-radius:.5rem;padding:1rem 1.2rem}
+.sign .terms{margin:0}
+.checks li::before{content:"";display:inline-block;width:.75rem;height:.75rem;margin-right:.5rem;
+ border:1px solid var(--edge);border-radius:.1rem}
+.mark{display:inline-block;white-space:nowrap;margin-top:.25rem;font-weight:400;
+ border-radius:.25rem;padding:.05rem .4rem;font-size:.86rem;background:var(--card)}
+.mark.proved{background:var(--quiet)}
+.mark.uncovered{background:var(--loud);color:var(--loud-ink)}
 footer p{border-top:1px solid var(--line);padding:1.1rem 0 1.5rem;color:var(--soft);font-size:.88rem}
 .hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 @media screen and (max-width:34rem){
@@ -212,11 +221,11 @@ footer p{border-top:1px solid var(--line);padding:1.1rem 0 1.5rem;color:var(--so
  .top{padding-top:0}
  section{padding:5mm 0 2mm}
  h2,h3,h2+p,h3+p,caption,.kind{break-after:avoid}
- figure,.notice,.figures,tr,li,.signature,dl>div{break-inside:avoid}
+ figure,.notice,.figures,tr,li,.sign,.slim,dl>div{break-inside:avoid}
  thead{display:table-header-group}
  .scroll{overflow:visible}
  svg.wide{max-width:160mm}
- .signature{display:grid;grid-template-columns:1fr 1fr;gap:13mm 10mm;margin:14mm 0 0}
+ .signature{display:grid;grid-template-columns:1fr 1fr;gap:13mm 10mm;margin:16mm 0 0}
  .signature div{border-top:1px solid var(--ink);padding-top:1.5mm}
  th,td{padding-top:1mm;padding-bottom:1mm}
  a{color:inherit}
@@ -235,7 +244,14 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-ur
 
 
 def page(
-    *, about: About | None, kind: str, title: str, facts: Sequence[tuple[str, str]], body: str, banner: str = ""
+    *,
+    about: About | None,
+    kind: str,
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    body: str,
+    banner: str = "",
+    foot: str = "",
 ) -> str:
     """A whole page.
 
@@ -253,9 +269,11 @@ def page(
         The sections.
     banner : str, default=""
         The banner on every screen and every printed sheet; "" for none.
+    foot : str, default=""
+        At the foot of every printed sheet, next to its number.
     """
     heading = (about.title.strip() if about is not None else "") or title
-    stated = [] if about is None else _stated(about)
+    stated = [] if about is None else _stated(about, internal=bool(banner))
     top = element(
         "header",
         element("p", kind, class_="kind"),
@@ -287,12 +305,37 @@ def page(
         element("meta", name="referrer", content="no-referrer"),
         element("meta", name="robots", content="noindex") if banner else "",
         element("title", f"{'NOT FOR RELEASE: ' if banner else ''}{heading}"),
-        element("style", Markup(STYLE)),
+        element("style", Markup(STYLE + _sheets(heading, foot))),
     ]
     document = element(
         "html", element("head", *head), element("body", *parts, class_="internal" if banner else None), lang="en"
     )
     return f"<!doctype html>\n{document}\n"
+
+
+# What fits on one line of a sheet beside the page number.
+_LONGEST_HEAD = 80
+
+
+def _sheets(heading: str, foot: str) -> str:
+    """The running head and foot of printed sheets, with page numbers."""
+    short = heading if len(heading) <= _LONGEST_HEAD else f"{heading[:_LONGEST_HEAD]}…"
+    boxes = (
+        f"@top-left{{content:{_css_string(short)};{_SMALL}}}"
+        f"@bottom-left{{content:{_css_string(foot)};{_SMALL}}}"
+        f'@bottom-right{{content:"Page " counter(page) " of " counter(pages);{_SMALL}}}'
+    )
+    return f"@page{{{boxes}}}"
+
+
+_SMALL = 'font:8pt system-ui,"Liberation Sans",sans-serif;color:#535d6d'
+
+
+def _css_string(text: str) -> str:
+    """Text as a string of CSS inside of HTML: every character but plain letters, digits and blanks is a number."""
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    plain = (one if one.isascii() and (one.isalnum() or one == " ") else f"\\{ord(one):06x}" for one in whole)
+    return f'"{"".join(plain)}"'
 
 
 def _emphasised(banner: str) -> Markup:
@@ -304,9 +347,9 @@ def _fact(name: str, value: str) -> Markup:
     return element("div", element("dt", name), element("dd", element("bdi", value)))
 
 
-def _stated(about: About) -> list[tuple[str, str]]:
+def _stated(about: About, internal: bool) -> list[tuple[str, str]]:
     stated = (
-        ("Requested by", about.asked_by),
+        *([("Requested by", about.asked_by)] if internal else []),
         ("Purpose", about.purpose),
         ("Made", _moment(about.made)),
         ("Data", about.data),
@@ -402,9 +445,3 @@ def signed_bar(share: float) -> Markup:
     left = 50 - width if share < 0 else 50
     drawn = element("span", class_="bar negative" if share < 0 else "bar", style=f"left:{left:.2f}%;width:{width:.2f}%")
     return element("span", drawn, element("span", class_="axis"), class_="track", aria_hidden="true")
-
-
-def signature() -> Markup:
-    """Lines to sign on, on paper alone."""
-    lines = ("Checked by", "Date", "Role", "Signature")
-    return element("div", *(element("div", line) for line in lines), class_="signature")
