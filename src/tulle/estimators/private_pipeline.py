@@ -75,8 +75,8 @@ class PrivatePipeline(BaseEstimator):
     steps : sequence of (str, step)
         First public steps, which learn nothing from rows (a `tulle.Schema`, HashingVectorizer, Normalizer and others
         that `tulle.check_pipeline` passes); then private ones (`tulle.preprocessing`); last a `SparseClassifier` or
-        `SparseRegressor`, whose epsilon and delta are left at their defaults, and row bounds too after private steps: the pipeline sets
-        them. Directly after a `Schema` rows are bounded by its `row_l2`, unless the model has bounds.
+        `SparseRegressor`, whose epsilon and delta are left at their defaults, and row bounds too after private steps:
+        the pipeline sets them. Directly after a `Schema` rows are bounded by its `row_l2`, unless the model has bounds.
     epsilon : float or None, default=1.0
         What all of it may cost, in (0, inf); None: no privacy.
     delta : float or None, default=None
