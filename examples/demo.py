@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from matplotlib.axes import Axes
 from medical_text import GRAVE, MILD, NEUTRAL, PLACES, drug_names
 
 from tulle import Bounds, SparseClassifier
@@ -119,7 +120,7 @@ def draw(
     figure.savefig(BUILD / "demo.png", dpi=130)
 
 
-def _draw_words(axes: plt.Axes, model: SparseClassifier, exact: SparseClassifier, words: list[str]) -> None:
+def _draw_words(axes: Axes, model: SparseClassifier, exact: SparseClassifier, words: list[str]) -> None:
     weights, true = model.coef_[0], exact.coef_[0]
     chosen = sorted(model.support_, key=lambda word: weights[word])
     heights = range(len(chosen))
@@ -138,7 +139,7 @@ def _draw_words(axes: plt.Axes, model: SparseClassifier, exact: SparseClassifier
     axes.legend(frameon=False, loc="lower right")
 
 
-def _draw_accuracy(axes: plt.Axes, accuracy: dict[float, list[float]], best: float, guess: float) -> None:
+def _draw_accuracy(axes: Axes, accuracy: dict[float, list[float]], best: float, guess: float) -> None:
     budgets = list(accuracy)
     means = [float(np.mean(scores)) for scores in accuracy.values()]
     least, most = (list(map(extreme, accuracy.values())) for extreme in (min, max))
@@ -158,7 +159,7 @@ def _draw_accuracy(axes: plt.Axes, accuracy: dict[float, list[float]], best: flo
     axes.set_title(f"What privacy costs ({REPETITIONS} fits at each ε)", loc="left", size=11)
 
 
-def _draw_bill(axes: plt.Axes, model: SparseClassifier) -> None:
+def _draw_bill(axes: Axes, model: SparseClassifier) -> None:
     lines = model.privacy_.bill[::-1]
     axes.barh(range(len(lines)), [line.epsilon_alone for line in lines], color=GREY, height=0.6)
     axes.barh(len(lines), model.privacy_.epsilon, color=BLUE, height=0.6)
