@@ -67,7 +67,10 @@ def test_methods_for_delta_0_are_named(cls: Any) -> None:
 
 
 def test_a_fit_that_needs_a_delta_is_told_what_to_do() -> None:
-    with Ledger(Budget(3.0, 0.0)), pytest.raises(BudgetExceededError, match="pass delta=0, with which method='auto'"):
+    with (
+        Ledger(Budget(3.0, 0.0)),
+        pytest.raises(BudgetExceededError, match="needs no delta, such as method='auto' with delta=0"),
+    ):
         SparseClassifier(bounds=BOUNDS).fit(X, Y)
 
 

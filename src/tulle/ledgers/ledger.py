@@ -124,8 +124,8 @@ class Ledger:
                 advice = "It has no rho; use method='hard_thresholding', or a ledger whose cap is in epsilon"
             if self.cap.delta == 0 < promise[1]:
                 advice = (
-                    f"It needs delta = {rounded_up(promise[1], 2)}; pass delta=0, with which method='auto' draws noise "
-                    "that needs none"
+                    f"It needs delta = {rounded_up(promise[1], 2)}; use a method whose noise needs no delta, such as "
+                    "method='auto' with delta=0"
                 )
             raise BudgetExceededError(
                 f"{what} would take the ledger {reach} its cap "
