@@ -12,11 +12,11 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
 
-test: .venv/extra-test
+test: .venv/extra-test .venv/extra-docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, and every command of the README
-# and the tutorial in a fresh clone.
+# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, and every command of the README,
+# the tutorial and a session in a fresh clone.
 test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py

@@ -255,7 +255,7 @@ def inline(text: str) -> str:
 
 def command_reference() -> str:
     """Every command with its options, in the order in which the program lists them."""
-    from tulle.cli import parser
+    from tulle.cli.command_runner import parser
 
     (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     return "\n\n".join(command(name, one) for name, one in commands.choices.items())

@@ -64,13 +64,19 @@ def run_python(text: str, names: dict[str, Any]) -> str:
 
 
 def readme(names: dict[str, Any], out: str) -> None:
-    """The ten lines learn something and print the report; the leak of the second block is found, by far."""
+    """The model of a table learns something, pays for no bounds, and its report is printed."""
+    visits, model = names["visits"], names["model"]
+    assert (model.predict(visits) == visits["readmitted"]).mean() > 0.75  # about 0.65 is guessing
+    assert not any("quantile" in line.release for line in model.privacy_.bill)
+    assert "ε = 1, δ = 5e-06 is proved" in out
+
+
+def index(names: dict[str, Any], out: str) -> None:
+    """The ten lines learn something and print the report."""
     accuracy, non_zeros = out.split()[:2]
     assert float(accuracy) > 0.8
     assert int(non_zeros) <= 1000
     assert "Privacy report" in out
-    assert "THE CLAIM IS FALSE" in out
-    assert float(re.search(r"ε >= ([\d.]+)", out)[1]) > 4  # type: ignore[index]
 
 
 def knowledge_transfer(names: dict[str, Any], out: str) -> None:
@@ -116,7 +122,7 @@ def federated(names: dict[str, Any], out: str) -> None:
 
 
 CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
-    check.__name__: check for check in (readme, knowledge_transfer, local, adding_a_method, tutorial, federated)
+    check.__name__: check for check in (readme, index, knowledge_transfer, local, adding_a_method, tutorial, federated)
 }
 
 

@@ -605,7 +605,8 @@ def test_a_dataclass_without_words_counts_as_undescribed() -> None:
 
 def test_the_command_line_page_has_every_option() -> None:
     """Commands, subcommands and options of the parser are on the page; its exit codes are those of the program."""
-    from tulle.cli import COMMANDS, outcome
+    from tulle.cli import outcome
+    from tulle.cli.command_runner import COMMANDS
 
     text = HOOKS.on_page_markdown((ROOT / "docs/command_line.md").read_text(encoding="utf-8"))
     for name in (*COMMANDS, "ledger open", "account published"):

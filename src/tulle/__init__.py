@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tulle.files.saved_models import register_models
 
 _RESULTS_DEPEND_ON = "names"
@@ -32,7 +30,10 @@ __all__ = [
     "save",
 ]
 
+TYPE_CHECKING = False  # as in `tulle.cli`
 if TYPE_CHECKING:
+    from typing import Any
+
     from tulle.accounting.zcdp import Budget
     from tulle.estimators.bounds import Bounds
     from tulle.estimators.pipeline_checks import check_pipeline

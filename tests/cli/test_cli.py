@@ -16,7 +16,8 @@ import pytest
 from commands_and_files import NAMES, one_line, table
 
 import tulle.cli
-from tulle.cli import COMMANDS, main
+from tulle.cli import main
+from tulle.cli.command_runner import COMMANDS
 
 LEAVES = (
     [[name] for name in COMMANDS if name not in ("account", "federated", "ledger")]
@@ -39,8 +40,8 @@ def test_help_works_everywhere(run: Any, words: list[str]) -> None:
 
 def test_every_option_is_explained() -> None:
     """No option and no argument of any command stands in the help without a word."""
-    for name, parser in tulle.cli.parser()._subparsers._group_actions[0].choices.items():  # type: ignore[union-attr]
-        for leaf in tulle.cli._leaves(parser):
+    for name, parser in tulle.cli.command_runner.parser()._subparsers._group_actions[0].choices.items():  # type: ignore[union-attr]
+        for leaf in tulle.cli.command_runner._leaves(parser):
             silent = [action.dest for action in leaf._actions if not action.help]
             assert not silent, (name, leaf.prog, silent)
 

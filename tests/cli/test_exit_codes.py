@@ -408,7 +408,7 @@ def test_a_client_takes_part_on_approved_terms_only(
 ) -> None:
     """By the digest that tulle federated terms prints; terms that were not approved are printed in words."""
     pytest.importorskip("grpc")
-    from tulle.cli import parser
+    from tulle.cli.command_runner import parser
     from tulle.cli.federated_terms import make_server_terms
     from tulle.fast.sparse_weights import SparseWeights
     from tulle.federated.encoding import encode

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tulle
-from tulle.cli import main, parser
+from tulle.cli import main
+from tulle.cli.command_runner import parser
 from tulle.cli.federated_terms import make_server_terms
 
 TERMS = "--row-l2 2 --epsilon 4 --delta 1e-6 --rounds 6 --n-nonzero 3"

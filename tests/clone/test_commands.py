@@ -1,4 +1,5 @@
-"""Every command of the README and the tutorial, as a new user runs it: in a fresh clone, without a virtual environment.
+"""Every command of the README, of the session in docs/command_line.md and of the tutorial, as a new user runs it: in a
+fresh clone, without a virtual environment.
 
 Run by `make test-extras`. What is cloned is the last commit. `make test` itself is left out.
 """
@@ -15,12 +16,19 @@ import pytest
 from pages import BLOCK, ROOT, commands
 
 
-def shell_script(page: str) -> str:
-    """One script of a page's commands; it stops at the first that exits otherwise than the page says."""
+def shell_script(page: str, kinds: tuple[str, ...] = ("console", "shell")) -> str:
+    """One script of a page's commands; it stops at the first that exits otherwise than the page says.
+
+    Parameters
+    ----------
+    page : str
+    kinds : tuple of str
+        The blocks whose commands are run. Those of kind shell are for a clone.
+    """
     text = (ROOT / page).read_text(encoding="utf-8")
     lines = []
     for kind, block in BLOCK.findall(text):
-        if kind not in ("console", "shell"):
+        if kind not in kinds:
             continue
         for command, code, _ in commands(block):
             if not re.match(r"make test\b", command):
@@ -57,12 +65,16 @@ def run(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_commands_of_the_readme(clone: Path) -> None:
-    """The demo, the command line from a file of rows to a signed report, and the local study."""
-    script = shell_script("README.md")
-    assert script.count("\necho ") >= 10
-    run(script, clone)
+def test_commands_of_the_readme_and_of_the_session(clone: Path) -> None:
+    """The demo; then the command line from a file of rows to a report, and the local study, in its environment."""
+    readme, session = shell_script("README.md"), shell_script("docs/command_line.md", ("shell",))
+    assert readme.count("make demo") == 2  # said, and run
+    assert session.count("\necho ") >= 10
+    assert "make local" in session
+    run(f"{readme}\n{session}", clone)
     assert (clone / "build" / "demo.png").stat().st_size > 10_000
+    assert "foretell a hospital stay" in (clone / "build" / "demo.html").read_text(encoding="utf-8")
+    assert "The claim is false" in (clone / "build" / "leak.html").read_text(encoding="utf-8")
     assert "A. Smith" in (clone / "build" / "model" / "report.html").read_text(encoding="utf-8")
     assert len((clone / "build" / "predictions.csv").read_text().splitlines()) == 501
 

@@ -98,6 +98,7 @@ def test_words_and_layout_cost_no_measurement(root: Path, how: str) -> None:
         "reports/pages/page.py",
         "cli/reproduce.py",
         "cli/__init__.py",
+        "cli/command_runner.py",
         "__init__.py",
         "experiments/catalogue.py",
         "experiments/reproduction.py",

@@ -70,7 +70,10 @@ def _calibrated(releases: tuple[Release, ...], budget: Budget, preliminary: tupl
         low, high = high, high + 2 * (high - low)
         if high > 300:
             names = ", ".join(r.name for r in releases)
-            advice = "with delta = 0 use pure mechanisms only"
+            advice = (
+                "with delta = 0 use pure mechanisms only (Laplace noise, noisy choices), as method='auto', "
+                "'hard_thresholding', 'frank_wolfe' and 'knowledge_transfer' do by default"
+            )
             if Plan(releases).inexact:
                 advice = "finite precision takes more; use engine='plain', fewer iterations or a smaller epsilon"
             raise ValueError(f"no amount of noise on {names} gives {budget}: {advice}")

@@ -299,8 +299,8 @@ def _price_plan(plan: Plan, delta: float, asked: Budget | None, *, method: str =
     # A plan after estimated bounds is one of several, which have no rho in common unless they were calibrated to one.
     claimed_rho, several = rho_of(asked), bool(plan.preliminary) and rho_of(asked) is None
     rho = math.inf if several else total_rho(plan)
-    words = "" if claim is None else f" (asked: {claim:g})"
-    rho_words = "" if claimed_rho is None else f" (asked: {claimed_rho:g})"
+    words = "" if claim is None else f" (asked: {rounded_up(claim)})"
+    rho_words = "" if claimed_rho is None else f" (asked: {rounded_up(claimed_rho)})"
     lines = [
         *([method] if method else []),
         *table,

@@ -51,7 +51,12 @@ def add_data_arguments(
             "--groups", metavar="COLUMN", help="a column of person ids, if a person may have several rows"
         )
     group.add_argument(
-        "--ignore", metavar="COLUMN", action="append", default=[], help="a column to leave out; may be repeated"
+        "--ignore",
+        metavar="COLUMN",
+        action="append",
+        default=[],
+        help="a column to leave out, or several separated by commas (a name with a comma in double quotes); may be "
+        "repeated",
     )
     add_file_arguments(group)
     group.add_argument("--zero-based", action="store_true", help="svmlight: indices count from 0, not from 1")
@@ -144,7 +149,7 @@ def read_data(
         if table.schema is not None and getattr(arguments, "classes", None) is not None:
             raise UserError(f"{source} was converted with a schema, which declares the classes; omit --classes")
     else:
-        table = read_table(source, features=features, **reading_settings(arguments))
+        table = read_table(source, features=features, need_target=need_target, **reading_settings(arguments))
     if need_target and table.y is None:
         how = "convert the rows again" if is_folder_of_blocks(source) else "name it"
         raise UserError(f"{table.source} has no column to predict; {how} with --target COLUMN")

@@ -242,9 +242,11 @@ def proved(report: PrivacyReport) -> str:
     if report.asked is None:
         return "No privacy: this fit used no noise."
     whole = f"{rounded_up(report.delta)}{of_which(report.delta, report.floating_point_slack, report.slack_is_for)}"
-    asked = f"{report.asked[0]:g}" if report.asked_rho is None else f"ρ = {report.asked_rho:g}"
+    # Rounded like what is proved: where that is no more than was asked for, it does not look like more.
+    measure = rounded_up(report.asked[0]) if report.asked_rho is None else f"ρ = {rounded_up(report.asked_rho)}"
     rho = "" if report.asked_rho is None or report.rho is None else f"ρ = {rounded_up(report.rho)}, "
-    return f"Proved: {rho}ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {asked}, {report.asked[1]:g})."
+    asked = f"{measure}, {rounded_up(report.asked[1])}"
+    return f"Proved: {rho}ε = {rounded_up(report.epsilon)} at δ = {whole} (asked: {asked})."
 
 
 def fit_outcome(

@@ -20,7 +20,7 @@ from typing import Any
 from tulle.cli.data import add_file_arguments
 from tulle.cli.logs import is_silent
 from tulle.cli.outcome import Outcome, UserError, output_file
-from tulle.cli.schema_input import reading_of_raw
+from tulle.cli.schema_input import read_header, reading_of_raw
 
 _DRAFT = """\
 # Drafted from {source}: {how}. Nothing of its rows was read.
@@ -78,7 +78,7 @@ def _draft(arguments: argparse.Namespace, path: str) -> Outcome:
     from tulle.schema.schema_format import write_toml
 
     target = None if arguments.output is None else output_file(arguments.output, path)
-    header = _header(arguments, path)
+    header = read_header(arguments, path)
     types = _declared_types(path, arguments.format)
     how = "the names of its columns" if not types else "the names and types of its columns"
     lines = write_toml({name: _guess(types.get(name, "")) for name in header}).splitlines()
@@ -90,26 +90,6 @@ def _draft(arguments: argparse.Namespace, path: str) -> Outcome:
         return Outcome(text.removesuffix("\n"), {"schema": text, "n_columns": len(header)})
     write_durably(target, text.encode())
     return Outcome(f"Drafted {len(header):,} columns: {target}", {"output": str(target), "n_columns": len(header)})
-
-
-def _header(arguments: argparse.Namespace, path: str) -> tuple[str, ...]:
-    """The names of all columns; no row is read."""
-    from tulle.files.tables import TableError
-    from tulle.files.tables.raw_cells import open_raw
-
-    found: list[str] = []
-
-    def choose(header: Sequence[str]) -> Sequence[str]:
-        found.extend(header)
-        return header
-
-    try:
-        with open_raw(path, choose, **reading_of_raw(arguments)):
-            pass
-    except TableError:
-        if not found:  # of types that no schema reads, which a schema may ignore
-            raise
-    return tuple(found)
 
 
 def _declared_types(path: str, format: str | None) -> dict[str, str]:

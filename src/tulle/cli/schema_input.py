@@ -61,12 +61,42 @@ def schema_of(arguments: argparse.Namespace) -> Schema | None:
             if name in columns:
                 raise UserError(f"the column {name!r} is declared twice")
             columns[name] = settings
-    columns |= dict.fromkeys(arguments.ignore, "ignore")
+    columns |= dict.fromkeys(_ignored(arguments), "ignore")
     target = _target_of(arguments, columns)
     person = getattr(arguments, "groups", None)
     if person is not None:
         person = {"column": person, "rows": arguments.rows_per_person}
     return Schema(columns, target=target, person=person)
+
+
+def _ignored(arguments: argparse.Namespace) -> list[str]:
+    """The columns of --ignore. The header is read only where it is to say whether a comma belongs to a name."""
+    from tulle.files.tables.columns import split_names
+
+    if not any("," in given for given in arguments.ignore):
+        return list(arguments.ignore)
+    first = arguments.data if isinstance(arguments.data, str) else arguments.data[0]
+    return split_names(arguments.ignore, read_header(arguments, first))
+
+
+def read_header(arguments: argparse.Namespace, path: str) -> tuple[str, ...]:
+    """The names of all columns; no row is read."""
+    from tulle.files.tables import TableError
+    from tulle.files.tables.raw_cells import open_raw
+
+    found: list[str] = []
+
+    def choose(header: Sequence[str]) -> Sequence[str]:
+        found.extend(header)
+        return header
+
+    try:
+        with open_raw(path, choose, **reading_of_raw(arguments)):
+            pass
+    except TableError:
+        if not found:  # of types that no schema reads, which a schema may ignore
+            raise
+    return tuple(found)
 
 
 def _read_option(kind: str, text: str) -> tuple[str, Any]:

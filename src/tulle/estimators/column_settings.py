@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tulle.files.error_messages import show_setting
 from tulle.methods.column_rules import ColumnRules
 
 
@@ -44,21 +45,21 @@ def read_rules(always: Any, feature_groups: Any, n_features: int, names: ColumnN
 
 def _read_features(given: Any, n_features: int, names: ColumnNames, what: str) -> list[int]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(f"{what} must be a sequence of features, by place or by name, got {given!r}")
+        raise TypeError(f"{what} must be a sequence of features, by place or by name, got {show_setting(given)}")
     found: list[int] = []
     for feature in given:
         if isinstance(feature, str):
             places = names.find(feature)
             if not places:
                 known = "" if names.features or names.columns else "; the columns of X have no names, pass places"
-                raise ValueError(f"{what} names {feature!r}, which is no column of X{known}")
+                raise ValueError(f"{what} names {show_setting(feature)}, which is no column of X{known}")
             found += places
         elif isinstance(feature, (int, np.integer)) and not isinstance(feature, bool):
             if not 0 <= feature < n_features:
                 raise ValueError(f"{what} names the feature {feature}, and there are {n_features:,}, counted from 0")
             found.append(int(feature))
         else:
-            raise TypeError(f"{what} must hold whole numbers or names, got {feature!r}")
+            raise TypeError(f"{what} must hold whole numbers or names, got {show_setting(feature)}")
     return sorted(set(found))
 
 
@@ -70,7 +71,7 @@ def _read_groups(given: Any, n_features: int, names: ColumnNames) -> npt.NDArray
         if given != "schema" or not names.columns:
             raise ValueError(
                 f"feature_groups must be labels, a dict, or 'schema' in a pipeline that begins with a tulle.Schema; "
-                f"got {given!r}"
+                f"got {show_setting(given)}"
             )
         labels: Sequence[Any] = names.columns
     elif isinstance(given, Mapping):

@@ -19,6 +19,7 @@ from tulle.backends.rows_elsewhere import Spread
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.pipeline_checks import Protects
 from tulle.files import array_checks
+from tulle.files.error_messages import show_setting
 from tulle.reports.report import PrivacyReport
 from tulle.transfer.synthetic import SyntheticData
 from tulle.trusted import intake
@@ -237,7 +238,7 @@ class LinearModel(BaseEstimator):
     def _weights_of(self, coef: FloatArray, of: Any) -> FloatArray:
         """The weights of all features, for a class where there are classes; shape (features,)."""
         if of is not None:
-            raise ValueError(f"{type(self).__name__} has no classes; omit of={of!r}")
+            raise ValueError(f"{type(self).__name__} has no classes; omit of={show_setting(of)}")
         return coef.ravel()
 
     def sparsify(self) -> Any:
@@ -277,7 +278,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         if of is None and len(classes) > 2:
             raise ValueError(f"the model has {len(classes)} classes; choose one with of=..., one of {classes}")
         if of is not None and of not in classes:
-            raise ValueError(f"of={of!r} is none of the model's classes {classes}")
+            raise ValueError(f"of={show_setting(of)} is none of the model's classes {classes}")
         if len(classes) == 2:
             return coef[0] if of is None or of == classes[1] else -coef[0]
         return coef[classes.index(of)]

@@ -75,7 +75,8 @@ class PrivatePipeline(BaseEstimator):
     steps : sequence of (str, step)
         First public steps, which learn nothing from rows (a `tulle.Schema`, HashingVectorizer, Normalizer and others
         that `tulle.check_pipeline` passes); then private ones (`tulle.preprocessing`); last a `SparseClassifier` or
-        `SparseRegressor`, whose epsilon, delta and row bounds are left at their defaults: the pipeline sets them.
+        `SparseRegressor`, whose epsilon and delta are left at their defaults, and row bounds too after private steps:
+        the pipeline sets them. Directly after a `Schema` rows are bounded by its `row_l2`, unless the model has bounds.
     epsilon : float or None, default=1.0
         What all of it may cost, in (0, inf); None: no privacy.
     delta : float or None, default=None
@@ -258,6 +259,11 @@ class PrivatePipeline(BaseEstimator):
                 offset=given.offset,
             )
             model.set_params(bounds=bounds)
+        elif steps and type(steps[-1][1]) is Schema:
+            # The schema bounds its rows: a public number, and nothing has to be estimated.
+            given = Bounds() if model.bounds is None else model.bounds
+            if (given.row_l2, given.row_linf, given.normalise) == (None, None, False):
+                model.set_params(bounds=replace(given, row_l2=steps[-1][1].row_l2))
         rows, targets, loss = model._prepare(X.blank() if raw else X, y)
         rows = X if raw else rows
         if learning and elsewhere and not steps:

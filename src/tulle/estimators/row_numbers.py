@@ -18,6 +18,7 @@ from tulle.backends.weighted_targets import LARGEST_OFFSET, clip_offsets, clip_w
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.column_settings import NO_NAMES, ColumnNames
 from tulle.files import array_checks
+from tulle.files.error_messages import show_setting
 from tulle.methods.loss_functions import Loss
 from tulle.methods.weighted_loss import WeightedLoss
 from tulle.preprocessing.class_balance import ClassBalance, ClassFactors
@@ -98,9 +99,11 @@ def read_class_weights(given: Any, classes: Any) -> ClassFactors | ClassBalance 
     weights = np.ones(len(classes))
     for label, weight in given.items():
         if not (is_number(weight) and 0 <= weight < math.inf):
-            raise ValueError(f"class_weight must have finite numbers >= 0, got {weight!r} for {label!r}")
+            raise ValueError(
+                f"class_weight must have finite numbers >= 0, got {show_setting(weight)} for {show_setting(label)}"
+            )
         if intake.get_key(label) not in keys:
-            raise ValueError(f"class_weight names {label!r}, which is none of the classes")
+            raise ValueError(f"class_weight names {show_setting(label)}, which is none of the classes")
         weights[keys[intake.get_key(label)]] = weight
     if not weights.max() > 0:
         raise ValueError("class_weight gives every class a weight of 0; one must be larger")

@@ -91,8 +91,9 @@ def _check_finite(rows: Any) -> None:
             nan, infinite = nan or np.isnan(part).any(), infinite or np.isinf(part).any()
     if nan:
         raise ValueError(
-            "Input X contains NaN. Fill it with a constant that is chosen without looking at the rows; what other rows "
-            "hold (a mean, a median) would be a release."
+            "Input X contains NaN. A mean or a median of other rows in its place would be a release. Declare what "
+            "missing cells count as in a tulle.Schema, fill them privately with PrivateScaler or PrivateImputer in a "
+            "tulle.PrivatePipeline (billed with the model), or write a constant chosen without looking at the rows."
         )
     if infinite:
         raise ValueError(f"Input X contains infinity or a value too large for {rows.dtype!r}.")
@@ -159,8 +160,9 @@ def _read_columns(columns: Sequence[Cells], names: Sequence[Any], n_rows: int) -
             (words if text else others).append(f"column {name!r} ({name_rows(bad)})")
     if words:
         raise ValueError(
-            f"could not convert string to float: X contains text in {', '.join([*words, *others])}; encode it as "
-            "numbers by a rule that uses no other row, or drop these columns"
+            f"could not convert string to float: X contains text in {', '.join([*words, *others])}; declare "
+            "its categories or words in a tulle.Schema, encode it as numbers by a rule that uses no other row, or drop "
+            "these columns"
         )
     if others:
         raise TypeError(f"argument must be a string or a real number: X has neither in {', '.join(others)}")

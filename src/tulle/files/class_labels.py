@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.files.array_checks import check_values
+from tulle.files.error_messages import show_setting
 from tulle.trusted.intake import (
     MISSING,
     NUMBERS,
@@ -47,13 +48,13 @@ def check_classes(classes: Any, key: GetKey = get_key) -> npt.NDArray[Any]:
         What they are compared by.
     """
     if isinstance(classes, (str, bytes)) or not hasattr(classes, "__len__"):
-        raise ValueError(f"classes must be at least two different strings, or numbers, got {classes!r}")
+        raise ValueError(f"classes must be at least two different strings, or numbers, got {show_setting(classes)}")
     values = [cell.item() if isinstance(cell, np.generic) else cell for cell in read_cells(classes, "classes").tolist()]
     words = [isinstance(value, str) for value in values]
     numbers = [isinstance(value, (int, float)) and math.isfinite(value) for value in values]
     different = len({key(value) for value in values}) == len(values)
     if not (len(values) >= 2 and different and (all(words) or all(numbers))):
-        raise ValueError(f"classes must be at least two different strings, or numbers, got {classes!r}")
+        raise ValueError(f"classes must be at least two different strings, or numbers, got {show_setting(classes)}")
     return _sort_classes(values)
 
 

@@ -11,12 +11,24 @@ import dis
 import os
 import traceback
 from types import TracebackType
+from typing import Any
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class PrivacyWarning(UserWarning):
     """A guarantee that is weaker than it looks."""
+
+
+def show_setting(value: Any) -> str:
+    """A setting as a message quotes it: as Python's own types, 'yes' and not np.str_('yes'). Never a cell."""
+    return repr(_as_plain(value))
+
+
+def _as_plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)([_as_plain(item) for item in value]) if type(value) in (list, tuple) else value
+    return _as_plain(value.tolist()) if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
 def get_own_message(error: BaseException) -> str | None:

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+TYPE_CHECKING = False  # as in `tulle.cli`
+if TYPE_CHECKING:
+    from typing import Any
 
 _MODULES: dict[str, str] = {}
 
@@ -23,4 +24,6 @@ def saved_models() -> frozenset[str]:
 
 def model_class(name: str) -> Any:
     """The class of a model; None for names that are no models."""
+    from importlib import import_module
+
     return getattr(import_module(_MODULES[name]), name) if name in _MODULES else None

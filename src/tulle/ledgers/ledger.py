@@ -25,9 +25,7 @@ class BudgetExceededError(RuntimeError):
 # By how much shares may add up to more than 1: the rounding of calibrations and sums.
 ROUNDING = 1e-9
 
-_OTHER_PROCESS = (
-    "Run the fits in the ledger's own process (n_jobs=1, or joblib's threading backend). Nothing was released"
-)
+_OTHER_PROCESS = "Run the fits in the ledger's own process (n_jobs=1, or joblib's threading backend)"
 
 
 class Ledger:
@@ -73,6 +71,11 @@ class Ledger:
         open_ledgers.remove(self)
         if not open_ledgers:
             take_marker_away()
+        # scikit-learn catches the refusals of its workers, and raises an error of its own that begins with a guess.
+        if isinstance(error, Exception) and not isinstance(error, BudgetExceededError) and _OTHER_PROCESS in str(error):
+            raise BudgetExceededError(
+                f"fits in other processes cannot be billed to this ledger, and released nothing. {_OTHER_PROCESS}"
+            ) from error
 
     @property
     def fits(self) -> list[tuple[str, float]]:
@@ -100,7 +103,8 @@ class Ledger:
         """
         if os.getpid() != self._pid:
             raise BudgetExceededError(
-                f"a ledger is open in another process, number {self._pid}, and cannot bill this fit. {_OTHER_PROCESS}"
+                f"a ledger is open in another process, number {self._pid}, and cannot bill this fit. {_OTHER_PROCESS}. "
+                "Nothing was released"
             )
         if self._rows_per_unit not in (None, rows_per_unit):
             raise ValueError(
@@ -119,7 +123,10 @@ class Ledger:
             if math.isinf(share) and rho_of(self.cap) is not None:
                 advice = "It has no rho; use method='hard_thresholding', or a ledger whose cap is in epsilon"
             if self.cap.delta == 0 < promise[1]:
-                advice = f"It needs delta = {rounded_up(promise[1], 2)}; use a method whose noise needs no delta"
+                advice = (
+                    f"It needs delta = {rounded_up(promise[1], 2)}; use a method whose noise needs no delta, such as "
+                    "method='auto' with delta=0"
+                )
             raise BudgetExceededError(
                 f"{what} would take the ledger {reach} its cap "
                 f"({_describe_cap(self.cap)}; {100 * self.share:.1f} % is spent); "
@@ -176,8 +183,9 @@ class Ledger:
 
 def _describe_cap(cap: Budget) -> str:
     rho = rho_of(cap)
-    measure = f"epsilon = {cap.epsilon:g}" if rho is None else f"rho = {rho:g}"
-    return f"{measure}, delta = {cap.delta:g}"
+    # Rounded like what is spent, which then does not look like more than the cap.
+    measure = f"epsilon = {rounded_up(cap.epsilon)}" if rho is None else f"rho = {rounded_up(rho)}"
+    return f"{measure}, delta = {rounded_up(cap.delta)}"
 
 
 def log_charge(logger: str, promise: Promise, share: float, spent: float, entry: int, **about: str) -> None:
@@ -201,7 +209,7 @@ def _check_other_processes(prepaid: bool) -> None:
     """Raise where a ledger that is open in another process would have to be billed for a fit of this one."""
     # A ledger of its own does not free a worker from its parent's: in one process both would be billed.
     if not prepaid and (why := why_not_to_fit()):
-        raise BudgetExceededError(f"{why}. {_OTHER_PROCESS}")
+        raise BudgetExceededError(f"{why}. {_OTHER_PROCESS}. Nothing was released")
     if ledgers_are_open():
         leave_marker()  # in case it was deleted
 

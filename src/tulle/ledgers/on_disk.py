@@ -284,7 +284,7 @@ class FileLedger(Ledger):
         """The cap and the share of it that is spent, in one line."""
         so_far = f" (epsilon = {rounded_up(self.epsilon)} if no fit was chosen after seeing the result of another)"
         return (
-            f"{self.dataset}: cap epsilon = {self.cap.epsilon:g}, delta = {self.cap.delta:g}; "
+            f"{self.dataset}: cap epsilon = {rounded_up(self.cap.epsilon)}, delta = {rounded_up(self.cap.delta)}; "
             f"{100 * self.share:.1f} % is spent{so_far if self._last.number else ''}; "
             f"entry {self._last.number}, head {self.head[:16]}"
         )
@@ -294,8 +294,8 @@ class FileLedger(Ledger):
         for entry in self.entries:
             said = "; ".join(text for text in (entry.analyst, entry.purpose, entry.note) if text)
             lines.append(
-                f"  {entry.number:>3}  {entry.time}  {100 * entry.share:6.2f} %  ε = {rounded_up(entry.epsilon, 4)}, "
-                f"δ = {rounded_up(entry.delta, 4)}  {entry.what}{'  ' + said if said else ''}"
+                f"  {entry.number:>3}  {entry.time}  {100 * entry.share:6.2f} %  ε = {rounded_up(entry.epsilon)}, "
+                f"δ = {rounded_up(entry.delta)}  {entry.what}{'  ' + said if said else ''}"
             )
         if told := self._describe_old_entries():
             lines.append(f"  {told}")

@@ -32,9 +32,8 @@ class Remaining:
     noise: str = ""
 
     def __str__(self) -> str:
-        text = (
-            f"left: one more fit of epsilon up to {rounded_down(self.epsilon, 3)} at delta = {self.delta:g}{self.noise}"
-        )
+        text = f"left: one more fit of epsilon up to {rounded_down(self.epsilon, 3)} at delta = "
+        text += f"{rounded_down(self.delta, 5)}{self.noise}"
         if self.fits_like_last is not None:
             text += f", or {self.fits_like_last:,} more like the last one"
         return text

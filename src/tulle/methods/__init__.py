@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tulle.fast.install import install
+from tulle.files.error_messages import show_setting
 from tulle.methods.auto import Auto
 from tulle.methods.base import Method
 from tulle.methods.coordinate_descent import CoordinateDescent
@@ -56,7 +57,9 @@ def resolve_method(method: str | Method) -> Method:
     """The method object behind a name, or the object itself."""
     if isinstance(method, str):
         if method not in METHODS:
-            raise ValueError(f"method={method!r} is unknown; choose one of {list(METHODS)}, or pass an object")
+            raise ValueError(
+                f"method={show_setting(method)} is unknown; choose one of {list(METHODS)}, or pass an object"
+            )
         return METHODS[method]()
     missing = [name for name in _REQUIRED if not hasattr(method, name)]
     if missing:

@@ -76,6 +76,7 @@ def read_table(
     zero_based: bool = False,
     labels: bool = False,
     missing: bool = False,
+    need_target: bool = False,
     features: Sequence[str] | None = None,
     progress: bool = False,
 ) -> Table:
@@ -92,7 +93,7 @@ def read_table(
         The column with people's ids, where a person may have several rows. For npz files the name of a member (None:
         ``groups``, if there is one), for svmlight files "qid" or None.
     ignore : sequence of str, default=()
-        Columns to leave out.
+        Columns to leave out. An item that is no column's name may be several names, separated by commas.
     format : {"csv", "parquet", "svmlight", "npz"} or None, default=None
         None: by the suffix, see `FORMATS`.
     header : bool, default=True
@@ -115,6 +116,8 @@ def read_table(
     missing : bool, default=False
         Whether dense features may have no value, or an infinite one: for steps that take such (`PrivateScaler`). They
         are NaN and infinite in `X`.
+    need_target : bool, default=False
+        CSV and Parquet: whether to refuse the file, before a row is read, where no `target` is named.
     features : sequence of str or None, default=None
         Features by name, in this order; other columns are left out. None: all columns that have no other role. Where a
         file has no names (svmlight, npz without ``feature_names``) only their number counts.
@@ -159,6 +162,7 @@ def read_table(
         zero_based,
         labels,
         missing,
+        need_target,
     )
     with open_batches(path, wanted, format=format, progress=progress) as (source, batches):
         parts = collected(source, batches)

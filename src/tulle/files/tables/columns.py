@@ -5,12 +5,14 @@ A cell is never quoted: its column and its row are enough to find it.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import itertools
 import math
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,6 +42,7 @@ class Wanted:
     zero_based: bool = False
     labels: bool = False
     missing: bool = False
+    need_target: bool = False
 
 
 class Parts(NamedTuple):
@@ -139,7 +142,10 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtf
             raise source.refusal(f"{option}: no column is named {shown(name)}; {instead}")
         return places[name]
 
-    ignored = {place_of(name, "--ignore") for name in wanted.ignore}
+    if wanted.need_target and wanted.target is None:
+        instead = DOUBTFUL if doubtful else f"the columns are {some(names)}"
+        raise source.refusal(f"which column is to be predicted? Name it with --target COLUMN; {instead}")
+    ignored = {place_of(name, "--ignore") for name in split_names(wanted.ignore, names)}
     target = None if wanted.target is None else place_of(wanted.target, "--target")
     groups = None if wanted.groups is None else place_of(wanted.groups, "--groups")
     if target is not None and target == groups:
@@ -162,6 +168,17 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtf
         )
     check_n_features(source, len(features), wanted.n_features)
     return Roles(features, target, groups)
+
+
+def split_names(given: Sequence[str], names: Collection[str]) -> list[str]:
+    """The columns that a list names, of which an item that is no name may be several, separated by commas.
+
+    Such an item is read as a line of CSV: a name that contains a comma is written in double quotes.
+    """
+    found: list[str] = []
+    for item in given:
+        found += [item] if item in names or "," not in item else next(csv.reader([item], skipinitialspace=True))
+    return found
 
 
 def _choose(source: Source, wanted: Sequence[str], places: dict[str, int], *, doubtful: bool) -> tuple[int, ...]:
@@ -253,6 +270,11 @@ class Fault:
 
 NO_NUMBER = Fault("a cell is not a number", "encode the column as numbers", True)
 DECIMAL_COMMA = Fault("a cell has a decimal comma", "write a point (2.5, not 2,5)")
+THOUSANDS = Fault(
+    "a cell has a comma before three digits",
+    "if it separates thousands, remove it (1234, not 1,234), and if it is a decimal comma, write a point",
+)
+_IN_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+([.][0-9]*)?")
 MISSING_VALUE = Fault(
     "a cell has no value",
     "filling it with a statistic of other rows (a mean, a median) would be a release, so fill it with a constant "
@@ -308,7 +330,9 @@ def fault_of_feature(text: str, missing: bool = False) -> Fault | None:
     if is_missing(text):
         return MISSING_VALUE
     word = NO_NUMBER
-    if is_number(text.replace(",", ".", 1)):
+    if _IN_THOUSANDS.fullmatch(text.strip()):
+        word = THOUSANDS
+    elif is_number(text.replace(",", ".", 1)):
         word = DECIMAL_COMMA
     elif apart := next((mark for mark in ";\t" if mark in text), None):
         word = Fault("a cell is not a number", f"if {apart!r} separates cells, pass --delimiter {apart!r}")

@@ -55,7 +55,9 @@ def read_npz(
     else:
         if len(names) != X.shape[1]:
             raise source.refusal(f"feature_names has {len(names):,} names, but X has {X.shape[1]:,} columns")
-        chosen = assign_roles(source, names, replace(wanted, target=None, groups=None, ignore=tuple(columns))).features
+        chosen = assign_roles(
+            source, names, replace(wanted, target=None, groups=None, ignore=tuple(columns), need_target=False)
+        ).features
         if chosen != tuple(range(len(names))):
             X, names = X[:, list(chosen)], tuple(names[place] for place in chosen)
     faults = Faults(source, named=names is not None)
