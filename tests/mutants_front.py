@@ -334,6 +334,13 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "",
         (_REPRODUCED + "test_no_table_inside_a_ledger",),
     ),
+    Mutant(
+        "a comparison under a ledger",
+        "scores of a table without noise, from Python, while a ledger promises that everything is billed",
+        '    refuse_open_ledgers("a comparison")\n',
+        "",
+        ("tests/experiments/test_compared.py::test_no_comparison_inside_a_ledger",),
+    ),
     # --- blocks on disk ---
     Mutant(
         "indices that are believed",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,6 @@ from tulle.fast.exact_answers import ExactFollowUp
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.gradient_queries import ClippedGradient, Curvature
 from tulle.methods.thresholds import HardThreshold
-from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.queries import Query
@@ -61,6 +59,7 @@ class _NormalisedStep(_CurvatureAlong):
     """The weights after a step of that size, thresholded: the gradient is taken once for both."""
 
     penalty: float
+    ball: float | None
     threshold: HardThreshold
 
     def finish(
@@ -73,7 +72,8 @@ class _NormalisedStep(_CurvatureAlong):
             np.nan_to_num(moved, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
         moved *= -step
         moved[self.weights.lines] += (1.0 - step * self.penalty) * self.weights.values
-        return self.threshold.to_sparse(moved)
+        kept = self.threshold.to_sparse(moved)
+        return kept if self.ball is None else kept.scaled(min(1.0, self.ball / max(kept.norm(), 1e-300)))
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,10 @@ class ExactDescent:
     penalty: float = 0.0
     ball: float | None = None
 
-    def step(self, weights: SparseWeights, clip: float) -> ExactFollowUp:
-        """The weights after one step, as `SparseWeights`."""
-        a = self.intercept_value
+    def step(self, weights: FloatArray | SparseWeights, clip: float) -> ExactFollowUp:
+        """The weights after one step, as `SparseWeights`: an answer for the mechanism `Exact` alone."""
+        a, start = self.intercept_value, SparseWeights.of(weights)
         return ExactFollowUp(
-            ClippedGradient(weights, clip, "l2", a),
-            _NormalisedStep(weights, a, self.keep, self.penalty, self.threshold),
+            ClippedGradient(start, clip, "l2", a),
+            _NormalisedStep(start, a, self.keep, self.penalty, self.ball, self.threshold),
         )
-
-    def run(self, ask: Ask, start: FloatArray, clips: Iterable[float]) -> FloatArray:
-        """The weights after a step for each of the clips, each asked under the name "step"."""
-        w = SparseWeights.from_dense(start)
-        for clip in clips:
-            w = ask("step", self.step(w, clip))
-            if self.ball is not None:
-                w = w.scaled(min(1.0, self.ball / max(w.norm(), 1e-300)))
-        return w.to_dense()

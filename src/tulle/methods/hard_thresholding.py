@@ -323,10 +323,12 @@ class HardThresholding(MethodBase):
         a, rules = settings.intercept_value, self._columns(public)
         threshold, stays = rules.threshold(public.n_nonzero, public.n_features), rules.mask(public.n_features)
         w = first_weights(self, public, a)
-        clips = [settings.clip * settings.clip_decay**t for t in range(settings.n_iter)]
-        if settings.step is None and not settings.selection:
-            w, clips = ExactDescent(threshold, self._kept(public), a, self.penalty, self.ball).run(ask, w, clips), []
-        for clip in clips:
+        descent = ExactDescent(threshold, self._kept(public), a, self.penalty, self.ball)
+        for t in range(settings.n_iter):
+            clip = settings.clip * settings.clip_decay**t
+            if settings.step is None and not settings.selection:
+                w = ask("step", descent.step(w, clip))
+                continue
             step = settings.step
             if step is None:
                 probe = curvature_along_gradient(ClippedGradient(w, clip, "l2", a), self._kept(public))
@@ -348,6 +350,7 @@ class HardThresholding(MethodBase):
             w = new
             if self.ball is not None:
                 w = project_on_ball(w, self.ball)
+        w = np.asarray(w)  # exact steps keep it sparse
         return np.vstack([w[: public.n_features], a * w[public.n_features :] if a else np.zeros((1, w.shape[1]))])
 
     # --- defaults: functions of public quantities alone ---
