@@ -33,7 +33,8 @@ def _written_out(X: np.ndarray, y: np.ndarray, n_iter: int, keep: int, penalty: 
         curvature = max(
             0.5 * float(((Z @ v) ** 2).sum() / N / max(float((v**2).sum()), 1e-300)) for v in (entering, staying)
         )
-        w = threshold(w - (gradient + penalty * w) / (curvature + penalty))
+        pull = penalty * np.vstack([w[:-1], np.zeros((1, CLASSES))])  # the intercept is free of the penalty
+        w = threshold(w - (gradient + pull) / (curvature + penalty))
     return w
 
 

@@ -72,7 +72,7 @@ def with_own_loss(settings: Mapping[str, Any], loss: Loss | None) -> dict[str, A
 
 def _plain_settings(loss: Loss) -> dict[str, Any]:
     """Its fields and attributes that JSON has words for."""
-    fields = dataclasses.fields(loss) if dataclasses.is_dataclass(loss) else ()
+    fields: tuple[Any, ...] = dataclasses.fields(loss) if dataclasses.is_dataclass(loss) else ()
     values = {field.name: getattr(loss, field.name) for field in fields} | getattr(loss, "__dict__", {})
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     return {name: value for name, value in plain.items() if isinstance(value, _PLAIN)}

@@ -329,8 +329,8 @@ class Comparison:
         found = _mean(done, "score")
         if self.metrics:
             found["metrics"] = {metric.name: _mean(done, metric.name) for metric in self.metrics}
-        weights = [one.values.get("nonzero") for one in done]
-        return found if None in weights else {**found, "nonzero": fmean(map(float, weights))}
+        weights = [float(count) for one in done if (count := one.values.get("nonzero")) is not None]
+        return {**found, "nonzero": fmean(weights)} if len(weights) == len(done) else found
 
 
 def compare(

@@ -125,7 +125,9 @@ class SparseBlock(FastBlock):
             return total
 
         lanes = [partial(lane, first) for first in range(max(1, min(_LANES, len(parts))))]
-        first, *others = threads.together(lanes, threads.worth_sharing(*self._csc.shape, values.shape[1]))
+        first, *others = threads.together(
+            lanes, threads.worth_sharing(self.n_rows, self._n_features(), values.shape[1])
+        )
         for other in others:
             first += other
         return first

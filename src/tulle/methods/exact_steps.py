@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +38,11 @@ class _CurvatureAlong:
             for direction in (entering.plus(staying).pruned(), staying.pruned())
         ]
 
-    def finish(
-        self, answer: FloatArray, answers: list[FloatArray], largest_target: float, public: PublicFacts
-    ) -> FloatArray:
-        along = max(float(found[0, 0]) for found in answers)
-        return np.array([[along * public.loss.typical_curvature(largest_target)]])
+    def curvature(self, answers: list[FloatArray], largest_target: float, public: PublicFacts) -> float:
+        return max(float(found[0, 0]) for found in answers) * public.loss.typical_curvature(largest_target)
+
+    def finish(self, answer: FloatArray, answers: list[FloatArray], largest_target: float, public: PublicFacts) -> Any:
+        return np.array([[self.curvature(answers, largest_target, public)]])
 
 
 def curvature_along_gradient(gradient: ClippedGradient, keep: int) -> ExactFollowUp:
@@ -65,13 +66,14 @@ class _NormalisedStep(_CurvatureAlong):
     def finish(
         self, answer: FloatArray, answers: list[FloatArray], largest_target: float, public: PublicFacts
     ) -> SparseWeights:
-        curvature = super().finish(answer, answers, largest_target, public)
-        step = 1.0 / max(float(curvature[0, 0]) + self.penalty, 1e-12)
+        step = 1.0 / max(self.curvature(answers, largest_target, public) + self.penalty, 1e-12)
         moved = answer  # in place: with many classes this is the largest array of the fit
         if not math.isfinite(float(moved.sum())):
             np.nan_to_num(moved, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
         moved *= -step
-        moved[self.weights.lines] += (1.0 - step * self.penalty) * self.weights.values
+        w = self.weights
+        shrunk = np.where(w.lines < public.n_features, 1.0 - step * self.penalty, 1.0)  # the intercept is free
+        moved[w.lines] += shrunk[:, None] * w.values
         kept = self.threshold.to_sparse(moved)
         return kept if self.ball is None else kept.scaled(min(1.0, self.ball / max(kept.norm(), 1e-300)))
 

@@ -153,7 +153,7 @@ class Step(Recipe):
     penalty: float = 0.0
 
     def resolve(self, public: PublicFacts) -> Affine:
-        start = self.gradient.weights.copy()
+        start = np.array(self.gradient.weights)
         start[: public.n_features] *= 1.0 - self.step_size * self.penalty
         if self.gradient.support is not None:
             start[~self.gradient.support] = 0.0

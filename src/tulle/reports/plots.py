@@ -54,7 +54,7 @@ def plot_comparison(summary: Mapping[str, Any], metric: str | None = None, *, ax
     for k, method in enumerate(dict.fromkeys(row["method"] for row in rows)):
         own = sorted((row["epsilon"], *_mean(row, metric)) for row in rows if row["method"] == method)
         epsilons, means, spread = zip(*own)
-        style = {"color": _COLOURS[k % len(_COLOURS)], "marker": _MARKERS[k % len(_MARKERS)]}
+        style: dict[str, Any] = {"color": _COLOURS[k % len(_COLOURS)], "marker": _MARKERS[k % len(_MARKERS)]}
         ax.errorbar(epsilons, means, yerr=spread, capsize=3, markersize=5, label=method, **style)
     references = [(f"{row['method']} (not private)", row) for row in summary.get("references", ())]
     references += [("no privacy", summary["no_privacy"]), ("null model", summary["null_model"])]
@@ -173,9 +173,10 @@ def plot_ledger(ledger: Any, *, ax: Axes | None = None) -> Axes:
     if entries:
         from matplotlib.dates import ConciseDateFormatter
 
-        times = [datetime.fromisoformat(entry.time) for entry in entries]
+        times: Any = [datetime.fromisoformat(entry.time) for entry in entries]
         ax.step(times, spent, where="post", color=_COLOURS[0], marker="o", markersize=4)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(ax.xaxis.get_major_locator()))
+        formatter: Any = ConciseDateFormatter
+        ax.xaxis.set_major_formatter(formatter(ax.xaxis.get_major_locator()))
         ax.set_xlabel("time (UTC)")
     else:
         ax.step(range(len(spent) + 1), [0, *spent], where="post", color=_COLOURS[0], marker="o", markersize=4)
