@@ -335,6 +335,13 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         (_REPRODUCED + "test_no_table_inside_a_ledger",),
     ),
     Mutant(
+        "sparse weights with margins of their own",
+        "a faster product that goes around the sums of rows at clients: the rounding of a margin shows other rows",
+        "        if type(self) is not SparseBlock:",
+        "        if False:",
+        ("tests/methods/test_exact_steps.py::test_sparse_weights_have_the_margins_of_the_block",),
+    ),
+    Mutant(
         "a file that chooses what is imported",
         "the class of a loss imported by the name in a model file, as pickles do: code of whoever wrote the file runs",
         '    short = name.rpartition(".")[2]\n',

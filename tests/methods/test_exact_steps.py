@@ -7,8 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 from tulle import SparseClassifier
+from tulle.fast.compiled_rows import SparseBlock
+from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods import HardThresholding, thresholds
 from tulle.methods.thresholds import HardThreshold
+from tulle.trusted.events import FloatArray
 
 N, D, CLASSES = 150, 40, 4
 
@@ -47,6 +50,25 @@ def test_steps_without_privacy_are_those_of_the_algorithm(kind: type, penalty: f
     expected = _written_out(X, y, 6, 5, penalty)
     np.testing.assert_allclose(model.coef_.T, expected[:-1], atol=1e-10)
     np.testing.assert_allclose(model.intercept_, expected[-1], atol=1e-10)
+
+
+class OtherSums(SparseBlock):
+    """A block whose margins are added up in another way."""
+
+    def _product(self, weights: FloatArray) -> FloatArray:
+        return np.asarray(self._csc @ weights) + 1.0
+
+
+def test_sparse_weights_have_the_margins_of_the_block() -> None:
+    """Also where a block adds up margins in its own order, as that of rows at clients: no faster way goes around it."""
+    X, y = _rows()
+    dense = np.random.default_rng(1).normal(size=(D + 1, CLASSES)) * (np.arange(D + 1) % 3 == 0)[:, None]
+    for kind in (SparseBlock, OtherSums):
+        block = kind(sp.csr_array(X), y.astype(float), np.ones(N, dtype=bool))
+        found = block.margins_at(SparseWeights.from_dense(dense), 0.5)
+        np.testing.assert_allclose(found, block.margins(dense, 0.5), atol=1e-12)
+        expected = X @ dense[:-1] + 0.5 * dense[-1] + (kind is OtherSums)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.01])
