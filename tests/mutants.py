@@ -814,8 +814,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "features that were chosen win again",
         "without a constant score below all others the rounds of a selection are not what the plan says",
-        "return scores if self.passed_over is None else np.where(self.passed_over, _PASSED_OVER, scores)",
-        "return scores",
+        "np.copyto(scores, _PASSED_OVER, where=False if self.passed_over is None else self.passed_over)",
+        "pass",
         (_OBJECTIVE + "TestPassedOver::test_features_that_are_passed_over_are_never_chosen",),
     ),
     Mutant(
@@ -1027,8 +1027,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the radius of an average vertex",
         "a sensitivity that holds for most candidates: the others are told apart too well",
-        "abs(self.vertices).sum(axis=1).max()",
-        "abs(self.vertices).sum(axis=1).mean()",
+        "return float(lengths.max()) * (",
+        "return float(lengths.mean()) * (",
         (_QUERIES + "TestWorstCases::test_vertex_scores[squared-0.0-True-1]",),
     ),
     Mutant(
@@ -1681,8 +1681,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "noise without a proof on the bill as a Gaussian mechanism",
         "theorem 4.3 of DPSL-KT taken at its word: a sensitivity that one row can exceed a hundred times",
-        "    return PRICES.get(type(mechanism), PRICES[Exact])(mechanism)\n",
-        "    return next(PRICES[kind] for kind in type(mechanism).__mro__ if kind in PRICES)(mechanism)\n",
+        "PRICES.get(type(mechanism) if has_plain_fields(mechanism) else Exact, PRICES[Exact])(mechanism)\n",
+        "next(PRICES[kind] for kind in type(mechanism).__mro__ if kind in PRICES)(mechanism)\n",
         ("tests/trusted/test_accountants.py::test_a_mechanism_of_another_package_has_the_price_of_an_exact_answer",),
     ),
     Mutant(

@@ -361,7 +361,7 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a page without what it does not say",
         "an audit report that reads as a certificate",
-        '        section("not-said", "What this audit does not say", listing(_NOT_SAID)),\n',
+        '        section("not-said", "What this audit does not say", listing(not_said)),\n',
         "",
         (_PAGE + "test_every_page_says_that_a_passing_audit_proves_nothing",),
     ),
@@ -373,3 +373,106 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
         (_PAGE + "test_the_drawn_curves_are_the_attack_and_the_claim",),
     ),
 )
+
+# --- one run ---
+
+_ONE_RUN = "tests/audit/test_one_run.py::"
+_FEW_ROWS = _ONE_RUN + "test_no_mechanism_for_few_rows_beats_the_bound"
+_BINOMIAL = _ONE_RUN + "test_without_delta_the_bound_is_the_binomial_tail"
+
+ONE_RUN_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "the recursion of one run is off by one",
+        "a wrong guess too few in each step: r - c in the place of r - c + 1",
+        "least / np.maximum(r - c + 1, 1)",
+        "least / np.maximum(r - c, 1)",
+        (_BINOMIAL, _FEW_ROWS),
+    ),
+    Mutant(
+        "one number of right guesses for that many or more",
+        "a bound on P(W = v) reported as a p-value, which is P(W >= v)",
+        "pulled = _equalised(r[:, None], v[:, None], slopes) * failure[:, None] - canaries * heights",
+        "pulled = v[:, None] * failure[:, None] - canaries * heights",
+        (_BINOMIAL, _FEW_ROWS),
+    ),
+    Mutant(
+        "delta for the guessed rows alone",
+        "rows that were not guessed could have been: delta counts once for every canary",
+        "* failure[:, None] - canaries * heights",
+        "* failure[:, None] - r[:, None] * heights",
+        (_FEW_ROWS, _ONE_RUN + "test_the_bound_is_near_the_worst_mechanism"),
+    ),
+    Mutant(
+        "a small tail rounded the wrong way",
+        "binomial tails from a library, wrong in the third digit where they are small, and nothing rounded down",
+        "return np.asarray(v / tail * (1 - _MARGIN - 1e-15 * r))",
+        "return np.asarray(v / tail * (1 + 1e-7))",
+        (_ONE_RUN + "test_what_a_tail_adds_is_never_rounded_up",),
+    ),
+    Mutant(
+        "chords for tangents",
+        "lines through the origin with the slope of the curve: they cut it",
+        "heights = np.maximum(allowed - slopes * _TOUCHES, 0.0) + _ROUNDING * allowed",
+        "heights = 0 * allowed",
+        (_ONE_RUN + "test_lines_lie_above_their_curve",),
+    ),
+    Mutant(
+        "finite precision left out of one run",
+        "an ideal law tested by a run of one that is only close to it",
+        "return Lines(slopes, heights + moved * (1 + slopes))",
+        "return Lines(slopes, heights)",
+        (_ONE_RUN + "test_lines_lie_above_their_curve",),
+    ),
+    Mutant(
+        "refuted one right guess too early",
+        "a strict inequality read the other way round",
+        "    return [int(one) for one in high]\n",
+        "    return [int(one) for one in low]\n",
+        (_ONE_RUN + "test_one_right_guess_more_is_refuted_and_one_less_is_not",),
+    ),
+    Mutant(
+        "the number of guesses chosen after the run",
+        "the number with most right guesses among several, and no union bound over them",
+        "    half = plan.guesses // 2\n",
+        "    tried = [max(1, plan.guesses // n) for n in (2, 4, 8)]\n"
+        "    half = max(tried, key=lambda n: (coins[order[-n:]].sum() + (~coins[order[:n]]).sum()) / n)\n"
+        '    plan = OneRunPower(**{**vars(plan), "guesses": 2 * half})\n',
+        (_ONE_RUN + "test_guesses_are_fixed_before_the_coins_are_drawn",),
+    ),
+    Mutant(
+        "coins that are not fair",
+        "canaries present more often than absent, and guesses of the common version counted as attacks",
+        "coins = keyed_generator(seed, (0,)).random(canaries) < 0.5",
+        "coins = keyed_generator(seed, (0,)).random(canaries) < 0.7",
+        (_ONE_RUN + "test_versions_are_drawn_by_fair_coins_row_by_row",),
+    ),
+    Mutant(
+        "one stream for coins and noise",
+        "the fit's own noise tells the coins, and a sound fit is refuted",
+        "score, keyed_generator(seed, (1,)))[rows]",
+        "score, keyed_generator(seed, (0,)))[rows]",
+        (_ONE_RUN + "test_versions_are_drawn_by_fair_coins_row_by_row",),
+    ),
+    Mutant(
+        "the power of one run from expected counts",
+        "half of such audits see less than the count that is expected",
+        "return float(binom.ppf(miss / 2, guesses, hit / (hit + false)))",
+        "return float(guesses * hit / (hit + false))",
+        (_ONE_RUN + "test_a_violation_of_the_stated_size_is_seen_as_often_as_stated",),
+    ),
+    Mutant(
+        "scores that are no numbers",
+        "NaN sorts to the end, and counts as the surest guess",
+        "    if np.isnan(scores).any():\n",
+        "    if False:\n",
+        (_ONE_RUN + "test_a_target_or_a_score_that_fails_is_named",),
+    ),
+    Mutant(
+        "a curve exceeded by one guess too few",
+        "the largest number that does not refute, taken for one that does",
+        "excess = (right - plan.fewest_right + 1) / plan.guesses",
+        "excess = (right - plan.fewest_right + 2) / plan.guesses",
+        (_ONE_RUN + "test_judges_agree_and_the_gaussian_one_proves_more",),
+    ),
+)
+AUDIT_MUTANTS = (*AUDIT_MUTANTS, *ONE_RUN_MUTANTS)

@@ -548,8 +548,8 @@ FEDERATED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "surplus rows of a person summed for an aggregator",
         "contribution bounding in one of two doors",
-        "self._active = None if groups is None else",
-        "self._active = None if True else",
+        "        self._active = active\n",
+        "        self._active = None\n",
         (_AGGREGATOR + "test_people_are_known_at_the_clients",),
     ),
     Mutant(

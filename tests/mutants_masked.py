@@ -8,6 +8,7 @@ _NOISE, _MASKS = "tests/federated/test_noise_shares.py::", "tests/federated/test
 _ATTACKS = "tests/federated/test_masked_attacks.py::"
 _CLIENT, _SERVER = "tests/federated/test_masked_study.py::", "tests/federated/test_masked_server.py::"
 _SCALE = _NOISE + "test_the_noise_of_a_sum_has_the_scale_of_one_gaussian_answer_and_no_other[10-7]"
+_BITS = "tests/federated/test_row_by_row.py::"
 _FORGED = _CLIENT + "test_forged_keys_are_refused"
 _DROPPED = _CLIENT + "test_claimed_drop_outs_have_an_end"
 _PLANS = _CLIENT + "test_plans_that_do_not_keep_the_terms_are_refused"
@@ -371,5 +372,49 @@ MASKED_MUTANTS: tuple[Mutant, ...] = (
         'if not hasattr(reply, "client"):  # or a number',
         "if reply is None:  # or a number",
         (_SERVER + "test_answers_that_are_no_messages_do_not_end_a_study[7]",),
+    ),
+    # --- the server's journal ---
+    Mutant(
+        "two servers on one journal",
+        "a process that was taken for dead goes on, and both ask under the same numbers",
+        'stack.enter_context(locked(self._folder / "server.lock", seconds=0))',
+        "pass",
+        (_SERVER + "test_a_journal_is_held_by_one_server_at_a_time",),
+    ),
+    Mutant(
+        "a journal is read before it is held",
+        "checked first and locked after: what was written in between is not known",
+        "            self._load()\n            yield\n",
+        "            yield\n",
+        (_SERVER + "test_a_server_that_waited_for_its_journal_reads_what_was_written_since",),
+    ),
+    # --- rows ---
+    Mutant(
+        "a missing person id is found while a study asks",
+        "a check of rows that waits until a message needs it: the refusal tells the server of one row",
+        "active = None if self._groups is None else intake.select_first_rows(self._groups, rows_per_person)",
+        "active = None",
+        (_CLIENT + "test_a_client_whose_rows_have_no_person_id_is_not_made",),
+    ),
+    Mutant(
+        "margins of all rows are summed by the number of entries of columns",
+        "one row decides how the margins of all others are rounded, and a server asks for nothing but the rounding",
+        "        return np.asarray(self._csc[:, support] @ weights[support])\n",
+        "        return super()._product(weights)\n",
+        (_BITS + "test_the_entries_of_one_row_do_not_decide_how_others_are_rounded",),
+    ),
+    Mutant(
+        "margins of dense rows by BLAS",
+        "kernels treat the last rows of a batch in another order: which they are depends on who is in it",
+        "class _Dense(DenseBlock):\n    def _product(",
+        "class _Dense(DenseBlock):\n    def _other_product(",
+        (_BITS + "test_a_row_has_the_same_bits_in_every_batch_of_several_outputs",),
+    ),
+    Mutant(
+        "lengths of rows are summed by parts of so many entries",
+        "one entry more in an early column, and all others are divided into other parts",
+        '        if norm == "linf":\n            return super()._norms(norm)\n        return np.sqrt(np.bincount(',
+        "        if norm:\n            return super()._norms(norm)\n        return np.sqrt(np.bincount(",
+        (_BITS + "test_the_entries_of_one_row_do_not_decide_the_last_bits_of_the_lengths_of_others",),
     ),
 )

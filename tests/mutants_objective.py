@@ -160,7 +160,7 @@ OBJECTIVE_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "squares of a short gradient vanish",
         "a length that underflows to 0 certifies every point",
-        "return float(compute_lengths(vector[None, :])[0]) if len(vector) else 0.0",
+        "return float(compute_lengths(vector[None, :].astype(np.float64))[0]) if len(vector) else 0.0",
         "return float(np.linalg.norm(vector))",
         (_CERTIFICATE + "test_gradients_whose_squares_underflow_are_no_certificate",),
     ),

@@ -23,7 +23,7 @@ _SAMPLING, _TRIALS, _REPLAY = (
     "tests/trusted/test_sensitivity_replay.py::",
 )
 
-_SUMS = "tests/trusted/test_clipped_sum.py::"
+_SUMS, _PRICES = "tests/trusted/test_clipped_sum.py::", "tests/trusted/test_accountants.py::"
 
 ROWS_MUTANTS: tuple[Mutant, ...] = (
     # --- units of a sum ---
@@ -44,9 +44,100 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "numbers of few bits in a query",
         "a clip level in float16 or int8: products with it are 0 or infinite, and the sensitivity is nothing",
-        "type(query) in _ANSWERED and of_plain_types and",
+        "type(query) in _ANSWERED and has_plain_fields(query) and",
         "type(query) in _ANSWERED and",
         (_SUMS + "test_numbers_of_few_bits_and_arrays_of_other_kinds_are_not_answered_with_noise",),
+    ),
+    Mutant(
+        "an array without dimensions for a clip level",
+        "checks of numpy's numbers that arrays of one number pass, float16 among them",
+        'if declared in ("int", "float", "bool", int, float, bool) or str(declared).startswith("tuple"):',
+        'if str(declared).startswith("tuple"):',
+        (_SUMS + "test_numbers_of_few_bits_and_arrays_of_other_kinds_are_not_answered_with_noise",),
+    ),
+    Mutant(
+        "arrays in floats of any width",
+        "squares of a start in float16 vanish, and with them what its rounding moves",
+        '(value.dtype == np.float64 or value.dtype.kind in "biu")',
+        'value.dtype.kind in "biuf"',
+        (_SUMS + "test_starts_in_other_floats_are_not_answered_with_noise",),
+    ),
+    Mutant(
+        "a shape that is a list",
+        "numbers in containers that no check looks into: 16 × 16 is 0 in int8",
+        "type(self.shape) is tuple and len(self.shape) == 2",
+        "len(self.shape) == 2",
+        (_SUMS + "test_a_combination_without_a_proof_is_refused",),
+    ),
+    Mutant(
+        "scores that are broadcast against an array of another shape",
+        "numpy makes copies of an answer, each with noise of its own, for the sensitivity of one",
+        "np.copyto(scores, _PASSED_OVER, where=False if self.passed_over is None else self.passed_over)",
+        "scores = np.where(False if self.passed_over is None else self.passed_over, _PASSED_OVER, scores)",
+        (_SUMS + "test_features_that_are_passed_over_make_no_copies_of_scores",),
+    ),
+    Mutant(
+        "the radius of vertices in their own integers",
+        "|-128| is -128 in a byte: the largest vertex looks shortest",
+        "abs(self.vertices.astype(np.float64)).sum(axis=-1)",
+        "abs(self.vertices).sum(axis=-1)",
+        (_SUMS + "test_the_radius_of_vertices_in_a_byte_is_that_of_their_values",),
+    ),
+    Mutant(
+        "the radius of a stack of vertices along another axis",
+        "an axis counted from the front, where products count from the back",
+        "abs(self.vertices.astype(np.float64)).sum(axis=-1)",
+        "abs(self.vertices.astype(np.float64)).sum(axis=1)",
+        (_SUMS + "test_the_radius_of_vertices_in_a_stack_is_along_their_entries",),
+    ),
+    Mutant(
+        "the least level without its units",
+        "a slope times the factor of a row has no digits left, and is rounded to twice the level",
+        "if self.level * (1.0 if self.units is None else self.units.min()) < LEAST_LEVEL:",
+        "if self.level < LEAST_LEVEL:",
+        (_SUMS + "test_a_cut_holds_for_rows_that_were_scaled_down_far",),
+    ),
+    Mutant(
+        "a price in numbers of few bits",
+        "64 choices in each of 4 columns wrap around to none in int8",
+        "PRICES.get(type(mechanism) if has_plain_fields(mechanism) else Exact, PRICES[Exact])",
+        "PRICES.get(type(mechanism), PRICES[Exact])",
+        (_PRICES + "test_a_mechanism_with_numbers_of_few_bits_has_the_price_of_an_exact_answer",),
+    ),
+    Mutant(
+        "noise in float16",
+        "squares of 1 / noise with four digits, or none",
+        'object.__setattr__(self, "value", float(self.value))',
+        'object.__setattr__(self, "value", self.value)',
+        (_PRICES + "test_noise_is_a_float_of_64_bits",),
+    ),
+    Mutant(
+        "choices below none are paid back",
+        "a composition in which one release of a plan cancels another",
+        "return event, max(uses, 0)",
+        "return event, uses",
+        (_PRICES + "test_choices_below_none_pay_for_no_others",),
+    ),
+    Mutant(
+        "a release is planned less than never",
+        "counts of a plan are added up: -5 and 5 are nothing",
+        "if not (type(release.count) is int and release.count >= 0):",
+        "if not type(release.count) is int:",
+        (_PRICES + "test_a_release_is_planned_a_whole_number_of_times",),
+    ),
+    Mutant(
+        "rows of a batch in integers of few bits",
+        "a rate that is a quotient of int8 is a float16",
+        "if not (whole and 1 <= self.batch <= self.n_rows):",
+        "if not 1 <= self.batch <= self.n_rows:",
+        ("tests/trusted/test_sampling.py::test_rows_are_counted_in_integers_of_python",),
+    ),
+    Mutant(
+        "a quantile of more than all rows",
+        "a public parameter so large that the rounding of a score is more than its sensitivity",
+        '        if not 0 < self.quantile < 1:\n            raise ValueError(f"a quantile lies',
+        '        if not 0 < self.quantile:\n            raise ValueError(f"a quantile lies',
+        ("tests/trusted/test_queries.py::test_a_quantile_is_between_none_and_all_rows",),
     ),
     Mutant(
         "a row whose size vanishes is not cut",
@@ -65,8 +156,8 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an answer of no columns",
         "a product of lengths that is 0",
-        "(self.level >= 0 and len(self.shape) == 2 and min(self.shape) >= 1)",
-        "self.level >= 0",
+        "len(self.shape) == 2 and min(self.shape) >= 1)",
+        "len(self.shape) >= 0)",
         (_SUMS + "test_a_combination_without_a_proof_is_refused",),
     ),
     Mutant(

@@ -684,7 +684,7 @@ def test_one_run_bounds_grow_with_right_guesses() -> None:
         ({"guesses": 0}, "guesses must be an even number"),
         ({"guesses": 7}, "guesses must be an even number"),
         ({"guesses": 100}, "guesses must be an even number"),
-        ({"delta": -0.1}, "delta in"),
+        ({"delta": -0.1}, "delta must lie in"),
         ({"score": lambda out: out[:3]}, "one number per row"),
     ],
 )

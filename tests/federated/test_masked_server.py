@@ -283,6 +283,31 @@ def test_a_journal_goes_on_with_the_method_and_the_model_that_it_began_with(hosp
             server(hospitals, hospitals.terms(), journal=journal, **other).run(link_of({}))
 
 
+def test_a_journal_is_held_by_one_server_at_a_time(hospitals: Hospitals) -> None:
+    """Two would ask two questions under one number. The second one neither asks nor bills anybody."""
+    terms, journal = hospitals.terms(), hospitals.folder / "journal"
+    link, refusals = link_of(hospitals.start_all()), []
+
+    def start_another(record: Any) -> None:
+        try:
+            server(hospitals, terms, journal=journal, patience=0.1).run(link_of({}))
+        except (ValueError, StudyStoppedError) as error:
+            refusals.append(str(error))
+
+    first = server(hospitals, terms, journal=journal, progress=start_another).run(link)
+    assert ["another server" in why for why in refusals] == [True] * len(first.records)
+    assert all(len(hospitals.entries(name)) == 1 for name in NAMES)
+
+
+def test_a_server_that_waited_for_its_journal_reads_what_was_written_since(hospitals: Hospitals) -> None:
+    terms, journal = hospitals.terms(), hospitals.folder / "journal"
+    waiting = server(hospitals, terms, journal=journal)
+    first = server(hospitals, terms, journal=journal).run(link_of(hospitals.start_all()))
+    again = outcome(waiting, link_of({}))
+    assert isinstance(again, MaskedFit), again
+    assert np.array_equal(again.weights, first.weights)
+
+
 def test_a_file_is_no_journal(hospitals: Hospitals) -> None:
     journal = hospitals.folder / "journal"
     journal.write_bytes(b"")

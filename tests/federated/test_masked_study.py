@@ -539,3 +539,18 @@ def test_an_audit_finds_noise_that_counts_on_colluding_clients(
 def audit(view: Any, mu: float) -> Any:
     pair = [(np.array([[value]]), np.zeros(1)) for value in (-1.0, 1.0)]
     return audit_function(view, *pair, delta=1e-3, judge="gaussian", claimed_mu=mu, runs=4_000, seed=0)
+
+
+# --- rows that are refused before any study --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, np.datetime64("NaT")])
+def test_a_client_whose_rows_have_no_person_id_is_not_made(hospitals: Hospitals, missing: Any) -> None:
+    """One row would decide whether a study is joined. So it is decided before any message, by the client's own people:
+    nothing is written down, and no server hears of it."""
+    ids: list[Any] = list(range(40))
+    with pytest.raises(ValueError, match="no person id for row 7"):
+        hospitals.start("ada", groups=[*ids[:7], missing, *ids[8:]])
+    assert not (hospitals.folder / "ada" / "state").exists()
+    clients = {name: hospitals.start(name, groups=ids) for name in NAMES}
+    assert isinstance(answer(clients["ada"], question(join_all(clients, hospitals.terms()))).grid, float)

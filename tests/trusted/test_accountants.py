@@ -8,6 +8,7 @@ from decimal import Decimal, localcontext
 from itertools import pairwise, permutations, product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from tulle.trusted.events import (
 )
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.gaussian import gaussian_delta, gaussian_epsilon
-from tulle.trusted.mechanisms import Exact, Gaussian, Laplace, TopK
+from tulle.trusted.mechanisms import Exact, Gaussian, Laplace, Mechanism, ObjectivePerturbation, TopK
 from tulle.trusted.plan import Bill, Budget, Plan, PlanError, Release
 
 Account = Callable[[tuple[tuple[Event, int], ...], float], float]
@@ -755,3 +756,39 @@ def test_a_mechanism_of_another_package_has_the_price_of_an_exact_answer() -> No
     assert epsilon(Plan((honest, cheap)), 1e-5) == math.inf
     assert epsilon(Plan((honest,), (cheap,)), 1e-5) == math.inf
     assert epsilon([honest], 1e-5) < math.inf
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        TopK(NoisePerSensitivity(1.0), k=np.int8(64), columns=4),
+        TopK(NoisePerSensitivity(1.0), k=np.int8(64), columns=np.int8(4)),
+        TopK(NoisePerSensitivity(1.0), k=np.array(64, dtype=np.int8), columns=4),
+        ObjectivePerturbation(NoisePerSensitivity(1.0), log_determinant=1.0, rows_per_unit=np.int8(100)),
+    ],
+    ids=str,
+)
+def test_a_mechanism_with_numbers_of_few_bits_has_the_price_of_an_exact_answer(mechanism: Mechanism) -> None:
+    """64 × 4 choices in int8 are none, and cost nothing."""
+    assert epsilon([Release("choice", mechanism, 1)], 1e-5) == math.inf
+
+
+def test_noise_is_a_float_of_64_bits() -> None:
+    """1 / 5000, squared, is 6e-8 in float16 and not 4e-8."""
+    short = NoisePerSensitivity(np.float16(5000))
+    assert type(short.value) is float
+    assert short.times(0.5).value == 2500.0
+
+
+@pytest.mark.parametrize("k", [-5, -1])
+def test_choices_below_none_pay_for_no_others(k: int) -> None:
+    asked, unasked = (Release(f"{n}", TopK(NoisePerSensitivity(1.0), k=n), 1) for n in (5, k))
+    assert epsilon([asked, unasked], 1e-5) == epsilon([asked], 1e-5) > 0
+
+
+@pytest.mark.parametrize("count", [-1, -5, np.int8(3), 2.5, True])
+def test_a_release_is_planned_a_whole_number_of_times(count: Any) -> None:
+    """A count below 0 would pay for the other releases of its kind."""
+    plan = Plan(tuple(Release(name, Gaussian(NoisePerSensitivity(1.0)), n) for name, n in (("a", 5), ("b", count))))
+    with pytest.raises(PlanError, match="'b' is planned"):
+        epsilon(plan, 1e-5)

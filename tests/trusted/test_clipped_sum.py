@@ -33,7 +33,7 @@ from tulle.preprocessing.private_step import Ones
 from tulle.trusted.clipped_sum import ClippedSum, RowFunction, SeenRows, SignedScores
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.queries import Affine, is_answered
+from tulle.trusted.queries import Affine, Magnitudes, VertexScores, is_answered
 from tulle.trusted.rows import Rows, make_block
 
 ROUNDING = 1 + 1e-9
@@ -213,6 +213,7 @@ def test_equal_entries_move_an_l2_clip_so_far_in_l1(support: Any, constant: floa
         # Shapes whose product, or whose number of lines, is not that of the answer.
         {"shape": (D, 0)},
         {"shape": (D, OUTPUTS, 0)},
+        {"shape": [np.int8(16), np.int8(16)]},
         {"shape": (D, 2), "times": "itself"},
     ],
     ids=str,
@@ -346,8 +347,13 @@ def test_values_are_added_up_in_float64() -> None:
         {"shape": (np.int8(D), np.int8(OUTPUTS))},
         {"intercept_value": np.float32(1)},
         {"level": np.array(1.0)[()].astype(np.float16)},
+        {"level": np.array(1.0, dtype=np.float16)},
+        {"level": np.array([1.0], dtype=np.float16)},
+        {"level": np.array(64, dtype=np.int8)},
+        {"level": np.array(1.0, dtype=object)},
         {"norm": "each", "units": np.ma.array([1.0, 5.0, 50.0], mask=[0, 0, 1])},
         {"support": np.ma.array(np.ones((D, OUTPUTS), dtype=bool))},
+        {"support": np.ones((D, OUTPUTS), dtype=object)},
     ],
     ids=str,
 )
@@ -360,12 +366,53 @@ def test_numbers_of_few_bits_and_arrays_of_other_kinds_are_not_answered_with_noi
     assert not is_answered(Affine(query, np.zeros((D, OUTPUTS)), 1.0))
 
 
-@pytest.mark.parametrize("factor", [np.float16(1), np.int8(-128)])
+@pytest.mark.parametrize("factor", [np.float16(1), np.int8(-128), np.array(1e-6, dtype=np.float16)])
 def test_narrow_factors_are_not_answered_with_noise(factor: Any) -> None:
     query = clipped_sum("each", np.zeros((1, 1)), 1.0)
     assert not is_answered(Affine(query, np.zeros((D, OUTPUTS)), factor))
     assert is_answered(Affine(query, np.zeros((D, OUTPUTS)), 1.0))
     assert not is_answered(SignedScores(query, "vertices", factor))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble, object])
+def test_starts_in_other_floats_are_not_answered_with_noise(kind: Any) -> None:
+    """The norm of a start says how much rounding moves: in few bits its squares vanish."""
+    query = clipped_sum("l2", np.zeros((1, 1)), 1e-15)
+    assert not is_answered(Affine(query, np.full((D, OUTPUTS), 1e-4).astype(kind), 1.0))
+    assert is_answered(Affine(query, np.full((D, OUTPUTS), 1, dtype=np.int32), 1.0))
+
+
+def test_features_that_are_passed_over_make_no_copies_of_scores() -> None:
+    """An array of a larger shape would answer each score many times, with noise for one of them."""
+    query = Magnitudes(clipped_sum("l2", np.ones((4, OUTPUTS)), 1.0), np.zeros((50, D, OUTPUTS), dtype=bool))
+    with pytest.raises(ValueError, match="shape"):
+        query.evaluate(Rows(np.ones((4, D)), np.zeros(4)), facts(4))
+
+
+@pytest.mark.parametrize("kind", [np.array, sp.csr_array])
+def test_the_radius_of_vertices_in_a_byte_is_that_of_their_values(kind: Any) -> None:
+    """|-128| is -128 in int8. Sets of tulle convert their vertices; queries can be made without one."""
+    query = clipped_sum("linf", np.zeros((1, 1)), 1.0)
+    vertices = np.array([[-128, 127, 0, 0], [1, 0, 0, 0]], dtype=np.int8)
+    assert VertexScores(query, kind(vertices)).largest(facts(9)) >= 255.0
+
+
+def test_the_radius_of_vertices_in_a_stack_is_along_their_entries() -> None:
+    query = clipped_sum("linf", np.zeros((1, 1)), 1.0)
+    assert VertexScores(query, np.ones((5, 1, 4))).largest(facts(9)) >= 4.0
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_cut_holds_for_rows_that_were_scaled_down_far(sparse: bool) -> None:
+    """A slope times the factor of its row has few digits left, and is rounded to up to twice of it: where a level is in
+    small units, no row counts."""
+    X = np.array([[1e139]])
+    rows = Rows.of_blocks([make_block(sp.csr_array(X) if sparse else X, np.zeros(1))])
+    rows.clip_rows(1e-50)
+    for level in np.linspace(1e-85, 1e-83, 100).tolist():
+        query = ClippedSum(FromTargets(np.array([[1e3]])), (1, 1), level, "each", units=np.array([1e-100]))
+        total = query.total(rows, replace(facts(1), n_features=1))
+        assert abs(float(total[0, 0])) <= level * 1e-100 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1001,3 +1001,10 @@ def test_known_values_do_not_depend_on_rows() -> None:
     answers[0][0, 0] = 7.0
     assert values[0, 0] == 1.0
     assert math.isinf(query.sensitivity(public).l2), "no noisy answer is sold"
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -1.0, 1e16, np.inf, np.nan])
+def test_a_quantile_is_between_none_and_all_rows(quantile: float) -> None:
+    """Ranks are counts minus quantile × n: next to 2^53 a count of 1 is rounded to 2, more than the sensitivity."""
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        QuantileScores(GRID, quantile, "row_l2")

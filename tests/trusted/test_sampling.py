@@ -340,3 +340,12 @@ def test_the_bill_says_how_batches_are_drawn() -> None:
         "Gaussian, batches of 1,500",
         "Gaussian, shuffled epochs of 7 batches",
     ]
+
+
+@pytest.mark.parametrize(
+    "rows", [(100, np.int8(10)), (np.int8(100), 10), (100_000, np.float16(100)), (100, 10, np.int8(1)), (100, 10.0)]
+)
+def test_rows_are_counted_in_integers_of_python(rows: Any) -> None:
+    """Quotients of int8 are float16: the chance of being in a batch would be rounded."""
+    with pytest.raises(ValueError, match="a batch of"):
+        Sampling("poisson", *rows)

@@ -23,6 +23,8 @@ from tulle.audit.estimator_audit import audit_estimator
 from tulle.audit.first_runs import TargetError
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.one_run import audit_one_run, one_run_bound
+from tulle.audit.one_run_model import audit_model_in_one_run
+from tulle.audit.one_run_power import OneRunPower, one_run_power
 from tulle.audit.power import Power, expected_power
 from tulle.audit.replay import ReplayResult, replay
 from tulle.audit.result import AuditResult
@@ -31,6 +33,7 @@ from tulle.audit.targets import audit_channel, audit_function, audit_mechanism, 
 
 __all__ = [
     "AuditResult",
+    "OneRunPower",
     "Pair",
     "Power",
     "ReplayResult",
@@ -41,6 +44,7 @@ __all__ = [
     "audit_function",
     "audit_mechanism",
     "audit_model",
+    "audit_model_in_one_run",
     "audit_one_run",
     "audit_sequentially",
     "best_possible",
@@ -49,6 +53,7 @@ __all__ = [
     "expected_power",
     "mu_lower_bound",
     "one_run_bound",
+    "one_run_power",
     "range_lower_bound",
     "replay",
     "worst_case_pairs",

@@ -144,11 +144,7 @@ def expected_power(
     """
     if not (isinstance(runs, int) and runs >= 8):
         raise ValueError(f"runs must be a whole number >= 8, got {runs!r}")
-    for name, value in (("confidence", confidence), ("chance", chance)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
+    check_chances(delta, confidence, chance)
     if judge not in JUDGES_WITH_POWER:
         raise ValueError(f"power is known for judge='any' and judge='gaussian', got {judge!r}")
     if judge == "gaussian" and (claimed_mu is None or delta == 0):
@@ -157,6 +153,15 @@ def expected_power(
     if claim is not None and not 0 <= claim < math.inf:
         raise ValueError(f"the claim must be a finite number >= 0, got {claim!r}")
     return _power(judge, runs - runs // 2 if counted is None else counted, delta, claim, confidence, chance)
+
+
+def check_chances(delta: float, confidence: float, chance: float) -> None:
+    """Raise for a probability out of range."""
+    for name, value in (("confidence", confidence), ("chance", chance)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
 
 
 @lru_cache(maxsize=64)
@@ -174,12 +179,12 @@ def _power(judge: str, counted: int, delta: float, claim: float | None, confiden
 
     gaussian = easiest = None
     if delta > 0:
-        mu = _smallest(lambda value: sees_gaussian(value, counted), _LARGEST_MU)
+        mu = smallest_seen(lambda value: sees_gaussian(value, counted), _LARGEST_MU)
         gaussian = gaussian_epsilon(mu, delta) if mu < math.inf else math.inf
     if judge == "gaussian":
         claimed = gaussian_epsilon(limit, delta)
     else:
-        easiest = _smallest(lambda value: sees_easiest(value, counted), _LARGEST_EPSILON)
+        easiest = smallest_seen(lambda value: sees_easiest(value, counted), _LARGEST_EPSILON)
     needed = None
     if claimed:
         violation = WORTH_SEEING * claimed
@@ -201,7 +206,7 @@ def _prove(
     return float(np.max(epsilon_lower_bound(hits, false_hits, runs, delta, confidence)))
 
 
-def _smallest(is_seen: Callable[[float], bool], largest: float) -> float:
+def smallest_seen(is_seen: Callable[[float], bool], largest: float) -> float:
     """The smallest value that is seen, from above, to three digits; inf where `largest` is not seen."""
     if not is_seen(largest):
         return math.inf

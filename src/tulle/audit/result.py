@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate, range_hit_rate
+from tulle.audit.one_run_power import OneRunPower, one_run_power
 from tulle.audit.power import JUDGES_WITH_POWER, Power, expected_power
 from tulle.files.durable_writes import name_file, write_durably
 from tulle.files.number_text import finite, rounded_down
@@ -63,9 +64,12 @@ class AuditResult:
         With judge "bounded_range": no smaller range is true, with probability `confidence`; and the claimed range.
     excess : float or None
         With judge "curve": by how much a hit rate exceeds what the claim allows, at least, with probability
-        `confidence`. Above 0 the claim is false.
+        `confidence`; in one run, the part of the guesses that is right beyond the largest that does not refute the
+        claim. Above 0 the claim is false.
     claimed_curve : str or None
         With judge "curve": the claim, in words.
+    guesses : int or None
+        Of an audit in one run: how many canaries were guessed, and `runs` is how many there were. None for others.
     """
 
     epsilon: float
@@ -85,6 +89,7 @@ class AuditResult:
     claimed_range: float | None = None
     excess: float | None = None
     claimed_curve: str | None = None
+    guesses: int | None = None
     false_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
     hit_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
 
@@ -100,19 +105,20 @@ class AuditResult:
         return self.claimed is not None and self.epsilon > self.claimed
 
     @property
-    def power(self) -> Power | None:
-        """How large a violation so many runs would have shown; None for one run, for an infinite claim, and for judges
+    def power(self) -> Power | OneRunPower | None:
+        """How large a violation so many runs, or canaries, would have shown; None for an infinite claim, and for judges
         whose power is not known."""
-        claim = self.claimed if self.judge == "any" else self.claimed_mu
-        if (
-            not len(self.false_rates)
-            or self.judge not in JUDGES_WITH_POWER
-            or (claim is not None and math.isinf(claim))
-        ):
+        words: dict[str, Any] = {"claimed": self.claimed} if self.judge == "any" else {"claimed_mu": self.claimed_mu}
+        if any(claim is not None and math.isinf(claim) for claim in words.values()):
             return None
-        words = {"judge": self.judge, ("claimed" if self.judge == "any" else "claimed_mu"): claim}
+        levels: dict[str, Any] = {"delta": self.delta, "confidence": self.confidence}
+        if self.guesses is not None:
+            words = words if self.claimed_range is None else {"claimed_range": self.claimed_range}
+            return None if self.judge == "curve" else one_run_power(self.runs, guesses=self.guesses, **levels, **words)
+        if not len(self.false_rates) or self.judge not in JUDGES_WITH_POWER:
+            return None
         runs = max(8, self.runs)
-        return expected_power(runs, delta=self.delta, confidence=self.confidence, counted=runs, **words)  # type: ignore[arg-type]
+        return expected_power(runs, judge=self.judge, counted=runs, **levels, **words)
 
     def _power_lines(self) -> list[str]:
         power = self.power
@@ -129,13 +135,14 @@ class AuditResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AuditResult:
         """The result of what `to_dict` or `to_json` gave; an error where no audit can have found it."""
-        values = {"judge": "any"} | dict.fromkeys(_OWN_FIELDS) | dict(values)
+        values = {"judge": "any", "guesses": None} | dict.fromkeys(_OWN_FIELDS) | dict(values)
         plain: dict[str, Any] = {name: values[name] for name in cls.__dataclass_fields__}
         for name in ("epsilon", "delta", "confidence", "best_possible", "seconds"):
             plain[name] = float(plain[name])
         for name in ("claimed", "mu", "claimed_mu", "epsilon_any", "range", "claimed_range", "excess"):
             plain[name] = None if plain[name] is None else float(plain[name])
         plain["runs"] = int(plain["runs"])
+        plain["guesses"] = None if plain["guesses"] is None else int(plain["guesses"])
         for name in ("false_rates", "hit_rates"):
             plain[name] = np.asarray(plain[name], dtype=np.float64)
         found = cls(**plain)
@@ -147,6 +154,7 @@ class AuditResult:
             and 0 <= found.delta < 1
             and 0 < found.confidence < 1
             and found.runs >= 1
+            and (found.guesses is None or 0 < found.guesses <= found.runs)
             and (found.claimed is None or found.claimed >= 0)
             and isinstance(found.attack, str)
             and isinstance(found.pair, str)
@@ -164,6 +172,11 @@ class AuditResult:
     def to_json(self, indent: int | None = 2) -> str:
         """The result as JSON."""
         return json.dumps(finite(self.to_dict()), indent=indent, allow_nan=False)
+
+    def _runs_made(self) -> str:
+        if self.guesses is None:
+            return f"{self.runs:,} on each data set"
+        return f"one, with {self.runs:,} canaries and {self.guesses:,} guesses"
 
     def __str__(self) -> str:
         claim = "nothing was claimed" if self.claimed is None else f"claimed ε = {self.claimed:g}"
@@ -188,6 +201,8 @@ class AuditResult:
         exceeded = []
         if self.excess is not None and self.refuted:
             exceeded = [("", f"a hit rate is at least {rounded_down(self.excess)} above what the claim allows")]
+            if self.guesses is not None:
+                exceeded = [("", f"{rounded_down(self.excess)} of the guesses are right beyond the claim's limit")]
         rows = (
             ("audited", found),
             *judges,
@@ -195,7 +210,7 @@ class AuditResult:
             *exceeded,
             ("attack", self.attack),
             ("worlds", self.pair),
-            ("runs", f"{self.runs:,} on each data set; the largest ε they could show is {self.best_possible:.3f}"),
+            ("runs", f"{self._runs_made()}; the largest ε they could show is {self.best_possible:.3f}"),
             *(("power" if not k else "", text) for k, text in enumerate(self._power_lines())),
             ("time", f"{self.seconds:.1f} s"),
             *([] if self.refuted else [("note", "an audit that finds no violation does not prove privacy")]),
@@ -219,8 +234,11 @@ class AuditResult:
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw the attack's curve against what the claim allows; the suffix of the path sets the format.
 
-        The band holds, at each point, the true hit rate with 95 % confidence.
+        The band holds, at each point, the true hit rate with 95 % confidence. An audit in one run has no curve, and is
+        refused.
         """
+        if not len(self.false_rates):
+            raise ValueError("an audit in one run has no curve to draw; write its page with save_page")
         import matplotlib
 
         matplotlib.use("Agg")

@@ -60,6 +60,11 @@ class QuantileScores(Query):
     quantile: float  # in (0, 1)
     of: str  # "row_l2", "row_linf": the norms of rows; "label": the magnitudes of labels
 
+    def __post_init__(self) -> None:
+        # Next to a quantile of 2^53 rows a count of 1 is rounded to 2.
+        if not 0 < self.quantile < 1:
+            raise ValueError(f"a quantile lies strictly between 0 and 1, got {self.quantile!r}")
+
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         return Sensitivity(linf=float(public.rows_per_unit))
 

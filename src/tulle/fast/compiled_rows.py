@@ -278,7 +278,7 @@ class DenseBlock(FastBlock):
         to += amount * (column if self._scale is None else column * self._scale)
 
     def _take(self, numbers: RowNumbers) -> FastBlock:
-        batch = DenseBlock(self._rows[numbers], self.targets[numbers], self.active[numbers], borrowed=False)
+        batch = type(self)(self._rows[numbers], self.targets[numbers], self.active[numbers], borrowed=False)
         batch._entry_bound = self._entry_bound
         return batch
 

@@ -129,11 +129,10 @@ class ClippedSum(Query):
     def __post_init__(self) -> None:
         by_line, units, at = self.units is not None or self.coordinates is not None, self.units, self.coordinates
         if not (
-            (self.level >= 0 and len(self.shape) == 2 and min(self.shape) >= 1)
-            and (self.times != "itself" or self.shape[1] == 1)
+            (self.level >= 0 and type(self.shape) is tuple and len(self.shape) == 2 and min(self.shape) >= 1)
             and 0 <= self.intercept_value < math.inf
             and (self.times == "one" or not self.non_negative)
-            and (self.times != "itself" or self.norm == "l2")
+            and (self.times != "itself" or (self.norm == "l2" and self.shape[1] == 1))
             and not (self.in_batches and (by_line or self.support is not None))
             and (not by_line or (self.times == "rows" and self.norm == "each"))
             and (units is None or (units.shape == self.shape[:1] and units.dtype == np.float64))
@@ -244,7 +243,7 @@ class ClippedSum(Query):
     def _cut(self, slopes: FloatArray, block: Block) -> FloatArray:
         """Slopes cut off where the largest |slope × entry| / unit of a row would be above the level."""
         a = self.intercept_value
-        if self.level < LEAST_LEVEL:
+        if self.level * (1.0 if self.units is None else self.units.min()) < LEAST_LEVEL:
             return np.zeros_like(slopes)
         if self.units is None:
             sizes = np.maximum(block.norms("linf"), a)

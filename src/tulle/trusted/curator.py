@@ -66,8 +66,7 @@ class Curator:
                 sensitivity = Sensitivity(l2=max(sensitivity.l2, 2.0 * query.one_unit(public)))
             # Sums are over as many rows as there are in all, at most.
             sensitivity = sensitivity.times(summation_slack(self._public.n_rows))
-            size = query.largest if isinstance(release.mechanism, NoisyMax) else query.size
-            largest = fullest * size(public)
+            largest = fullest * (query.largest if isinstance(release.mechanism, NoisyMax) else query.size)(public)
             limit = LARGEST_SUM / self._public.n_rows
             if not (exposed or largest <= limit):
                 # Behind this a sum that is not finite would count as nothing, and say by that how large it was.

@@ -33,6 +33,7 @@ class NoisePerSensitivity:
     def __post_init__(self) -> None:
         if not self.value >= 0:
             raise ValueError(f"noise per sensitivity must be >= 0, got {self.value}")
+        object.__setattr__(self, "value", float(self.value))  # squares of a float16 underflow
 
     @property
     def inverse(self) -> float:

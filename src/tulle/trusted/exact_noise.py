@@ -48,10 +48,8 @@ def _decimals(precision: int) -> Context:
 
 
 class Draws:
-    """Uniform numbers in (0, 1/2), each with a fair side, known to as many bits as a question needs.
-
-    A uniform word is the first 63 bits of a number and its side; the generator gives more bits.
-    """
+    """Uniform numbers in (0, 1/2), each with a fair side, known to as many bits as a question needs: a uniform word is
+    the first 63 bits of a number and its side, and the generator gives more bits."""
 
     def __init__(self, words: Words, generator: np.random.Generator) -> None:
         self._generator = generator

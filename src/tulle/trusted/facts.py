@@ -37,10 +37,8 @@ class PublicFacts:
 
     @cached_property
     def convex_loss(self) -> ConvexLoss | None:
-        """What the loss is in objective perturbation, read once, so that a bound and an answer are of the same loss.
-
-        By exact type: clipping cannot enforce convexity, and a subclass may have any slope.
-        """
+        """What the loss is in objective perturbation, read once, so that a bound and an answer are of the same loss. By
+        exact type: clipping cannot enforce convexity, and a subclass may have any slope."""
         convex = self.loss.convex
         return convex if type(convex) in CONVEX else None
 

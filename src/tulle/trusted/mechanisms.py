@@ -41,13 +41,26 @@ from tulle.trusted.sampling import Sampling
 
 # Noise that is asked for never underflows to none, however small the sensitivity.
 _LEAST_SCALE = 1e-280
-
 _UNIT = Noise(1.0)
 _ONE_ROW = Sampling("poisson", 1, 1)
-
 Generator = np.random.Generator
 # Post-processing: any function of a noisy answer.
 Then = Callable[[FloatArray], Any]
+_NUMBERS = (int, float, bool, np.float64, np.bool_)
+
+
+def has_plain_fields(record: Any) -> bool:
+    """Whether the numbers of a query or a mechanism are Python's or float64 and its arrays no others: what is computed
+    of numbers with few bits wraps around or underflows, and sums leave masked lines out."""
+    declared = getattr(record, "__dataclass_fields__", {})
+    return all(_fits(getattr(declared.get(name), "type", ""), value) for name, value in vars(record).items())
+
+
+def _fits(declared: Any, value: Any) -> bool:
+    if declared in ("int", "float", "bool", int, float, bool) or str(declared).startswith("tuple"):
+        return all(type(one) in _NUMBERS for one in (value if type(value) is tuple else (value,)))
+    plain = type(value) is np.ndarray and (value.dtype == np.float64 or value.dtype.kind in "biu")
+    return plain or not isinstance(value, (np.generic, np.ndarray))
 
 
 @dataclass(frozen=True)
@@ -87,10 +100,8 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
-    """A randomised answer to a query of bounded sensitivity.
-
-    A subclass must be a frozen dataclass of its own: calibrations are remembered by equality.
-    """
+    """A randomised answer to a query of bounded sensitivity. A subclass must be a frozen dataclass of its own:
+    calibrations are remembered by equality."""
 
     noise: Noise = _UNIT
 
@@ -226,10 +237,8 @@ class TopK(Mechanism):
 
 @dataclass(frozen=True)
 class NoisyMax(Mechanism):
-    """The candidate of each column with the largest score + noise, scale = noise × ℓ∞ sensitivity.
-
-    Answers with an index for each column, never with a noisy score. Proof: docs/proofs/noisy_max.md.
-    """
+    """The candidate of each column with the largest score + noise, scale = noise × ℓ∞ sensitivity: an index for each
+    column, never a noisy score. Proof: docs/proofs/noisy_max.md."""
 
     columns: int = 1  # that the query will have
     LAW: ClassVar[ChoiceLaw]
@@ -349,5 +358,7 @@ PRICES: dict[type[Mechanism], Callable[[Any], tuple[Event, int]]] = {
 
 
 def price_of(mechanism: Mechanism) -> tuple[Event, int]:
-    """The cost of one release, by exact type; that of an exact answer for every mechanism that is not listed."""
-    return PRICES.get(type(mechanism), PRICES[Exact])(mechanism)
+    """The cost of one release, by exact type; that of an exact answer for every mechanism that is not listed or not
+    plain. No less than nothing: it would pay for other releases."""
+    event, uses = PRICES.get(type(mechanism) if has_plain_fields(mechanism) else Exact, PRICES[Exact])(mechanism)
+    return event, max(uses, 0)

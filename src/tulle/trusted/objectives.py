@@ -32,14 +32,13 @@ from tulle.trusted.rows import Block, Pieces, Rows
 # Rows are summed in parts of at most this many, and the parts' sums are added up in pairs: what rounding does then
 # hardly grows with the number of rows, whatever blocks they lie in.
 PART_ROWS = 4096
-
 # Relative rounding errors: of float64, and of the widest floats that numpy has here, which may be the same.
 _ERROR = 2.0**-53
 _WIDE_ERROR = max(float(np.finfo(np.longdouble).eps) / 2, 2.0**-64)
 
 
 def _length(vector: FloatArray) -> float:
-    return float(compute_lengths(vector[None, :])[0]) if len(vector) else 0.0
+    return float(compute_lengths(vector[None, :].astype(np.float64))[0]) if len(vector) else 0.0
 
 
 @dataclass(frozen=True, eq=False)

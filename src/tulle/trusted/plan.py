@@ -54,7 +54,7 @@ class Release:
 
     name: str
     mechanism: Mechanism
-    count: int
+    count: int  # at least 0: below, it would pay for other releases
 
     @property
     def answers_each(self) -> int:
@@ -72,7 +72,6 @@ class Release:
 
 
 Composition = tuple[tuple[Event, int], ...]
-
 # What a fit proves of itself, (epsilon, delta); unlike a Budget it may be infinite.
 Promise = tuple[float, float]
 
@@ -110,6 +109,8 @@ def compose(releases: Iterable[Release]) -> Composition:
     """The events of a list of releases with their multiplicities."""
     total: Counter[Event] = Counter()
     for release in releases:
+        if not (type(release.count) is int and release.count >= 0):
+            raise PlanError(f"{release.name!r} is planned {release.count!r} times, which is no integer >= 0")
         event, uses = price_of(release.mechanism)
         total[event] += uses * release.count
     return tuple((event, count) for event, count in total.items() if count)

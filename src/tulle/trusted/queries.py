@@ -21,11 +21,10 @@ import numpy.typing as npt
 from tulle.trusted import hooks
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.mechanisms import Sensitivity
+from tulle.trusted.mechanisms import Sensitivity, has_plain_fields
 from tulle.trusted.rows import Rows
 
 Mask = npt.NDArray[np.bool_]
-
 # Below every score, and finite: sums with noise stay numbers.
 _PASSED_OVER = -1e200
 
@@ -71,16 +70,8 @@ def vouch_for_query(query: type[Query]) -> type[Query]:
 
 def is_answered(query: Query) -> bool:
     """Whether a query, and the one that it is made of, may be answered with noise."""
-    inner, of_plain_types = getattr(query, "query", None), all(map(_is_plain, vars(query).values()))
-    return type(query) in _ANSWERED and of_plain_types and (inner is None or is_answered(inner))
-
-
-def _is_plain(value: Any) -> bool:
-    """No number of numpy with few bits, and no array of a subclass: a sensitivity that is computed of them can wrap
-    around, underflow or leave masked lines out."""
-    if type(value) is tuple:
-        return all(map(_is_plain, value))
-    return not isinstance(value, (np.generic, np.ndarray)) or type(value) in (np.float64, np.bool_, np.ndarray)
+    inner = getattr(query, "query", None)
+    return type(query) in _ANSWERED and has_plain_fields(query) and (inner is None or is_answered(inner))
 
 
 @vouch_for_query
@@ -129,7 +120,8 @@ class Magnitudes(Query):
 
     def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
         scores = np.abs(self.query.evaluate(rows, public)[: public.n_features])
-        return scores if self.passed_over is None else np.where(self.passed_over, _PASSED_OVER, scores)
+        np.copyto(scores, _PASSED_OVER, where=False if self.passed_over is None else self.passed_over)  # no more scores
+        return scores
 
 
 @vouch_for_query
@@ -145,7 +137,8 @@ class VertexScores(Query):
 
     def _radius(self) -> float:
         """The largest |v|_1, rounded up."""
-        return float(abs(self.vertices).sum(axis=1).max()) * (1.0 + 2.0**-52 * self.vertices.shape[1])
+        lengths = abs(self.vertices.astype(np.float64)).sum(axis=-1)  # in int8, |-128| is -128
+        return float(lengths.max()) * (1.0 + 2.0**-52 * self.vertices.shape[-1])
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:
         # Scores are sums over parameters, and their rounding is beyond what the curator adds for sums over rows.

@@ -24,7 +24,6 @@ from tulle.trusted.losses import Norm
 Mask = npt.NDArray[np.bool_]
 RowNumbers = npt.NDArray[np.intp]
 T = TypeVar("T")
-
 _DENSE_BLOCK_BYTES = 1 << 25
 _SHORTEST, _LONGEST = 1e-140, 1e140
 

@@ -36,7 +36,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise ValueError(f"sampling must be one of {list(SCHEMES)}, got {self.scheme!r}")
-        if not 1 <= self.batch <= self.n_rows:
+        whole = all(type(one) is int for one in (self.n_rows, self.batch, self.rows_per_unit))  # int8 / int8 is float16
+        if not (whole and 1 <= self.batch <= self.n_rows):
             raise ValueError(f"a batch of {self.n_rows} rows must have 1 to {self.n_rows} of them, got {self.batch}")
 
     @property

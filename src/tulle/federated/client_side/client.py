@@ -111,7 +111,7 @@ class Client:
         A folder for what must outlive the process. Without it the client bills its studies again. An old copy must
         never be put back: rounds that were answered since would be answered again, unbilled.
     groups : array of shape (n,) or None, default=None
-        Person ids; a person's rows beyond `rows_per_person` are left out.
+        Person ids, one for each row; a person's rows beyond `rows_per_person` are left out.
     rows_per_person : int, default=1
         The unit of the promise is a person with at most this many rows, at least 1.
     max_epsilon : float or None, default=None
@@ -172,6 +172,8 @@ class Client:
         array_checks.check_values(self._y, "y")
         self._groups = None if groups is None else intake.read_cells(groups, "groups")
         check_consistent_length(self._X, self._y, self._groups)
+        # An id that is missing is refused here, on the client's own screen: no answer to a server depends on it.
+        active = None if self._groups is None else intake.select_first_rows(self._groups, rows_per_person)
         self.ledger = ledger
         self._state = Path(state)
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -195,7 +197,7 @@ class Client:
         self._summing = Summing(
             self._X,
             self._y,
-            self._groups,
+            active,
             rows_per_person,
             ledger,
             self._state,

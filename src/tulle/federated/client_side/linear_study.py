@@ -11,6 +11,7 @@ from tulle.accounting.row_limit import check_row_count
 from tulle.estimators.bounds import LARGEST_BOUND, SMALLEST_BOUND, Bounds
 from tulle.fast.install import install
 from tulle.fast.sparse_weights import SparseWeights
+from tulle.federated.client_side.row_by_row import make_rows
 from tulle.federated.terms import ModelTerms, Task
 from tulle.files import class_labels
 from tulle.methods.gradient_queries import BatchGradient
@@ -20,7 +21,6 @@ from tulle.methods.thresholds import HardThreshold
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.rows import Rows
 
 install()
 
@@ -149,7 +149,7 @@ class LinearTerms(ModelTerms):
         targets, known = self.targets(y)
         if groups is not None:
             known &= intake.select_first_rows(groups, rows_per_person)
-        rows = Rows(X, targets, known)
+        rows = make_rows(X, targets, known)
         self.bounds.known(self.n_features).clip(rows, self.resolved_loss)
         return LinearTask(rows, public, self.intercept_value)
 

@@ -2,8 +2,9 @@
 
 A message can hold any value in any field, and the server is not trusted. Sensitivities are proved for float64: squares
 of integers wrap around, and true or false as an index means something else than 1 or 0. Weights of another shape than
-the model's could make the line of a row depend on other rows; so could weights so large that slopes follow the rounding
-of margins, which may depend on how many rows are in a batch. Nothing here looks at rows.
+the model's could make the line of a row depend on other rows. Weights so large that slopes follow the rounding of
+margins are those of no method: the rounding depends on no other row (`tulle.federated.client_side.row_by_row`), and
+they are refused all the same. Nothing here looks at rows.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tulle.methods import row_functions
 from tulle.trusted.clipped_sum import ClippedSum
 from tulle.trusted.events import FloatArray
 
-# Margins are at most so large, for labels of a size of 1: their rounding is then at most about 1e-7 per feature, and
-# commonly far smaller. A limit against weights that are chosen for their rounding, and no proof.
+# Margins are at most so large, for labels of a size of 1. A limit against weights that are chosen for their rounding;
+# no proof rests on it.
 _LARGEST_MARGIN = 1e9
 # Labels that have no declared bound are taken for such as this.
 _LARGEST_LABEL = 1e9
@@ -112,18 +113,11 @@ _FIELDS: dict[str, _Fits] = {
     "path": lambda value, model: value is None,
 }
 
-# What is answered, with the fields of each.
+# What is answered, with the fields of each: margins are those of `tulle.federated.client_side.row_by_row` alone.
 _ROW_FUNCTIONS: dict[type, dict[str, _Fits]] = {
     row_functions.LossSlopes: {"weights": _weights},
     row_functions.RowWeights: {},
     row_functions.SlopeChanges: {"weights": _weights, "anchor": _weights, "levels": _levels},
     row_functions.SquaredMargins: {"direction": _direction, "weighted": _flag},
     row_functions.FeaturesAndTarget: {"features": _features, "row_bound": _number, "unit": _number},
-    row_functions.RootsOfMoments: {
-        "features": _features,
-        "row_bound": _number,
-        "weights": partial(_array, kind="f", ndim=1),
-        "factor": partial(_word, words=("curvature", "slope")),
-        "most": _number,
-    },
 }

@@ -64,7 +64,7 @@ from tulle.monitoring.logged_account import open_logged_account
 from tulle.trusted import intake
 from tulle.trusted.fit import Account, Order, Proved
 from tulle.trusted.plan import PlanError, Promise
-from tulle.trusted.rows import Pieces, Rows, sum_in_pairs
+from tulle.trusted.rows import Mask, Pieces, Rows, sum_in_pairs
 
 install()
 
@@ -94,8 +94,8 @@ class Summing:
         Checked: finite, dense or CSR or CSC.
     y : array of shape (n,)
         Checked: words or finite numbers.
-    groups : array of shape (n,) or None
-        Person ids; a person's rows beyond `rows_per_person` are left out.
+    active : boolean array of shape (n,) or None
+        The rows that count: a person's rows beyond `rows_per_person` do not. None: all.
     rows_per_person : int
         At least 1. Fits that protect units of fewer rows are refused.
     ledger : FileLedger or None
@@ -117,7 +117,7 @@ class Summing:
         self,
         X: Any,
         y: Any,
-        groups: Any,
+        active: Mask | None,
         rows_per_person: int,
         ledger: FileLedger | None,
         state: str | Path,
@@ -128,7 +128,7 @@ class Summing:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._X, self._y = X, intake.read_cells(y, "y")
-        self._active = None if groups is None else intake.select_first_rows(groups, rows_per_person)
+        self._active = active
         self._rows_per_person = rows_per_person
         self._ledger, self._state, self._name = ledger, Path(state), name
         self._trusts_aggregator, self._max_epsilon = trusts_aggregator, max_epsilon

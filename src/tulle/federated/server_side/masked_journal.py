@@ -6,6 +6,8 @@ question that it had asked last, of the same set.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 from tulle.federated.client_side.masked_study import MASKED_CLASSES
 from tulle.federated.encoding import WireError, decode, encode
 from tulle.federated.masked_terms import AskSum, MaskedTerms, Study
-from tulle.files.durable_writes import write_durably
+from tulle.files.durable_writes import locked, write_durably
 from tulle.trusted.events import FloatArray
 
 
@@ -53,13 +55,18 @@ class MaskedJournal:
     """
 
     def __init__(self, folder: Path, terms: MaskedTerms) -> None:
-        self._folder = folder
+        self._folder, self._terms = folder, terms
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder.name} is a file, and the journal of masked sums is a folder; name another")
         folder.mkdir(parents=True, exist_ok=True)
+        self._load()
+
+    def _load(self) -> None:
         self.study: Study | None = self._read("study")
-        if self.study is not None and self.study.terms != terms:
-            raise ValueError(f"{folder.name} is the journal of another study, or of other terms; name another folder")
+        if self.study is not None and self.study.terms != self._terms:
+            raise ValueError(
+                f"{self._folder.name} is the journal of another study, or of other terms; name another folder"
+            )
         self._settings: _Settings | None = self._read("settings")
         asked = self._read("asked")
         self.retries: int = 0 if asked is None else asked.retries
@@ -67,6 +74,27 @@ class MaskedJournal:
         self.pending: AskSum | None = None
         if asked is not None and self.read_answer(asked.question.number) is None:
             self.pending = asked.question
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the journal alone while a study runs, and read it again: another server may have written to it since.
+
+        Two servers on one journal would ask two questions under one number, and use up the retries that one counts.
+
+        Raises
+        ------
+        ValueError
+            Where another server holds it.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._folder / "server.lock", seconds=0))
+            except TimeoutError:
+                raise ValueError(
+                    f"another server runs the study of the journal {self._folder.name}; wait until it has ended"
+                ) from None
+            self._load()
+            yield
 
     @property
     def seeded(self) -> bool:

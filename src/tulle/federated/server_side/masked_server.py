@@ -13,6 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,13 @@ class MaskedServer:
         StudyStoppedError
             Where too few clients take part or answer. Before the first question, nobody may have been billed:
             `may_be_billed` says so.
+        ValueError
+            Where another server runs the study of the journal.
         """
+        with nullcontext() if self._journal is None else self._journal.held():
+            return self._run(link)
+
+    def _run(self, link: Link) -> MaskedFit:
         clients = MaskedClients(link, self._seconds, self._patience)
         study = None if self._journal is None else self._journal.study
         begun = study is not None

@@ -26,6 +26,13 @@ _NOT_SAID = (
     "its random numbers come from.",
     "The confidence is that of one look at runs whose number was fixed beforehand.",
 )
+_NOT_SAID_IN_ONE_RUN = (
+    "A passing audit proves no privacy. It shows that this score, with these canaries, in one run, found no violation. "
+    "Privacy is proved by the accounting, not by an audit.",
+    "Another score, other canaries or more of them may find a violation.",
+    _NOT_SAID[2],
+    "The confidence is that of one look at one run, with a number of guesses that was fixed beforehand.",
+)
 
 
 def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
@@ -44,11 +51,12 @@ def audit_page(audit: Mapping[str, Any], title: str = "") -> str:
         One self-contained HTML file. It shows what an attack saw on the two audited data sets: where these hold rows of
         persons, the page is for the holder of the rows alone.
     """
+    not_said = _NOT_SAID_IN_ONE_RUN if _is_one_run(audit) else _NOT_SAID
     sections = [
         section("verdict", "The verdict", verdict(audit)),
         section("curve", "The trade-off curve", *attack_parts(audit, tradeoff=True)),
         section("power", "The power of this audit", *_power(audit)),
-        section("not-said", "What this audit does not say", listing(_NOT_SAID)),
+        section("not-said", "What this audit does not say", listing(not_said)),
         section("how", "How it was made", audit_terms(audit)),
     ]
     claimed = None if audit["claimed"] is None else float(audit["claimed"])
@@ -79,7 +87,8 @@ def verdict(audit: Mapping[str, Any]) -> Markup:
     found = f"The attack proves, {sure}, that the privacy loss is at least "
     found += f"{epsilon_is(readable(rounded_down(epsilon)))} at {delta_is(format_rounded_up(delta))}"
     if epsilon == 0:
-        found = f"The attack did not distinguish the two data sets, {sure}, at {delta_is(format_rounded_up(delta))}"
+        both = "versions of the canaries" if _is_one_run(audit) else "data sets"
+        found = f"The attack did not distinguish the two {both}, {sure}, at {delta_is(format_rounded_up(delta))}"
     refuted = claimed is not None and epsilon > claimed
     if audit["judge"] not in ("any", "gaussian"):
         refuted = bool(audit["refuted"])
@@ -100,6 +109,10 @@ def verdict(audit: Mapping[str, Any]) -> Markup:
     words = f"{found}. The claim was {_claim(audit)}: no violation was found. An audit can refute a "
     words += "guarantee but never prove one; the proof is the accountant’s."
     return join_markup([element("p", words), *(notice(text[0], text[1], loud=False) for text in _shortfall(audit))])
+
+
+def _is_one_run(audit: Mapping[str, Any]) -> bool:
+    return audit.get("guesses") is not None
 
 
 def _claim(audit: Mapping[str, Any]) -> str:
@@ -139,7 +152,7 @@ def attack_parts(audit: Mapping[str, Any], tradeoff: bool = False) -> list[Marku
     """The attack's curve against the limit of the claim; `tradeoff` adds the trade-off curve on linear axes."""
     drawn = _attack(audit)
     if drawn is None:
-        return [element("p", "The attack made one guess per row and has no curve.")] if tradeoff else []
+        return [element("p", "The audit was one run, and its attack has no curve.")] if tradeoff else []
     limit = (
         "" if not len(drawn.grid) else "A curve that enters the shaded area, with its band, would contradict the claim."
     )
@@ -193,11 +206,14 @@ def audit_terms(audit: Mapping[str, Any]) -> Markup:
         free = epsilon_is(readable(rounded_down(float(audit["epsilon_any"]))))
         judge += f"nothing, gives at least {free} on the same runs, {_confidence(audit)} by itself"
     most = epsilon_is(number(float(audit["best_possible"]), 3))
+    made = f"{int(audit['runs']):,}"
+    if _is_one_run(audit):
+        made = f"one, with {made} canaries and {int(audit['guesses']):,} guesses"
     terms = (
         ("Judge", judge),
         ("Attack", str(audit["attack"])),
-        ("The two data sets", str(audit["pair"])),
-        ("Runs", f"{int(audit['runs']):,}; the largest ε they could show is {most}"),
+        ("The rows" if _is_one_run(audit) else "The two data sets", str(audit["pair"])),
+        ("Runs", f"{made}; the largest ε they could show is {most}"),
     )
     return element(
         "dl", *(element("div", element("dt", name), element("dd", text)) for name, text in terms), class_="terms"
