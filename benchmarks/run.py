@@ -32,6 +32,7 @@ BENCHMARKS = (
     "stochastic",
     "frank_wolfe",
     "fit_against_liblinear",
+    "no_privacy_many_classes",
     "memory",
     "knowledge_transfer",
     "local",

@@ -334,6 +334,27 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         "",
         (_REPRODUCED + "test_no_table_inside_a_ledger",),
     ),
+    Mutant(
+        "sparse weights with margins of their own",
+        "a faster product that goes around the sums of rows at clients: the rounding of a margin shows other rows",
+        "        if type(self) is not SparseBlock:",
+        "        if False:",
+        ("tests/methods/test_exact_steps.py::test_sparse_weights_have_the_margins_of_the_block",),
+    ),
+    Mutant(
+        "a file that chooses what is imported",
+        "the class of a loss imported by the name in a model file, as pickles do: code of whoever wrote the file runs",
+        '    short = name.rpartition(".")[2]\n',
+        '    short = name.rpartition(".")[2]\n    __import__(name.rpartition(".")[0])\n',
+        ("tests/estimators/test_saving.py::test_no_module_that_a_file_names_is_imported",),
+    ),
+    Mutant(
+        "a comparison under a ledger",
+        "scores of a table without noise, from Python, while a ledger promises that everything is billed",
+        '    refuse_open_ledgers("a comparison")\n',
+        "",
+        ("tests/experiments/test_compared.py::test_no_comparison_inside_a_ledger",),
+    ),
     # --- blocks on disk ---
     Mutant(
         "indices that are believed",

@@ -128,7 +128,7 @@ def test_the_front_door_lists_its_names_and_refuses_others() -> None:
 
     names = ["Bounds", "Budget", "FileLedger", "Ledger", "PrivatePipeline", "PrivateSearch", "PublicFrequencies"]
     names += ["Schema", "SparseClassifier", "SparseRegressor"]
-    assert dir(tulle) == [*names, "__version__", "check_pipeline", "load", "private_score", "save"]
+    assert dir(tulle) == [*names, "__version__", "check_pipeline", "compare", "load", "private_score", "save"]
     assert all(getattr(tulle, name) is not None for name in dir(tulle))
     with pytest.raises(AttributeError, match="module 'tulle' has no attribute 'SparseForest'"):
         tulle.SparseForest  # noqa: B018

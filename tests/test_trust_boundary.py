@@ -35,6 +35,7 @@ from tulle.methods.gradient_queries import (
     Step,
 )
 from tulle.methods.loss_functions import Logistic, Loss, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
+from tulle.methods.thresholds import HardThreshold
 from tulle.transfer.public_features import GaussianFeatures, UniformFeatures
 from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.facts import PublicFacts
@@ -79,6 +80,9 @@ class EmptyCurator:
         if isinstance(mechanism, NoisyMax):
             assert mechanism.columns == outputs
             return self._generator.integers(0, self._candidates(query), outputs)
+        if isinstance(query, ExactFollowUp) and name == "step":
+            threshold = HardThreshold(self._public.n_nonzero, self._public.n_features)
+            return threshold.to_sparse(self._generator.standard_normal((self._public.n_parameters, outputs)))
         answer = self._generator.standard_normal(self._shape(query))
         if isinstance(query, BatchStep):
             return SparseWeights.from_dense(then(answer))

@@ -25,6 +25,7 @@ __all__ = [
     "SparseRegressor",
     "__version__",
     "check_pipeline",
+    "compare",
     "load",
     "private_score",
     "save",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tulle.estimators.private_pipeline import PrivatePipeline
     from tulle.estimators.saving import load, save
     from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+    from tulle.experiments.compared import compare
     from tulle.ledgers.ledger import Ledger
     from tulle.ledgers.on_disk import FileLedger
     from tulle.schema.declared_schema import Schema
@@ -60,6 +62,7 @@ _MODULES = {
     "SparseClassifier": "tulle.estimators.sparse",
     "SparseRegressor": "tulle.estimators.sparse",
     "check_pipeline": "tulle.estimators.pipeline_checks",
+    "compare": "tulle.experiments.compared",
     "load": "tulle.estimators.saving",
     "private_score": "tulle.tuning.private_score",
     "save": "tulle.estimators.saving",

@@ -325,14 +325,47 @@ def test_what_is_not_fitted_is_refused(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_loss_of_ones_own_is_refused(tmp_path: Path) -> None:
-    """Its code would have to be in the file."""
-    model = regressor(loss=MyLoss()).fit(X, Y)
-    with pytest.raises(
-        ValueError, match=r"loss=MyLoss\(.*\) cannot be saved without a pickle; use a value that tulle knows by"
-    ):
-        save(model, tmp_path / "model.npz")
-    assert not [*tmp_path.iterdir()]
+class Scaled(Squared):
+    """A loss of a user's own with a setting, and with one that JSON has no word for."""
+
+    def __init__(self, factor: float) -> None:
+        object.__setattr__(self, "factor", factor)
+        object.__setattr__(self, "table", np.arange(3))
+
+    def mean(self, margins: Any) -> Any:
+        return self.factor * margins
+
+
+def test_a_loss_of_ones_own_is_passed_again(tmp_path: Path) -> None:
+    """The file has its name and its plain settings; the loss that is passed must have the same."""
+    path = tmp_path / "model.npz"
+    model = regressor(loss=Scaled(3.0)).fit(X, Y)
+    save(model, path)
+    again = load(path, loss=Scaled(3.0))
+    np.testing.assert_array_equal(again.predict(NEW), model.predict(NEW))
+    assert again.loss.factor == 3.0
+    with pytest.raises(ArchiveError, match=r"with the loss .*test_saving.Scaled, which is not of tulle .*loss=Scaled"):
+        load(path)
+    with pytest.raises(ArchiveError, match=r"of factor = 3.0, not 2.0; pass a loss with the same settings"):
+        load(path, loss=Scaled(2.0))
+    with pytest.raises(ArchiveError, match=r"with the loss .*Scaled, not with MyLoss"):
+        load(path, loss=MyLoss())
+    save(regressor().fit(X, Y), path)
+    with pytest.raises(ArchiveError, match=r"was fitted with a loss of tulle, not with MyLoss.*; omit loss="):
+        load(path, loss=MyLoss())
+
+
+def test_no_module_that_a_file_names_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing runs code: a file that was given away must not choose it."""
+    (tmp_path / "planted_loss.py").write_text("WAS_RUN = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(MyLoss, "__module__", "planted_loss")
+    path = tmp_path / "model.npz"
+    save(regressor(loss=MyLoss()).fit(X, Y), path)
+    with pytest.raises(ArchiveError, match=r"planted_loss\.MyLoss"):
+        load(path)
+    load(path, loss=MyLoss())
+    assert "planted_loss" not in sys.modules
 
 
 def test_classes_that_are_objects_are_refused(tmp_path: Path) -> None:

@@ -200,6 +200,22 @@ def test_the_text_is_the_table(visits: Path, undisturbed: Path, capsys: pytest.C
     assert captured.err == ""
 
 
+def test_metrics_are_in_every_file(visits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--metrics adds columns, means and tables; one for another task is refused."""
+    words = ["compare", str(visits), "--target", "back", "--ignore", "days", "--row-linf", "1", "--methods", "auto"]
+    words += ["--epsilons", "4", "--trials", "1", "--jobs", "1", "-o", str(tmp_path / "o")]
+    code, values, _ = answer(capsys, [*words, "--metrics", "auc,log_loss"])
+    assert code == 0
+    assert values["metrics"] == ["auc", "log_loss"]
+    assert 0.5 < values["rows"][0]["metrics"]["auc"]["mean"] <= 1
+    assert values["null_model"]["metrics"]["auc"]["mean"] == 0.5
+    assert "auc,log_loss" in (tmp_path / "o" / "results.csv").read_text().splitlines()[0]
+    assert "log_loss, on the same rows:" in (tmp_path / "o" / "table.md").read_text()
+    code, values, _ = answer(capsys, [*words, "--metrics", "r2"])
+    assert code == 2
+    assert "'r2' is for regression" in values["error"]["message"]
+
+
 def test_other_settings_exit_with_2(visits: Path, undisturbed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another seed or bound in the same folder is refused by name, and nothing is lost."""
     code, values, _ = answer(capsys, arguments(visits, undisturbed, "--seed", "1", "--row-linf", "2"))

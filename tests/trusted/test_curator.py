@@ -14,7 +14,8 @@ from tulle.estimators.bounds import GRID, QuantileScores, quantile_releases
 from tulle.estimators.progress import show_answers
 from tulle.fast.coordinate_path import CoordinatePath
 from tulle.fast.gumbel_on_demand import GumbelOnDemand
-from tulle.methods.gradient_queries import ClippedGradient, CoordinateScores, Step, curvature_along_gradient
+from tulle.methods.exact_steps import curvature_along_gradient
+from tulle.methods.gradient_queries import ClippedGradient, CoordinateScores, Step
 from tulle.methods.loss_functions import Logistic, facts_without_model
 from tulle.methods.thresholds import HardThreshold
 from tulle.trusted.curator import Curator, summation_slack

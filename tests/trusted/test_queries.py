@@ -23,6 +23,7 @@ from tulle.fast.coordinate_path import CoordinatePath
 from tulle.fast.exact_answers import Known
 from tulle.fast.scores_on_demand import FollowedScores, can_follow
 from tulle.fast.sparse_weights import SparseWeights
+from tulle.methods.exact_steps import curvature_along_gradient
 from tulle.methods.feasible_sets import Polytope
 from tulle.methods.gradient_queries import (
     BatchGradient,
@@ -33,7 +34,6 @@ from tulle.methods.gradient_queries import (
     Engine,
     SecondMoments,
     Step,
-    curvature_along_gradient,
 )
 from tulle.methods.loss_functions import (
     Huber,

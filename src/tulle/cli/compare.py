@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--epsilons", type=numbers, metavar="E,E,...", help="privacy losses to compare (default 0.5,1,2,4,8)"
     )
+    group.add_argument(
+        "--metrics",
+        type=names,
+        default=(),
+        metavar="A,B,...",
+        help="scores besides the error: accuracy, auc, log_loss for classes, r2 for numbers (default: none)",
+    )
     group.add_argument("--delta", type=float, metavar="D", help="default: min(1e-5, 1 / (10 training rows))")
     group.add_argument(
         "--trials", type=int, default=5, metavar="N", help="splits and noise draws per value (default 5)"
@@ -62,21 +69,25 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def run(arguments: argparse.Namespace) -> Outcome:
-    from tulle.experiments.comparison import Comparison, compare, table
+    from tulle.experiments.comparison import Comparison, compare
+    from tulle.experiments.comparison_metrics import read_metrics
+    from tulle.experiments.comparison_table import table
     from tulle.experiments.examples import Examples
 
     rows = read_data(arguments)
     assert rows.y is not None
+    task = task_of(arguments, rows)
     comparison = Comparison(
         name=Path(rows.source).name,
         rows=Examples(rows.X, rows.y, rows.groups),
-        task=task_of(arguments, rows),
+        task=task,
         trials=arguments.trials,
         delta=arguments.delta,
         settings=model_settings(arguments, rows.schema),
         test_share=arguments.test_share,
         seed=arguments.seed,
         public=read_public_rows(arguments, rows),
+        metrics=read_metrics(arguments.metrics, task),
     )
     if arguments.test is not None:
         held_out = read_data(arguments, path=arguments.test, features=rows.feature_names)

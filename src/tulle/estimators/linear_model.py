@@ -77,6 +77,7 @@ class LinearModel(BaseEstimator):
 
     coef_: Any
     intercept_: Any
+    support_: npt.NDArray[np.intp]
     n_features_in_: int
     bounds: Bounds | None
     privacy_: PrivacyReport
@@ -234,6 +235,21 @@ class LinearModel(BaseEstimator):
             given = repr(names) if isinstance(names, str) else f"{len(names):,} names"
             raise ValueError(f"names must have one name for each of the model's {count:,} features, got {given}")
         return names
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """The names of the features that the model uses, those of `support_`, in the order of the columns.
+
+        Parameters
+        ----------
+        input_features : sequence of str of length d, or None, default=None
+            As `names` of `named_weights`.
+
+        Returns
+        -------
+        array of str
+        """
+        check_is_fitted(self)
+        return np.asarray(self._names_of_features(input_features), dtype=object)[self.support_]
 
     def _weights_of(self, coef: FloatArray, of: Any) -> FloatArray:
         """The weights of all features, for a class where there are classes; shape (features,)."""

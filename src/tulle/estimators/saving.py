@@ -23,6 +23,7 @@ from tulle import __version__
 from tulle.accounting.zcdp import AnyBudget
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.column_settings import pack_columns
+from tulle.estimators.saved_losses import OtherLossError, pack_own_loss, with_own_loss
 from tulle.estimators.saved_steps import join_steps, split_steps
 from tulle.files.archive import (
     ArchiveError,
@@ -39,7 +40,7 @@ from tulle.files.number_text import rounded_up
 from tulle.files.saved_models import model_class
 from tulle.inference.evidence import Evidence
 from tulle.methods import METHODS
-from tulle.methods.loss_functions import LOSSES, resolve_loss
+from tulle.methods.loss_functions import LOSSES, Loss, resolve_loss
 from tulle.reports.report import About, PrivacyReport
 from tulle.trusted.plan import Budget
 
@@ -81,7 +82,8 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     model : fitted SparseClassifier, SparseRegressor or estimator of `tulle.local`, or a pipeline that ends in one
         A `PrivatePipeline`, or a `Pipeline` of scikit-learn. Their public steps may be a `tulle.Schema`, or
         HashingVectorizer, FeatureHasher, Normalizer and Binarizer of scikit-learn. Of a `PrivateSearch` its
-        `best_estimator_`. The loss must be one of `tulle.methods.loss_functions`.
+        `best_estimator_`. Of a loss of your own the name of its class and its plain settings are kept, not its code:
+        `load` then needs ``loss=...``.
     path : path
         The file, by custom with the suffix .npz; an older one is replaced.
     about : About or None, default=None
@@ -144,13 +146,15 @@ def save(model: Any, path: str | os.PathLike[str], about: About | None = None) -
     write_archive(path, KIND, version, header, arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, loss: Loss | None = None) -> Any:
     """The model that `save` wrote.
 
     Parameters
     ----------
     path : path
         The file, or a folder that ``tulle fit`` wrote.
+    loss : Loss or None, default=None
+        For a model that was fitted with a loss of your own: that loss. A file never decides which code is imported.
 
     Returns
     -------
@@ -164,19 +168,21 @@ def load(path: str | os.PathLike[str]) -> Any:
     tulle.files.archive.ArchiveError
         Where the file is damaged, changed, of another program or of a newer version of tulle.
     """
-    return load_saved(path).model
+    return load_saved(path, loss=loss).model
 
 
-def load_saved(path: str | os.PathLike[str]) -> Saved:
+def load_saved(path: str | os.PathLike[str], *, loss: Loss | None = None) -> Saved:
     """The model that `save` wrote, and who asked for it. As `load`."""
     if os.path.isdir(path):  # as `tulle fit` writes it
         path = os.path.join(path, "model.npz")
     header, arrays = read_archive(path, KIND, VERSION)
     try:
-        model = _model(header, arrays)
+        model = _model(header, arrays, loss)
         whole = join_steps(header.get("steps", ()), model)
         told = _describe_old_report(header["format"], model.privacy_)
         about = make_from_file(About, {name: str(text) for name, text in header["about"].items()})
+    except OtherLossError as error:
+        raise OtherLossError(f"{os.fspath(path)} {error}") from None
     except UnknownPartError as error:
         raise ArchiveError(
             f"{os.fspath(path)} was made by {describe_writer(header)}, and has a part that this tulle {__version__} "
@@ -202,7 +208,7 @@ def _describe_old_report(written_as: str, report: PrivacyReport) -> str:
     )
 
 
-def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
+def _model(header: Mapping[str, Any], arrays: Arrays, loss: Loss | None) -> Any:
     _check_parts(header, arrays)
     if not isinstance(header.get("tulle", ""), str):
         raise ValueError("the version of tulle that wrote it is not a string")
@@ -211,7 +217,8 @@ def _model(header: Mapping[str, Any], arrays: Arrays) -> Any:
     if cls is None:
         raise UnknownPartError(f"unknown model class {kind!r}")
     _check_settings(header["settings"])
-    model = make_from_file(cls, {name: _unpack(name, value) for name, value in header["settings"].items()})
+    settings = with_own_loss(header["settings"], loss)
+    model = make_from_file(cls, {name: _unpack(name, value) for name, value in settings.items()})
     for name, figure in header["fitted"].items():
         setattr(model, name, float(figure) if name == "n_passes_" else int(figure))
     for name in _ARRAYS:
@@ -354,6 +361,8 @@ def _pack(name: str, value: Any) -> Any:
         return pack_columns(value)
     if name == "loss" and type(value) in LOSSES.values():
         return {"loss": type(value).__name__, "settings": _pack_all(dataclasses.asdict(value))}
+    if name == "loss" and isinstance(value, Loss):
+        return pack_own_loss(value)
     if name == "method":
         names = {cls: key for key, cls in METHODS.items()}
         settings = value.get_params(deep=False) if hasattr(value, "get_params") else {}

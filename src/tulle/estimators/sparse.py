@@ -11,13 +11,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.callback import CallbackSupportMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from tulle.backends.input_kinds import gather, take_together
 from tulle.backends.rows_elsewhere import Spread
+from tulle.estimators.array_types import ColumnLike, MaybeColumn, RowsLike, with_callbacks
 from tulle.estimators.beforehand import expectations
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.budget_reading import read_budget
@@ -39,7 +40,7 @@ from tulle.methods.loss_functions import Loss, Poisson, resolve_loss
 from tulle.preprocessing.private_step import PrivateStep
 from tulle.reports.words import CONSTANT_MODEL, warn_of_constant_model
 from tulle.transfer.public_features import check_not_private
-from tulle.transfer.public_knowledge import read_public
+from tulle.transfer.public_knowledge import PublicFrequencies, read_public
 from tulle.transfer.students import ThresholdedStudent, register_student_fit
 from tulle.trusted import intake
 from tulle.trusted.events import FloatArray
@@ -161,7 +162,7 @@ class _SparseLinearModel(CallbackSupportMixin, WithIntervals):
             raise ValueError("offset is for one margin: a regression, or two classes")
         return margins + read_offset(offset, n_rows, self.bounds, loss, private)[:, None]
 
-    # For `tulle.PrivatePipeline`. What callbacks leave behind is taken away here, too: it has the time of every answer.
+    # For `PrivatePipeline`. What callbacks leave behind is taken away here, too: it has the time of every answer.
     _fit_with_steps = with_callbacks(_fit)
 
     def _keep(self, fitted: Fitted) -> None:
@@ -268,13 +269,13 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
+        X: RowsLike,
+        y: MaybeColumn,
+        groups: MaybeColumn = None,
         *,
-        public: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
+        public: RowsLike | PublicFrequencies | None = None,
+        sample_weight: MaybeColumn = None,
+        offset: MaybeColumn = None,
     ) -> SparseClassifier:
         """Fit the model to private rows.
 
@@ -303,8 +304,8 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         self
         """
         check_not_private(public, X)
-        X, y, groups = take_together(X, y, groups)
-        self._fit(*self._prepare(X, y), groups, public, given=RowInputs(sample_weight, offset))
+        rows, targets, people = take_together(X, y, groups)
+        self._fit(*self._prepare(rows, targets), people, public, given=RowInputs(sample_weight, offset))
         return self
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
@@ -327,23 +328,23 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         code, loss = self._code(lambda: labels)
         return code(labels), loss
 
-    def decision_function(self, X: Any, offset: Any = None) -> Any:
+    def decision_function(self, X: RowsLike, offset: MaybeColumn = None) -> Any:
         """The margin of each row, with its offset: of shape (n,) for two classes, else (n, classes). Of a Dask
         collection lazily, as in `predict`."""
         return self._decide(X, offset)
 
-    def predict(self, X: Any, offset: Any = None) -> Any:
+    def predict(self, X: RowsLike, offset: MaybeColumn = None) -> Any:
         """The most likely class of each row. Of a Dask collection a Dask array, or a Series with the index of a
         DataFrame: nothing is computed before it is asked for."""
         check_is_fitted(self)
         return self._respond(X, self._answer(), offset)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+    def score(self, X: RowsLike, y: ColumnLike, sample_weight: MaybeColumn = None, offset: MaybeColumn = None) -> float:
         """The accuracy of predictions. Exact: not private for the rows that are passed."""
         return float(accuracy_score(gather(y), gather(self.predict(X, offset)), sample_weight=sample_weight))
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any, offset: Any = None) -> Any:
+    def predict_proba(self, X: RowsLike, offset: MaybeColumn = None) -> Any:
         """The probability of each class; logistic loss only. Of a Dask collection lazily: a Dask array, or a DataFrame
         with a column for each class."""
         check_is_fitted(self)
@@ -351,7 +352,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
         return self._respond(X, partial(find_probabilities, loss), offset, self.classes_.tolist())
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any, offset: Any = None) -> Any:
+    def predict_log_proba(self, X: RowsLike, offset: MaybeColumn = None) -> Any:
         """The logarithm of the probability of each class; logistic loss only."""
         return np.log(self.predict_proba(X, offset))
 
@@ -381,13 +382,13 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
+        X: RowsLike,
+        y: MaybeColumn,
+        groups: MaybeColumn = None,
         *,
-        public: Any = None,
-        sample_weight: Any = None,
-        offset: Any = None,
+        public: RowsLike | PublicFrequencies | None = None,
+        sample_weight: MaybeColumn = None,
+        offset: MaybeColumn = None,
     ) -> SparseRegressor:
         """Fit the model to private rows.
 
@@ -415,8 +416,8 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
         self
         """
         check_not_private(public, X)
-        X, y, groups = take_together(X, y, groups)
-        self._fit(*self._prepare(X, y), groups, public, given=RowInputs(sample_weight, offset))
+        rows, targets, people = take_together(X, y, groups)
+        self._fit(*self._prepare(rows, targets), people, public, given=RowInputs(sample_weight, offset))
         return self
 
     def _prepare(self, X: Any, y: Any) -> tuple[Any, FloatArray | None, Loss]:
@@ -441,12 +442,12 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
     def _shape_weights(self, weights: FloatArray) -> tuple[FloatArray, Any]:
         return weights[:-1, 0].copy(), float(weights[-1, 0])
 
-    def predict(self, X: Any, offset: Any = None) -> Any:
+    def predict(self, X: RowsLike, offset: MaybeColumn = None) -> Any:
         """The predicted target of each row, with its offset. Of a Dask collection lazily, as for a classifier."""
         check_is_fitted(self)
         return self._respond(X, self._answer(), offset)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+    def score(self, X: RowsLike, y: ColumnLike, sample_weight: MaybeColumn = None, offset: MaybeColumn = None) -> float:
         """R² of predictions. Exact: not private for the rows that are passed."""
         return float(r2_score(gather(y), gather(self.predict(X, offset)), sample_weight=sample_weight))
 

@@ -21,18 +21,29 @@ import numpy as np
 from tulle.accounting.calibration import default_delta
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.request import FitRequest
-from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.experiments.averages import mean_and_error
 from tulle.experiments.cell_runner import run_cells, write_text
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
-from tulle.experiments.examples import METRICS, Examples, digest_rows, judged, null_answers, record_warnings
+from tulle.experiments.compared_models import (
+    constant_model,
+    count_nonzero,
+    describe_object,
+    fit_model,
+    is_estimator,
+    make_model,
+    proved_epsilon,
+    takes_budget,
+    to_plain,
+)
+from tulle.experiments.comparison_metrics import ComparisonMetric
+from tulle.experiments.comparison_table import budget_words, table
+from tulle.experiments.examples import METRICS, Examples, digest_rows, judged, record_warnings
 from tulle.files.number_text import finite
 from tulle.ledgers.ledger import ledgers_are_open
 from tulle.methods import METHODS, resolve_method
 from tulle.methods.base import Method
 from tulle.methods.loss_functions import resolve_loss
-from tulle.reports.comparison_format import FORMAT, describe_public_rows
-from tulle.reports.markdown_tables import markdown_table
+from tulle.reports.comparison_format import FORMAT
 from tulle.reports.report import About
 from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.plan import Budget
@@ -57,7 +68,7 @@ class Comparison:
         Rows to test on; None sets a random share aside, another in each trial. Where rows have person ids, a person
         is on one side.
     methods : tuple of str
-        Names of `tulle.methods.METHODS`.
+        Names of `tulle.methods.METHODS`, or of `given`.
     epsilons : tuple of float
         Each in (0, inf).
     trials : int
@@ -72,6 +83,11 @@ class Comparison:
         Splits and noise derive from it.
     public : array, sparse array or None
         Public rows for the methods that can use them; the others, and the fit without privacy, do without.
+    given : mapping
+        Method objects and estimators, by names that no method has. An estimator without a parameter epsilon is fitted
+        once in each trial, and is not private.
+    metrics : tuple of ComparisonMetric
+        Scores besides the error.
     """
 
     name: str
@@ -86,9 +102,11 @@ class Comparison:
     test_share: float = 0.3
     seed: int = 0
     public: Any = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[ComparisonMetric, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.methods if name not in METHODS]
+        unknown = [name for name in self.methods if name not in METHODS and name not in self.given]
         if unknown:
             raise ValueError(f"method {unknown[0]!r} is unknown; choose among {', '.join(METHODS)}")
         for what, axis in (("methods", self.methods), ("epsilons", self.epsilons)):
@@ -133,7 +151,7 @@ class Comparison:
         left_out: dict[str, str] = {}
         for name in self.methods:
             try:
-                self._plan(resolve_method(name))
+                self._plan(self._object(name))
             except ValueError as error:
                 left_out[name] = str(error)
         kept = tuple(name for name in self.methods if name not in left_out)
@@ -141,8 +159,14 @@ class Comparison:
             raise ValueError(next(iter(left_out.values())))
         return replace(self, methods=kept), left_out
 
+    def _object(self, name: str) -> Any:
+        """The method or the estimator behind a name."""
+        return self.given[name] if name in self.given else resolve_method(name)
+
     def _plan(self, method: Method) -> None:
-        """Raise where a method cannot fit such a model."""
+        """Raise where a method cannot fit such a model; of an estimator that is seen when it is fitted."""
+        if is_estimator(method):
+            return
         kind = "logistic" if self.task == "classification" else "squared"
         n_classes = len(np.unique(self.rows.y)) if self.task == "classification" else 2
         request = FitRequest(
@@ -166,8 +190,9 @@ class Comparison:
             knowledge = read_public(self.public, self.rows.X.shape[1])
             for name in self.methods:
                 with suppress(ValueError):  # it runs without them
-                    self._plan(resolve_method(name).with_public(knowledge))
-                    found.append(name)
+                    if not is_estimator(self._object(name)):
+                        self._plan(self._object(name).with_public(knowledge))
+                        found.append(name)
         return tuple(found)
 
     # --- as a task of the runner ---
@@ -177,8 +202,11 @@ class Comparison:
         found = []
         for trial in range(self.trials):
             found += [Cell("table", NULL_MODEL, None, trial), Cell("table", NO_PRIVACY, None, trial)]
-            found += [Cell("table", name, epsilon, trial) for name in self.methods for epsilon in self.epsilons]
+            found += [Cell("table", name, epsilon, trial) for name in self.methods for epsilon in self._budgets(name)]
         return found
+
+    def _budgets(self, name: str) -> tuple[float | None, ...]:
+        return self.epsilons if takes_budget(self._object(name)) else (None,)
 
     def fingerprint(self) -> dict[str, Any]:
         """What one cell depends on. Methods, budgets and trials are not among it: a folder may get more of them."""
@@ -191,20 +219,26 @@ class Comparison:
             "seed": self.seed,
             # Left out where there are none, as in folders that were begun before there could be any.
             **({} if self.public is None else {"public rows": digest_rows(self.public)}),
-            **{name: value for name, value in self.settings.items() if name != "bounds"},
+            **{name: to_plain(value) for name, value in self.settings.items() if name != "bounds"},
             **{f"bounds.{name}": value for name, value in asdict(bounds).items()},
         }
 
     def depends(self, cell: Cell) -> dict[str, Any]:
-        """Whether it is given the public rows; all else is in the fingerprint."""
-        return {} if self.public is None else {"public rows": self._is_informed(cell)}
+        """Whether it is given the public rows, further metrics, and objects; all else is in the fingerprint."""
+        found: dict[str, Any] = {} if self.public is None else {"public rows": self._is_informed(cell)}
+        if self.metrics:
+            found["metrics"] = [[metric.name, metric.code] for metric in self.metrics]
+        if cell.method in self.given:
+            found["object"] = describe_object(self.given[cell.method])
+        return found
 
     def _is_informed(self, cell: Cell) -> bool:
         return cell.epsilon is not None and cell.method in self.informed
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
-        named = () if cell.method == NULL_MODEL else (METHODS[cell.method].__module__,)
-        return (__name__, *named)
+        kind = METHODS.get(cell.method) or type(self.given.get(cell.method))
+        known = [kind.__module__] if kind in METHODS.values() else []
+        return (__name__, *known)
 
     @cached_property
     def _digests(self) -> tuple[str, ...]:
@@ -226,23 +260,25 @@ class Comparison:
     def run(self, cell: Cell) -> dict[str, Any]:
         train, test = self.split(cell)
         if cell.method == NULL_MODEL:
-            return {"score": judged(self.metric, test.y, null_answers(self.task, train.y, len(test)))}
-        model = (SparseClassifier if self.task == "classification" else SparseRegressor)(
-            cell.epsilon,
-            self._delta,
-            method=cell.method,
-            random_state=noise_seed(self.seed, cell) if cell.epsilon is not None else 0,
-            **self.settings,
-        )
-        public = self.public if self._is_informed(cell) else None
+            return self._scores(constant_model(self.task, train), test)
+        seed = noise_seed(self.seed, cell) if cell.epsilon is not None or cell.method in self.given else 0
+        one = self.given.get(cell.method, cell.method)
+        model = make_model(one, self.task, cell.epsilon, self._delta, seed, self.settings)
         with record_warnings() as warned:
-            model.fit(train.X, train.y, train.groups, public=public)
+            fit_model(model, train, self.public if self._is_informed(cell) else None)
+            scores = self._scores(model, test)
         return {
-            "score": judged(self.metric, test.y, model.predict(test.X)),
-            "proved": None if cell.epsilon is None else model.privacy_.epsilon,
-            "nonzero": len(model.support_),
+            **scores,
+            "proved": None if cell.epsilon is None else proved_epsilon(model),
+            "nonzero": count_nonzero(model),
             "warnings": warned,
         }
+
+    def _scores(self, model: Any, test: Examples) -> dict[str, Any]:
+        """The error of a model on test rows, and its other scores."""
+        answers = np.asarray(model.predict(test.X))
+        others = {metric.name: metric.score(model, test.X, test.y) for metric in self.metrics}
+        return {"score": judged(self.metric, test.y, answers), **others}
 
     # --- the answer ---
 
@@ -253,8 +289,14 @@ class Comparison:
             for epsilon in self.epsilons:
                 done = _successes(finished, name, epsilon)
                 if done:
-                    proved = max(float(one.values["proved"]) for one in done)
-                    rows.append({"method": name, "epsilon": epsilon, **_mean(done), "proved": proved} | _nonzero(done))
+                    stated = [one.values["proved"] for one in done]
+                    proved = None if None in stated else max(map(float, stated))
+                    rows.append({"method": name, "epsilon": epsilon, **self._means(done), "proved": proved})
+        references = [
+            {"method": name, **self._means(done)}
+            for name in self.given
+            if self._budgets(name) == (None,) and (done := _successes(finished, name, None))
+        ]
         without, null = _successes(finished, NO_PRIVACY, None), _successes(finished, NULL_MODEL, None)
         from tulle import __version__
 
@@ -273,11 +315,22 @@ class Comparison:
             "public": None if self.public is None else {"n_rows": self.public.shape[0], "methods": [*self.informed]},
             "tulle": __version__,
             "rows": rows,
-            "no_privacy": {"method": NO_PRIVACY, **_mean(without), **_nonzero(without)} if without else None,
-            "null_model": _mean(null) if null else None,
+            "no_privacy": {"method": NO_PRIVACY, **self._means(without)} if without else None,
+            "null_model": self._means(null) if null else None,
+            # Only where there are any, as in files that were written before there could be.
+            **({"references": references} if references else {}),
+            **({"metrics": [metric.name for metric in self.metrics]} if self.metrics else {}),
             "warnings": summarised_warnings(finished),
             "failed": [{**asdict(one.cell), "reason": one.failed} for one in finished if one.failed],
         }
+
+    def _means(self, done: Sequence[Finished]) -> dict[str, Any]:
+        """The means of some trials: of the error, of other scores, and of the number of weights where it is known."""
+        found = _mean(done, "score")
+        if self.metrics:
+            found["metrics"] = {metric.name: _mean(done, metric.name) for metric in self.metrics}
+        weights = [float(count) for one in done if (count := one.values.get("nonzero")) is not None]
+        return {**found, "nonzero": fmean(weights)} if len(weights) == len(done) else found
 
 
 def compare(
@@ -302,6 +355,13 @@ def compare(
     dict
         What comparison.json holds.
     """
+    return run_comparison(comparison, folder, jobs=jobs, restart=restart, progress=progress)[0]
+
+
+def run_comparison(
+    comparison: Comparison, folder: Path, *, jobs: int | None, restart: bool, progress: bool
+) -> tuple[dict[str, Any], list[Finished]]:
+    """The same, with all cells."""
     refuse_open_ledgers("a comparison")
     if comparison.public is not None and not comparison.informed:
         raise ValueError(
@@ -310,11 +370,16 @@ def compare(
         )
     finished = run_cells(comparison, folder, jobs=jobs, restart=restart, progress=progress)
     summary = comparison.summary(finished)
+    write_summary(folder, summary)
+    return summary, finished
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Write comparison.json, table.md and report.html."""
     write_json(folder / "comparison.json", summary)
     write_text(folder / "table.md", table(summary))
     if summary["rows"]:
         write_text(folder / "report.html", _page(summary))
-    return summary
 
 
 def refuse_open_ledgers(what: str) -> None:
@@ -335,7 +400,7 @@ def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
             kind = re.sub(r"\d[\d.,e-]*", "0", text)  # alike but for numbers
             texts.setdefault(kind, []).append(text)
             budgets = places.setdefault(kind, {}).setdefault(one.cell.method, [])
-            if (budget := _budget(one.cell.epsilon)) not in budgets:
+            if (budget := budget_words(one.cell.epsilon)) not in budgets:
                 budgets.append(budget)
     whose = {
         kind: "; ".join(f"{method} ({', '.join(budgets)})" for method, budgets in found.items())
@@ -346,68 +411,13 @@ def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
     ]
 
 
-def _budget(epsilon: float | None) -> str:
-    return "no privacy" if epsilon is None else f"ε = {epsilon:g}"
-
-
 def _successes(finished: Iterable[Finished], method: str, epsilon: float | None) -> list[Finished]:
     return [one for one in finished if (one.cell.method, one.cell.epsilon) == (method, epsilon) and not one.failed]
 
 
-def _mean(done: Sequence[Finished]) -> dict[str, Any]:
-    mean, error = mean_and_error([float(one.values["score"]) for one in done])
+def _mean(done: Sequence[Finished], name: str) -> dict[str, Any]:
+    mean, error = mean_and_error([float(one.values[name]) for one in done])
     return {"mean": mean, "standard_error": error, "trials": len(done)}
-
-
-def _nonzero(done: Sequence[Finished]) -> dict[str, Any]:
-    return {"nonzero": fmean(one.values["nonzero"] for one in done)}
-
-
-# --- how it is shown -------------------------------------------------------------------------------------------------
-
-
-def table(summary: Mapping[str, Any]) -> str:
-    """The comparison as Markdown: methods down, budgets across."""
-    epsilons = list(dict.fromkeys(row["epsilon"] for row in (*summary["rows"], *summary["failed"]) if row["epsilon"]))
-    trials = summary["trials"]
-    cells = {(row["method"], row["epsilon"]): _figure(row, trials) for row in summary["rows"]}
-    methods = list(dict.fromkeys(row["method"] for row in summary["rows"]))
-    for one in summary["failed"]:
-        place = one["method"], one["epsilon"]
-        if place not in cells and one["epsilon"] is not None:
-            cells[place] = f"failed ({one['reason']})"
-            methods += [] if one["method"] in methods else [one["method"]]
-    lines = [[name, *(cells.get((name, epsilon), "") for epsilon in sorted(epsilons))] for name in methods]
-    blank = [""] * (len(epsilons) - 1)
-    lines.append(["no privacy", _figure(summary["no_privacy"], trials), *blank])
-    lines.append(["null model", _figure(summary["null_model"], trials), *blank])
-    metric = summary["metric"]
-    text = [
-        f"# Comparison of methods on {summary['data']}",
-        f"**{summary['note']}**",
-        f"{metric[0].upper()}{metric[1:]} (less is better) on {summary['n_test']:,} test rows after training on "
-        f"{summary['n_train']:,} rows of {summary['n_features']:,} features: mean ± standard error of "
-        f"{summary['trials']} trials, δ = {summary['delta']:g}.",
-        markdown_table(["method", *(f"ε = {epsilon:g}" for epsilon in sorted(epsilons))], lines),
-    ]
-    if public := describe_public_rows(summary):
-        text.append(f"{public}.")
-    if summary["failed"]:
-        text.append("\n".join(["Failed:", "", *(f"- {_place(one)}: {one['reason']}" for one in summary["failed"])]))
-    if summary["warnings"]:
-        text.append("\n".join(["Warnings of the fits:", "", *(f"- {warning}" for warning in summary["warnings"])]))
-    return "\n\n".join(text) + "\n"
-
-
-def _figure(row: Mapping[str, Any] | None, trials: int) -> str:
-    if row is None:
-        return "failed"
-    few = f" ({row['trials']} of {trials})" if row["trials"] < trials else ""
-    return f"{row['mean']:.4f} ± {row['standard_error']:.4f}{few}"
-
-
-def _place(one: Mapping[str, Any]) -> str:
-    return f"{one['method']} ({_budget(one['epsilon'])}), trial {one['trial']}"
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

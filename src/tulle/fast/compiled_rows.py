@@ -21,6 +21,7 @@ from tulle.fast import threads
 from tulle.fast.fast_block import FastBlock
 from tulle.fast.scratch import Scratch
 from tulle.fast.sparse_batch import SparseBatch
+from tulle.fast.sparse_weights import SparseWeights
 from tulle.trusted.events import FloatArray
 from tulle.trusted.losses import Norm
 from tulle.trusted.rows import Mask, RowNumbers
@@ -90,11 +91,12 @@ class SparseBlock(FastBlock):
         scale = np.ones(self.n_rows) if self._scale is None else self._scale
         return self._csc.indptr.astype(np.int64), rows, self._csc.data, scale
 
-    def _feature_parts(self, features: npt.NDArray[np.intp]) -> list[npt.NDArray[np.intp]]:
-        """Some features, in parts of few entries: popular columns together can be half of the data."""
+    def _feature_parts(self, features: npt.NDArray[np.intp], outputs: int = 1) -> list[npt.NDArray[np.intp]]:
+        """Some features, in parts of few entries: popular columns together can be half of the data. The sums of a part
+        have a number for each row and output, so with more outputs there are fewer parts."""
         starts = self._csc.indptr
         counts = starts[features + 1] - starts[features]
-        part = (np.cumsum(counts) - counts) // _SPARSE_PART_ENTRIES
+        part = (np.cumsum(counts) - counts) // (_SPARSE_PART_ENTRIES * min(outputs, _LANES))
         return [chosen for chosen in np.split(features, np.flatnonzero(np.diff(part)) + 1) if len(chosen)]
 
     def _columns(self, features: npt.NDArray[np.intp]) -> Any:
@@ -105,22 +107,42 @@ class SparseBlock(FastBlock):
             yield slice(start, start + _SPARSE_PART_ENTRIES)
 
     def _product(self, weights: FloatArray) -> FloatArray:
-        parts = self._feature_parts(np.flatnonzero(weights.any(axis=1)))
+        features = np.flatnonzero(weights.any(axis=1))
+        return self._product_on(features, weights[features])
+
+    def _product_on(self, features: npt.NDArray[np.intp], values: FloatArray) -> FloatArray:
+        """The same of weights that are zero but for some features, whose lines these are."""
+        parts = self._feature_parts(features, values.shape[1])
 
         def lane(first: int) -> FloatArray:
-            total = np.zeros((self.n_rows, weights.shape[1]))
+            total = np.zeros((self.n_rows, values.shape[1]))
             for chosen in parts[first::_LANES]:
-                if weights.shape[1] == 1:  # scipy's product with a vector is the faster one
-                    total[:, 0] += self._csc[:, chosen] @ weights[chosen, 0]
+                place = slice(*np.searchsorted(features, (chosen[0], chosen[-1] + 1)))
+                if values.shape[1] == 1:  # scipy's product with a vector is the faster one
+                    total[:, 0] += self._csc[:, chosen] @ values[place, 0]
                 else:
-                    total += self._csc[:, chosen] @ weights[chosen]
+                    total += self._csc[:, chosen] @ values[place]
             return total
 
         lanes = [partial(lane, first) for first in range(max(1, min(_LANES, len(parts))))]
-        first, *others = threads.together(lanes, threads.worth_sharing(*self._csc.shape))
+        first, *others = threads.together(
+            lanes, threads.worth_sharing(self.n_rows, self._n_features(), values.shape[1])
+        )
         for other in others:
             first += other
         return first
+
+    def margins_at(self, weights: SparseWeights, intercept_value: float) -> FloatArray:
+        if type(self) is not SparseBlock:  # rows at clients add up margins in an order that no other row decides
+            return super().margins_at(weights, intercept_value)
+        held = weights.pruned()
+        inside = int(np.searchsorted(held.lines, self._n_features()))
+        margins = self._product_on(held.lines[:inside], held.values[:inside])
+        if self._scale is not None:
+            margins = margins * self._scale[:, None]
+        if intercept_value and inside < len(held.lines):
+            margins = margins + intercept_value * held.values[inside]
+        return margins
 
     def gather(self, slopes: FloatArray) -> FloatArray:
         slopes = self._scaled(slopes)

@@ -37,7 +37,9 @@ class FollowUp(Protocol):
 
     def queries(self, answer: FloatArray, public: PublicFacts) -> list[Query]: ...
 
-    def finish(self, answers: list[FloatArray], largest_target: float, public: PublicFacts) -> FloatArray: ...
+    def finish(
+        self, answer: FloatArray, answers: list[FloatArray], largest_target: float, public: PublicFacts
+    ) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,10 @@ class ExactFollowUp(ExactQuery):
     query: Query
     follow_up: FollowUp
 
-    def evaluate(self, rows: Rows, public: PublicFacts) -> FloatArray:
+    def evaluate(self, rows: Rows, public: PublicFacts) -> Any:
         answer = self.query.resolve(public).evaluate(rows, public)
         answers = [query.resolve(public).evaluate(rows, public) for query in self.follow_up.queries(answer, public)]
-        return self.follow_up.finish(answers, rows.reduce(LargestTarget().of_block, max), public)
+        return self.follow_up.finish(answer, answers, rows.reduce(LargestTarget().of_block, max), public)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ there is nothing to shut down or to lose in a fork.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from bisect import bisect_left
@@ -40,9 +41,9 @@ def n_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def worth_sharing(n_rows: int, n_features: int) -> bool:
+def worth_sharing(n_rows: int, n_features: int, outputs: int = 1) -> bool:
     """Whether a sum over sparse rows is long enough for several threads, by public figures."""
-    return n_rows * min(n_features, _ENTRIES_A_ROW) >= _WORTH_SHARING
+    return n_rows * min(n_features, _ENTRIES_A_ROW) * outputs >= _WORTH_SHARING
 
 
 def together(jobs: Sequence[Callable[[], T]], worth: bool = True) -> list[T]:
@@ -77,7 +78,8 @@ def together(jobs: Sequence[Callable[[], T]], worth: bool = True) -> list[T]:
 
 def product(matrix: Any, vectors: FloatArray) -> FloatArray:
     """The product of a CSR array with a vector or with the columns of a matrix: each thread takes a run of lines."""
-    runs = n_threads() if worth_sharing(matrix.shape[1], matrix.shape[0]) else 1
+    outputs = math.prod(vectors.shape[1:])
+    runs = n_threads() if worth_sharing(matrix.shape[1], matrix.shape[0], outputs) else 1
     if runs == 1:
         return np.asarray(matrix @ vectors)
     starts = matrix.indptr

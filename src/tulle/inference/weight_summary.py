@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import t as student
 
+from tulle.files.notebook_html import html_paragraphs, html_table
 from tulle.inference.evidence import Evidence, check_level
 from tulle.trusted.events import FloatArray
 
@@ -110,18 +110,13 @@ class WeightSummary:
             "  ".join(f"{cell:<{width}}" if not k else f"{cell:>{width}}" for k, (cell, width) in enumerate(pairs))
             for pairs in (list(zip(row, widths)) for row in (head, *body))
         ]
-        told = f"{self.n_rows:,} rows; “privacy” is the part of an interval's width that is due to noise."
-        return "\n".join([*lines, "", told, *self.notes])
+        return "\n".join([*lines, "", self._told(), *self.notes])
+
+    def _told(self) -> str:
+        return f"{self.n_rows:,} rows; “privacy” is the part of an interval's width that is due to noise."
 
     def _repr_html_(self) -> str:
-        head, body = self._cells()
-        top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        rows = "".join(
-            f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-            for name, *cells in ((row[0], *map(html.escape, row[1:])) for row in body)
-        )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return f"<table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+        return html_table(*self._cells()) + html_paragraphs((self._told(), *self.notes))
 
 
 def _number(value: float) -> str:

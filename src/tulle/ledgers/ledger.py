@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from tulle.accounting.zcdp import rho_of
+from tulle.files.notebook_html import html_paragraphs, html_table
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.currencies import Currency, cheapest_currency
 from tulle.ledgers.open_markers import leave_marker, take_marker_away, why_not_to_fit
@@ -174,6 +175,12 @@ class Ledger:
         ]
         lines += [f"  {100 * share:6.2f} %  {what}" for what, share in self.fits]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The ledger as notebooks show it: the same figures as `print` gives."""
+        first, *_ = str(self).splitlines()
+        lines = [(what, f"{100 * share:.2f} %") for what, share in self.fits]
+        return html_paragraphs([first]) + html_table(("release", "share of the cap"), lines)
 
     def __getstate__(self) -> Any:
         raise TypeError(

@@ -21,6 +21,7 @@ from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.accounting.zcdp import refuse_rho
 from tulle.files.claimed_names import ClaimError
 from tulle.files.error_messages import PrivacyWarning
+from tulle.files.notebook_html import html_paragraphs, html_table
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.chain import Chain, datasets
 from tulle.ledgers.currencies import Currency, cheapest_currency
@@ -300,6 +301,25 @@ class FileLedger(Ledger):
         if told := self._describe_old_entries():
             lines.append(f"  {told}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = ("entry", "time", "share of the cap", "ε", "δ", "release", "analyst", "purpose", "note")
+        lines = [
+            (
+                str(entry.number),
+                entry.time,
+                f"{100 * entry.share:.2f} %",
+                rounded_up(entry.epsilon, 4),
+                rounded_up(entry.delta, 4),
+                entry.what,
+                entry.analyst,
+                entry.purpose,
+                entry.note,
+            )
+            for entry in self.entries
+        ]
+        told = self._describe_old_entries()
+        return html_paragraphs([self.summary()]) + html_table(head, lines) + html_paragraphs([told] if told else [])
 
 
 def read_ledgers(path: str | os.PathLike[str]) -> dict[str, FileLedger]:

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from tulle.fast.batch_answers import BatchStart
 from tulle.fast.coordinate_path import PathPoint
-from tulle.fast.exact_answers import ExactFollowUp
 from tulle.fast.lazy_noise import Background
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.recipe import Recipe
@@ -28,12 +27,11 @@ from tulle.methods.row_functions import (
     SlopeChanges,
     SquaredMargins,
 )
-from tulle.methods.thresholds import HardThreshold
 from tulle.trusted.clipped_sum import LEAST_BOUND, ClippedSum, Kind, RowFunction, SignedScores
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.losses import Norm
-from tulle.trusted.queries import Affine, Mask, Query
+from tulle.trusted.queries import Affine, Mask
 
 Engine = Literal["auto", "incremental", "plain"]
 
@@ -50,7 +48,7 @@ class ClippedGradient(Recipe):
 
     Parameters
     ----------
-    weights : array of shape (n_parameters, n_outputs)
+    weights : array or SparseWeights of shape (n_parameters, n_outputs)
         Where the gradient is taken; already public.
     clip : float
         In (0, inf]. The slope at which a row at its bound is clipped: contributions are clipped to clip × row bound.
@@ -66,7 +64,7 @@ class ClippedGradient(Recipe):
         With `support`: the row norm on the support (constant column included) that goes with `clip`.
     """
 
-    weights: FloatArray
+    weights: FloatArray | SparseWeights
     clip: float
     norm: Norm = "l2"
     intercept_value: float = 0.0
@@ -76,6 +74,8 @@ class ClippedGradient(Recipe):
     @cached_property
     def _norms(self) -> tuple[float, float]:
         """The largest ℓ1 and ℓ2 norm of an output's weights."""
+        if isinstance(self.weights, SparseWeights):
+            return self.weights.norms()
         return float(np.abs(self.weights).sum(axis=0).max()), float(np.sqrt((self.weights**2).sum(axis=0)).max())
 
     def level(self, public: PublicFacts) -> float:
@@ -153,7 +153,7 @@ class Step(Recipe):
     penalty: float = 0.0
 
     def resolve(self, public: PublicFacts) -> Affine:
-        start = self.gradient.weights.copy()
+        start = np.array(self.gradient.weights)
         start[: public.n_features] *= 1.0 - self.step_size * self.penalty
         if self.gradient.support is not None:
             start[~self.gradient.support] = 0.0
@@ -262,7 +262,7 @@ class Curvature(Recipe):
 
     Parameters
     ----------
-    direction : array of shape (n_parameters, n_outputs)
+    direction : array or SparseWeights of shape (n_parameters, n_outputs)
         Already public.
     intercept_value : float, default=0.0
         Entry of the constant column; 0 for no intercept.
@@ -272,7 +272,7 @@ class Curvature(Recipe):
         Whether rows that have weights count with them, as in the curvature of the loss.
     """
 
-    direction: FloatArray
+    direction: FloatArray | SparseWeights
     intercept_value: float = 0.0
     row_bound: float | None = None
     weighted: bool = False
@@ -289,33 +289,6 @@ class Curvature(Recipe):
             non_negative=True,
             in_batches=True,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _CurvatureAlong:
-    """The curvature along the gradient, restricted to the features in play."""
-
-    weights: FloatArray
-    intercept_value: float
-    keep: int
-
-    def queries(self, answer: FloatArray, public: PublicFacts) -> list[Query]:
-        entering = np.where(self.weights != 0, answer, HardThreshold(self.keep, public.n_features)(answer))
-        staying = np.where(self.weights != 0, answer, 0.0)
-        return [Curvature(direction, self.intercept_value, weighted=True) for direction in (entering, staying)]
-
-    def finish(self, answers: list[FloatArray], largest_target: float, public: PublicFacts) -> FloatArray:
-        along = max(float(answer[0, 0]) for answer in answers)
-        return np.array([[along * public.loss.typical_curvature(largest_target)]])
-
-
-def curvature_along_gradient(gradient: ClippedGradient, keep: int) -> ExactFollowUp:
-    """The curvature that the loss can have along the gradient, restricted to the features in play. Without privacy.
-
-    Those are the current support and the `keep` largest entries of the gradient. The reciprocal is the step of
-    normalised iterative hard thresholding (Blumensath and Davies 2010).
-    """
-    return ExactFollowUp(gradient, _CurvatureAlong(gradient.weights, gradient.intercept_value, keep))
 
 
 @dataclass(frozen=True, eq=False)

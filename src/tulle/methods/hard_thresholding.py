@@ -21,7 +21,8 @@ import numpy as np
 from tulle.accounting.zcdp import rho_of
 from tulle.methods.base import MethodBase
 from tulle.methods.column_rules import NO_RULES, ColumnRules
-from tulle.methods.gradient_queries import ClippedGradient, Curvature, Step, curvature_along_gradient
+from tulle.methods.exact_steps import ExactDescent, curvature_along_gradient
+from tulle.methods.gradient_queries import ClippedGradient, Curvature, Step
 from tulle.methods.noise_scales import (
     budget_mu,
     intercept_entry,
@@ -82,16 +83,7 @@ _RANGES: dict[str, Range] = {
     "step_constant": POSITIVE,
     "nonzero_constant": POSITIVE,
 }
-_OPTIONAL = (
-    "step",
-    "clip",
-    "ball",
-    "clip_decay",
-    "smoothness",
-    "strong_convexity",
-    "weight_norm",
-    "label_noise",
-)
+_OPTIONAL = ("step", "clip", "ball", "clip_decay", "smoothness", "strong_convexity", "weight_norm", "label_noise")
 
 
 @dataclass(frozen=True)
@@ -280,6 +272,8 @@ class HardThresholding(MethodBase):
         if settings.damped:
             extra = (Release("curvature", additive_noise(damping, settings.pure), steps),)
         elif settings.step is None:
+            if not settings.selection:
+                return (Release("step", Exact(), steps),)
             extra = (Release("curvature", Exact(), steps),)
         if not settings.selection:
             return (Release("step", additive_noise(1 - damping, settings.pure), steps), *extra)
@@ -329,8 +323,12 @@ class HardThresholding(MethodBase):
         a, rules = settings.intercept_value, self._columns(public)
         threshold, stays = rules.threshold(public.n_nonzero, public.n_features), rules.mask(public.n_features)
         w = first_weights(self, public, a)
+        descent = ExactDescent(threshold, self._kept(public), a, self.penalty, self.ball)
         for t in range(settings.n_iter):
             clip = settings.clip * settings.clip_decay**t
+            if settings.step is None and not settings.selection:
+                w = ask("step", descent.step(w, clip))
+                continue
             step = settings.step
             if step is None:
                 probe = curvature_along_gradient(ClippedGradient(w, clip, "l2", a), self._kept(public))
@@ -352,6 +350,7 @@ class HardThresholding(MethodBase):
             w = new
             if self.ball is not None:
                 w = project_on_ball(w, self.ball)
+        w = np.asarray(w)  # exact steps keep it sparse
         return np.vstack([w[: public.n_features], a * w[public.n_features :] if a else np.zeros((1, w.shape[1]))])
 
     # --- defaults: functions of public quantities alone ---
@@ -490,7 +489,8 @@ class HardThresholding(MethodBase):
 
     def n_passes(self, public: PublicFacts) -> float:
         settings = self.settings(public)
-        return float(settings.n_iter * (3 if settings.step is None else 2 if settings.damped else 1))
+        exact = 3 if settings.selection else 2  # a step and its size are then found from one gradient
+        return float(settings.n_iter * (exact if settings.step is None else 2 if settings.damped else 1))
 
     def n_thresholds(self, public: PublicFacts) -> int:
         """How often weights are thresholded, once a step; shortening a step is not counted as one more."""

@@ -86,11 +86,12 @@ class SlopeChanges(RowFunction):
 class SquaredMargins(RowFunction):
     """<x, v>² / |v|² for a public direction v; 0 where v is. `weighted`: times the weight of the row, if it has one."""
 
-    direction: FloatArray
+    direction: FloatArray | PublicPoint
     weighted: bool = False
 
     def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
-        length = float((self.direction**2).sum())
+        of = self.direction
+        length = float((of**2).sum()) if isinstance(of, np.ndarray) else of.norm() ** 2
         if length == 0:
             return np.zeros((len(targets), 1))
         squares = (seen.margins(self.direction) ** 2).sum(axis=1) / length

@@ -28,12 +28,12 @@ from tulle.fast.lazy_noise import Background
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods.base import MethodBase
 from tulle.methods.batch_schedule import batch_sizes, check_batches, epoch_lengths, margin_noise
+from tulle.methods.exact_steps import curvature_along_gradient
 from tulle.methods.gradient_queries import (
     BatchGradient,
     BatchStep,
     ClippedGradient,
     Curvature,
-    curvature_along_gradient,
 )
 from tulle.methods.noise_scales import budget_mu, intercept_entry, signal_to_noise, tellable_weights
 from tulle.methods.parameter_checks import (

@@ -13,12 +13,14 @@ from typing import Any
 from tulle import __version__
 from tulle.accounting.mechanism_words import THRESHOLDED, describe_mechanism
 from tulle.files.archive import make_from_file
+from tulle.files.notebook_html import html_details, html_facts, html_table
 from tulle.files.number_text import finite, rounded_up
 from tulle.ledgers.nonces import FIXED_NONCE, nonce_is_fixed
 from tulle.trusted.accountants import proof
 from tulle.trusted.plan import Release
 
 _WIDTH = 100
+_CURVE = "Rényi curve: the divergence ε(α) of all releases at order α"
 
 # Who stated a bound, in words.
 ORIGINS = {
@@ -258,16 +260,8 @@ class PrivacyReport:
         return json.dumps(finite(self.to_dict()), indent=indent, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
-        sections = [
-            ("Guarantee", self._guarantee()),
-            ("Unit", self.unit),
-            ("Method", self.method),
-            ("Proof", f"{self.accountant}; calibration: {self.calibration}"),
-            *(("Ledger", text) for text in self.billed),
-            *([("Library", f"tulle {self.version}")] if self.version else []),
-        ]
         lines = ["Privacy report", "=" * 14]
-        for title, text in sections:
+        for title, text in self._sections():
             lines += textwrap.wrap(
                 text, _WIDTH, initial_indent=f"{title:<10}", subsequent_indent=" " * 10, break_long_words=False
             )
@@ -278,10 +272,31 @@ class PrivacyReport:
                 lines += textwrap.wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """The report as notebooks show it: the same words as `print` gives."""
+        head, *body = self._cells()
+        parts = [html_facts("Privacy report", self._sections()), html_table(head, body, "The bill")]
+        if self.renyi:
+            curve = [("α", *(f"{order:g}" for order, _ in self.renyi))]
+            curve.append(("ε(α)", *(rounded_up(value, 3) for _, value in self.renyi)))
+            parts.append(html_table(curve[0], curve[1:], _CURVE))
+        parts += [html_details("Assumptions", self.assumptions), html_details("Who saw what", self.who_saw_what)]
+        return "".join(parts)
+
     @property
     def slack_is_for(self) -> str:
         """What `floating_point_slack` is for."""
         return slack_words(line.mechanism for line in self.bill)
+
+    def _sections(self) -> list[tuple[str, str]]:
+        return [
+            ("Guarantee", self._guarantee()),
+            ("Unit", self.unit),
+            ("Method", self.method),
+            ("Proof", f"{self.accountant}; calibration: {self.calibration}"),
+            *(("Ledger", text) for text in self.billed),
+            *([("Library", f"tulle {self.version}")] if self.version else []),
+        ]
 
     def _guarantee(self) -> str:
         if self.asked is None:
@@ -331,12 +346,13 @@ class PrivacyReport:
         lines = ["  ".join(f"{pair[k]:>{width}}" for pair, width in zip(cells, widths)) for k in range(2)]
         return [
             "",
-            "Rényi curve: the divergence ε(α) of all releases at order α",
+            _CURVE,
             f"  α     {lines[0]}",
             f"  ε(α)  {lines[1]}",
         ]
 
-    def _table(self) -> list[str]:
+    def _cells(self) -> list[tuple[str, ...]]:
+        """The bill, with its head."""
         head = ("release", "mechanism", "times", "noise / sensitivity", "ε if alone")
         body = [
             (
@@ -348,11 +364,15 @@ class PrivacyReport:
             )
             for line in self.bill
         ]
-        widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
+        return [head, *body]
+
+    def _table(self) -> list[str]:
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells)]
         return [
             "  "
             + "  ".join(f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths)))
-            for row in (head, *body)
+            for row in cells
         ]
 
 
