@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 # Byte code is kept: tests start some hundred interpreters, and each would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-extras test-all audit local published mutants lint format bench docs lock sbom container pictures clean
+.PHONY: demo test test-extras test-all audit local published mutants lint format bench docs lock sbom dist container pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -15,9 +15,9 @@ demo: .venv/extra-plot
 test: .venv/extra-test .venv/extra-docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, and every command of the README,
-# the tutorial and a session in a fresh clone.
-test-extras: .venv/extra-test .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
+# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, every command of the README,
+# the tutorial and a session in a fresh clone, and the wheel in environments of its own.
+test-extras: .venv/extra-test .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py
 
@@ -61,6 +61,12 @@ lock: .venv/extra-lock
 
 sbom: .venv/bin/python
 	$(BIN)/python deployment/make_sbom.py
+
+# The wheel and the source archive, in dist/.
+dist: .venv/extra-build
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m twine check --strict dist/*
 
 # Needs an engine such as podman, and the base image. BASE=IMAGE@sha256:... pins that; LOCK=federated adds that extra.
 CONTAINER ?= podman

@@ -84,7 +84,7 @@ def measure() -> Iterator[Line]:
         yield f"Parquet {shape}: times pandas.read_parquet", times, "(no target)"
 
         path = Path(folder) / "table.svm"
-        X = sp.random_array((_ROWS, 47_236), density=74 / 47_236, format="csr", rng=rng)
+        X = sp.random_array((_ROWS, 47_236), density=74 / 47_236, format="csr", random_state=rng)
         dump_svmlight_file(X, np.zeros(_ROWS), str(path), zero_based=False)
         times = _ratio(lambda: read_table(path), lambda: load_svmlight_file(str(path), zero_based=False))
         yield f"svmlight {_ROWS:,} rows of 74 entries: times scikit-learn's reader", times, "<= 1.3"

@@ -25,7 +25,7 @@ EXTRAS = ("tables", "dask", "federated", "flower")
 
 _HEADER = """\
 # Made by `make lock` from pyproject.toml{of}. Do not edit.
-# Install: pip install --require-hashes -r requirements/{name}.lock && pip install --no-deps tulle
+# Install: pip install --require-hashes -r requirements/{name}.lock && pip install --no-deps .
 """
 
 

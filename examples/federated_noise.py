@@ -9,26 +9,27 @@ and its neighbours have one row replaced, which changes a clipped sum by twice a
     Poisson      the same noise on Poisson batches, a row replaced (tulle)
     fixed size   the same noise on batches of a fixed size without replacement, a row replaced (tulle): the paper's case
 
-    python examples/federated_noise.py        # a few seconds
+    python examples/federated_noise.py        # a few seconds; needs the extra crosscheck
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dp_accounting import NeighboringRelation, dp_event
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 
+import tulle.accounting.calibration  # noqa: F401  (adds the accountants of batches)
+from tulle.accounting.crosscheck import import_dp_accounting
 from tulle.trusted.accountants import epsilon
 from tulle.trusted.events import NoisePerSensitivity
 from tulle.trusted.mechanisms import SampledGaussian
 from tulle.trusted.plan import Release
 from tulle.trusted.sampling import Sampling, Scheme
 
+dp = import_dp_accounting()
+
 ROWS, DELTA = 6_000, 1e-5  # a tenth of MNIST at each of ten clients
-ADDED = NeighboringRelation.ADD_OR_REMOVE_ONE
+ADDED = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 # TensorFlow Privacy's.
 ORDERS = [1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *range(5, 64), 128, 256, 512]
 
@@ -62,8 +63,8 @@ class Proved(NamedTuple):
 
 def added_or_removed(accountant: Any, noise: float, batch: int, steps: int) -> float:
     """The epsilon of an accountant of dp_accounting, for Poisson batches and adding or removing a row."""
-    step = dp_event.PoissonSampledDpEvent(batch / ROWS, dp_event.GaussianDpEvent(noise))
-    return float(accountant.compose(dp_event.SelfComposedDpEvent(step, steps)).get_epsilon(DELTA))
+    step = dp.dp_event.PoissonSampledDpEvent(batch / ROWS, dp.dp_event.GaussianDpEvent(noise))
+    return float(accountant.compose(dp.dp_event.SelfComposedDpEvent(step, steps)).get_epsilon(DELTA))
 
 
 def replaced(scheme: Scheme, noise: float, batch: int, steps: int) -> float:
@@ -73,13 +74,13 @@ def replaced(scheme: Scheme, noise: float, batch: int, steps: int) -> float:
 
 
 def proved(batch: int, steps: int, asked: float) -> Proved:
-    noise = brentq(lambda z: added_or_removed(RdpAccountant(ORDERS, ADDED), z, batch, steps) - asked, 0.5, 4.0)
+    noise = brentq(lambda z: added_or_removed(dp.rdp.RdpAccountant(ORDERS, ADDED), z, batch, steps) - asked, 0.5, 4.0)
     return Proved(
         batch,
         steps,
         asked,
         noise,
-        added_or_removed(PLDAccountant(ADDED), noise, batch, steps),
+        added_or_removed(dp.pld.PLDAccountant(ADDED), noise, batch, steps),
         replaced("poisson", noise, batch, steps),
         replaced("without_replacement", noise, batch, steps),
     )

@@ -438,7 +438,7 @@ def _fit_many(method: Callable[[], Any], threads: str, dense: bool = False) -> G
 def _fit_wide(method: Callable[[], Any], epsilon: float = 50.0) -> Given:
     """Few rows and many features: noise that is drawn where it is looked at."""
     rng = np.random.default_rng(22)
-    X = sp.random_array((400, 20_000), density=0.002, rng=rng, format="csr")
+    X = sp.random_array((400, 20_000), density=0.002, random_state=rng, format="csr")
     y = (X[:, :2000].sum(axis=1) > 2.0).astype(int)
     return of_model(estimator(method=method(), epsilon=epsilon).fit(X, y), X)
 

@@ -56,7 +56,7 @@ BOUNDS: dict[str, Bounds] = {
 def sparse_rows(n: int = 2_000, d: int = 100) -> Any:
     """CSR rows with entries in (-1, 1), some of them without any."""
     rng = np.random.default_rng(SEED)
-    rows = sp.random_array((n, d), density=0.1, rng=rng, format="csr")
+    rows = sp.random_array((n, d), density=0.1, random_state=rng, format="csr")
     rows.data = rng.uniform(-1, 1, rows.nnz)
     return rows
 

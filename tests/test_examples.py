@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import cells
 
 from tulle.estimators.saving import Saved, load_saved
 
@@ -131,3 +132,13 @@ def test_survey_protects_people_and_the_ledger_refuses_the_last_fit(tmp_path: Pa
 def test_examples_are_fitted_without_a_seed(name: str) -> None:
     """A seed that anybody can read makes a promise void; examples are copied."""
     assert "random_state" not in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+
+
+def test_the_noise_of_the_federated_paper_is_proved_by_a_script_alone() -> None:
+    """No other module has to be imported for the accountants of random batches: the page's ε, not thousands."""
+    pytest.importorskip("dp_accounting")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "federated_noise.py"], capture_output=True, text=True, check=True, timeout=120
+    )
+    rows = cells("federated.md", "batch")
+    assert [line.split()[-2:] for line in done.stdout.splitlines()[-len(rows) :]] == [row[-2:] for row in rows]

@@ -10,7 +10,7 @@ from tulle.files.saved_models import register_models
 
 _RESULTS_DEPEND_ON = "names"
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Bounds",

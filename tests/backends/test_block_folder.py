@@ -378,7 +378,7 @@ def test_what_is_short_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.
 
 def test_changed_values_are_found_before_they_are_used(tmp_path: Path) -> None:
     """Sparse rows lie there twice. Clipping goes by one copy, batches read the other: both must be as written."""
-    X = sp.random_array((20, 10), density=0.5, format="csr", rng=np.random.default_rng(0))
+    X = sp.random_array((20, 10), density=0.5, format="csr", random_state=np.random.default_rng(0))
     folder = write_blocks(tmp_path / "rows.blocks", [(X, np.arange(20.0))])
     place = tmp_path / "rows.blocks" / "000000.row_values.npy"
     content = np.load(place)

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tulle.files.install_hints import install_hint
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
@@ -30,7 +32,7 @@ def browser() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("playwright is not installed: pip install 'tulle[browser]'")
+        _missing(f"playwright is not installed: {install_hint('browser')}")
     path = os.environ.get("TULLE_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         _missing("no chromium was found: install it, or name it in TULLE_CHROMIUM")
@@ -46,7 +48,7 @@ def axe() -> str:
     try:
         from axe_playwright_python.base import AXE_SCRIPT
     except ImportError:
-        _missing("axe-core is not installed: pip install 'tulle[browser]'")
+        _missing(f"axe-core is not installed: {install_hint('browser')}")
     return str(AXE_SCRIPT)
 
 
@@ -56,7 +58,7 @@ def read_pdf() -> Any:
     try:
         from pypdf import PdfReader
     except ImportError:
-        _missing("pypdf is not installed: pip install 'tulle[browser]'")
+        _missing(f"pypdf is not installed: {install_hint('browser')}")
     return PdfReader
 
 

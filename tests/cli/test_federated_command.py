@@ -14,6 +14,7 @@ import tulle
 from tulle.cli import main
 from tulle.cli.command_runner import parser
 from tulle.cli.federated_terms import make_server_terms
+from tulle.files.install_hints import install_hint
 
 TERMS = "--row-l2 2 --epsilon 4 --delta 1e-6 --rounds 6 --n-nonzero 3"
 SERVER = "federated server --study s --port 0 -o model"
@@ -261,7 +262,7 @@ def test_a_missing_extra_is_told(
     words = f"{SERVER} --classes a,b --features 3 {TERMS}" if command == "server" else CLIENT
     code, values = ran(capsys, words, "--transport", transport)
     assert code == 2
-    assert f'pip install "tulle[{extra}]"' in values["error"]["message"]
+    assert install_hint(extra) in values["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_whether_a_fit_warns_does_not_depend_on_the_rows(cls: Any) -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0, None])
 def test_the_demo_does_not_warn(epsilon: float | None) -> None:
     """20,242 rows of 47,236 features with row_l2 = 1, as in examples/demo.py, at all of its budgets."""
-    rows = sp.random_array((20_242, 47_236), density=1e-6, rng=np.random.default_rng(0), format="csr")
+    rows = sp.random_array((20_242, 47_236), density=1e-6, random_state=np.random.default_rng(0), format="csr")
     model = SparseClassifier(epsilon, 1e-5, n_nonzero=1000, bounds=Bounds(row_l2=1.0))
     assert epsilon is None or not guessing_is_expected(model, rows.shape)
     if epsilon is not None:

@@ -115,6 +115,14 @@ def told_apart(step: Any) -> bool:
     return not np.array_equal(made[0], made[1], equal_nan=made[0].dtype.kind == "f")
 
 
+def keeps_empty_features() -> bool:
+    """Whether an imputer of constants keeps a column without values by default, as scikit-learn before 1.8 does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        made = SimpleImputer(strategy="constant").fit_transform([[np.nan, 1.0]])
+    return bool(made.shape[1] == 2)
+
+
 # Made for labels, for one column, or unable to transform other rows than those of the fit.
 NO_STEPS = {"LabelBinarizer", "LabelEncoder", "MultiLabelBinarizer", "IsotonicRegression", "TSNE"}
 
@@ -198,6 +206,8 @@ def test_what_a_step_learns_is_said_for_the_settings_that_it_has(step: Any, lear
     peeks = check_pipeline(step)
     assert [peek.kind for peek in peeks] == ["peeks"]
     assert learnt in peeks[0].why
+    if learnt == "which features are empty" and keeps_empty_features():
+        return  # it warns of empty features, which the fit says then, and makes the same of all rows
     assert told_apart(step)
 
 

@@ -286,7 +286,7 @@ def test_the_file_holds_what_is_documented_and_nothing_else(tmp_path: Path, fitt
 
 def test_only_weights_that_are_there_take_room(tmp_path: Path) -> None:
     """A model of many features and few weights is a small file."""
-    rows = sp.random_array((200, 100_000), density=1e-3, rng=np.random.default_rng(0), format="csr")
+    rows = sp.random_array((200, 100_000), density=1e-3, random_state=np.random.default_rng(0), format="csr")
     model = classifier(bounds=Bounds(row_l2=1.0), n_nonzero=20).fit(rows, np.arange(200) % 2)
     save(model, tmp_path / "model.npz")
     assert (tmp_path / "model.npz").stat().st_size < 20_000

@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
+from tulle.estimators.fit_callbacks import SUPPORTED
 from tulle.methods import (
     CoordinateDescent,
     FitAgain,
@@ -699,6 +700,7 @@ class Recorder:
         return False
 
 
+@pytest.mark.skipif(not SUPPORTED, reason="scikit-learn before 1.9 has no callbacks")
 @both
 def test_callbacks_are_called_for_each_answer_and_see_no_rows(cls: Any) -> None:
     """One task for the fit, one for each answer; no X, no y, no array as long as the data on the estimator."""
@@ -721,6 +723,7 @@ def test_callbacks_are_called_for_each_answer_and_see_no_rows(cls: Any) -> None:
     assert all(len(value) < N for value in held if value.ndim)
 
 
+@pytest.mark.skipif(not SUPPORTED, reason="scikit-learn before 1.9 has no callbacks")
 @both
 def test_callbacks_change_nothing(cls: Any) -> None:
     """A fit that is watched gives the same weights."""

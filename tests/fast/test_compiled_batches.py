@@ -34,7 +34,7 @@ def test_compiled_batches_are_numpys(size: int, outputs: int, index: type, monke
     from tulle.fast import batch_kernels
 
     rng = np.random.default_rng(size)
-    X = sp.random_array((N, D), density=0.02, format="csr", rng=rng, data_sampler=rng.standard_normal)
+    X = sp.random_array((N, D), density=0.02, format="csr", random_state=rng, data_sampler=rng.standard_normal)
     X[[3, 4]] = 0.0
     X.eliminate_zeros()
     X = sp.csr_array((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=(N, D))

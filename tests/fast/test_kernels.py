@@ -15,7 +15,7 @@ D = 9000  # more than 64 × 64: some blocks of bits stay empty
 
 def _rows(kind: str) -> Any:
     rng = np.random.default_rng(11)
-    X = sp.random_array((40, D), density=0.01, format="lil", rng=rng, data_sampler=rng.standard_normal)
+    X = sp.random_array((40, D), density=0.01, format="lil", random_state=rng, data_sampler=rng.standard_normal)
     if kind == "empty rows":
         X[5:30] = 0.0
     elif kind == "no entries":

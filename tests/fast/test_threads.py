@@ -102,7 +102,7 @@ def test_sums_over_rows_do_not_depend_on_the_number_of_threads(monkeypatch: pyte
     monkeypatch.setattr(threads, "_WORTH_SHARING", 0)
     monkeypatch.setattr(compiled_rows, "_SPARSE_PART_ENTRIES", 16)
     rng = np.random.default_rng(0)
-    X = sp.random_array((300, 40), density=0.3, format="csr", rng=rng)
+    X = sp.random_array((300, 40), density=0.3, format="csr", random_state=rng)
     weights, slopes, features = rng.normal(size=(40, 1)), rng.normal(size=(300, 1)), np.arange(0, 40, 3)
     answers = []
     for count in ("1", "2", "5"):

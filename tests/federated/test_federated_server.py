@@ -272,7 +272,7 @@ def test_only_weights_that_are_not_zero_travel(tmp_path: Path) -> None:
     for d in (50, 50_000):
         linear = linear_terms(d, step=1.0, classes=("a", "b"), row_l2=1.0)
         terms = replace(PRIVATE, model=linear, rounds=1, n_nonzero=20)
-        rows = sp.random_array((N, d), density=10 / d, rng=np.random.default_rng(0), format="csr")
+        rows = sp.random_array((N, d), density=10 / d, random_state=np.random.default_rng(0), format="csr")
         client = Client("ada", rows, Y, ledger=ledger(tmp_path / f"{d}.json"), state=tmp_path / str(d))
         heard = [client.answer(encode(Enrol(terms)))]
         heard.append(client.answer(encode(Round(terms.digest, 1, linear.start(20)))))

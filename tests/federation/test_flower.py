@@ -34,6 +34,7 @@ from tulle.federated.encoding import decode
 from tulle.federated.server_side import flower
 from tulle.federated.server_side.flower import FlowerLink, connect
 from tulle.federated.superlink import QUESTION, Control, Fleet, Runtime, pack, push
+from tulle.files.install_hints import install_hint
 
 # isort: split
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -733,7 +734,7 @@ def test_a_missing_extra_is_named() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith('ImportError: clients on other machines need Flower: pip install "tulle[flower]"'), last
+    assert last.startswith(f"ImportError: clients on other machines need Flower: {install_hint('flower')}"), last
 
 
 def test_the_core_does_not_import_flower() -> None:

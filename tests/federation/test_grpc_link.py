@@ -36,6 +36,7 @@ from tulle.federated.server_addresses import is_this_machine
 from tulle.federated.server_side.client_requests import ConnectedClients
 from tulle.federated.server_side.grpc_link import GrpcLink
 from tulle.federated.study_authority import make_certificates
+from tulle.files.install_hints import install_hint
 
 # Loopback answers in milliseconds; this is for a machine that is busy with other things.
 PATIENCE = 30.0
@@ -856,7 +857,7 @@ def test_a_missing_extra_is_named(module: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
-    assert last.startswith('ImportError: clients on other machines need gRPC: pip install "tulle[federated]"'), last
+    assert last.startswith(f"ImportError: clients on other machines need gRPC: {install_hint('federated')}"), last
 
 
 def test_the_core_does_not_import_grpc() -> None:

@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tulle.files.install_hints import install_hint
 from tulle.files.signing_keys import (
     PassphraseError,
     compute_fingerprint,
@@ -144,4 +145,4 @@ def test_without_the_package_the_message_says_what_to_install(tmp_path: Path) ->
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 2
-    assert 'signatures need the package cryptography: pip install "tulle[signing]"' in ran.stderr
+    assert f"signatures need the package cryptography: {install_hint('signing')}" in ran.stderr

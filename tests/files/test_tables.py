@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 from test_imports import loaded_by
 
+from tulle.files.install_hints import install_hint
 from tulle.files.tables import FORMATS, TableError, read_table
 from tulle.files.tables import input_files as files
 
@@ -554,7 +555,7 @@ def test_reading_peaks_at_little_more_than_the_table(write: Write, monkeypatch: 
 def test_an_svmlight_file_becomes_csr_rows(write: Write, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """Written by scikit-learn counting from 1, read back exactly, in blocks of any size, with 32-bit indices."""
     monkeypatch.setattr(files, "BLOCK_BYTES", block)
-    X = sp.random_array((50, 30), density=0.2, format="csr", rng=np.random.default_rng(0))
+    X = sp.random_array((50, 30), density=0.2, format="csr", random_state=np.random.default_rng(0))
     X.data = X.data.round(6)  # it writes 16 digits
     y = np.arange(50) / 8
     path = write("a.svm", b"")
@@ -692,7 +693,7 @@ def test_the_member_groups_is_read_unless_it_is_ignored(write: Write) -> None:
 @pytest.mark.parametrize("compressed", [True, False])
 def test_an_npz_file_that_scipy_wrote(write: Write, compressed: bool) -> None:
     """CSR rows come back as they were; entries that are stored twice are added up."""
-    X = sp.random_array((40, 25), density=0.2, format="csr", rng=np.random.default_rng(0))
+    X = sp.random_array((40, 25), density=0.2, format="csr", random_state=np.random.default_rng(0))
     buffer = io.BytesIO()
     sp.save_npz(buffer, X, compressed=compressed)
     table = read_table(write("a.npz", buffer.getvalue()))
@@ -884,7 +885,7 @@ def test_without_pyarrow_the_message_says_what_to_install(write: Write, monkeypa
     """It is needed for Parquet alone."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert "pip install tulle[parquet]" in refused(write("a.parquet", b"PAR1PAR1"))
+    assert install_hint("parquet") in refused(write("a.parquet", b"PAR1PAR1"))
     assert read_table(write("a.csv", GOOD), target="sick").X.shape == (2, 2)
 
 

@@ -272,7 +272,10 @@ def test_a_choice_of_nothing_is_the_first_feature(monkeypatch: pytest.MonkeyPatc
 def test_bad_settings_are_refused_before_anything_is_released(
     settings: dict[str, Any], columns: int, words: str, recorder: type[RecordingCurator]
 ) -> None:
-    X, y = sp.random_array((50, columns), density=0.01, rng=0).tocsr(), np.arange(50) % 2
+    X, y = (
+        sp.random_array((50, columns), density=0.01, random_state=np.random.default_rng(0)).tocsr(),
+        np.arange(50) % 2,
+    )
     settings = {"epsilon": 1.0, "bounds": Bounds(row_linf=1.0), **settings}
     if "rho" in settings:
         del settings["epsilon"]

@@ -158,7 +158,8 @@ def test_cells_that_polars_and_pandas_cannot_convert() -> None:
     for table in (far, pd.DataFrame({"x": far["x"].to_numpy()}), pa.table({"x": far["x"].to_arrow()})):
         assert dense(dates.fit_transform(table)).tolist() == [[1, 0], [0, 0], [0, 1]]
     bad = pa.Array.from_buffers(pa.string(), 2, pa.array([b"7\xff", b"60"]).buffers())
-    of_pandas = [pd.array(pa.chunked_array([bad]), dtype=kind) for kind in (pd.ArrowDtype(pa.string()), "str")]
+    text = pd.StringDtype("pyarrow", na_value=np.nan)  # "str" of pandas 3
+    of_pandas = [pd.array(pa.chunked_array([bad]), dtype=kind) for kind in (pd.ArrowDtype(pa.string()), text)]
     for table in (pl.DataFrame({"x": pl.from_arrow(bad)}), *(pd.DataFrame({"x": column}) for column in of_pandas)):
         assert dense(Schema({"x": {**AGE, "missing": 20}}).fit_transform(table)).tolist() == [[-1], [0]]
 

@@ -440,7 +440,7 @@ def test_a_copy_of_a_block_has_nothing_of_a_batch_in_it(compiled: bool, monkeypa
     from tulle.fast import batch_kernels
 
     monkeypatch.setattr(sparse_batch, "_compiled_loops", lambda *_: batch_kernels if compiled else None)
-    X = sp.random_array((40, 30), density=0.3, format="csr", rng=np.random.default_rng(0))
+    X = sp.random_array((40, 30), density=0.3, format="csr", random_state=np.random.default_rng(0))
     block = make_block(X, np.ones(40))
     first, second = np.arange(0, 20), np.arange(20, 30)
     right = block.take(second).gather_sparsely(np.ones((10, 1)))
@@ -458,7 +458,7 @@ def test_a_copy_of_a_block_has_nothing_of_a_batch_in_it(compiled: bool, monkeypa
 
 @pytest.mark.parametrize("use", ["margins", "sums"])
 def test_a_batch_that_fails_leaves_nothing_for_the_next(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    X = sp.random_array((40, 30), density=0.3, format="csr", rng=np.random.default_rng(0))
+    X = sp.random_array((40, 30), density=0.3, format="csr", random_state=np.random.default_rng(0))
     block = make_block(X, np.ones(40))
     batch = block.take(np.arange(20))
     assert isinstance(batch, SparseBatch)

@@ -1,10 +1,15 @@
-"""The epsilon that dp-accounting proves, to compare ours with."""
+"""The epsilon that dp-accounting proves, to compare ours with.
+
+For tests and comparisons (extra `crosscheck`). No fit, ledger, report or command bills by it: every printed ε is from
+the accountants of tulle itself.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Literal
 
+from tulle.files.install_hints import install_hint
 from tulle.trusted.events import (
     BoundedRangeEvent,
     Event,
@@ -19,23 +24,34 @@ from tulle.trusted.plan import Composition
 Library = Literal["rdp", "pld"]
 
 
+def import_dp_accounting() -> Any:
+    """The package `dp_accounting` with its modules `pld` and `rdp`; an `ImportError` that says what to install."""
+    try:
+        import dp_accounting
+        import dp_accounting.pld
+        import dp_accounting.rdp
+    except ImportError as error:
+        raise ImportError(
+            f"the cross-check needs the package dp-accounting: {install_hint('crosscheck')}", name=error.name
+        ) from error
+    return dp_accounting
+
+
 def library_epsilon(composition: Composition, delta: float, library: Library) -> float | None:
     """dp-accounting's own epsilon of a composition, as a cross-check; None where it does not know the events."""
-    from dp_accounting import NeighboringRelation, SelfComposedDpEvent
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.rdp import RdpAccountant
-
+    dp = import_dp_accounting()
+    replace_one = dp.NeighboringRelation.REPLACE_ONE
     accountant = (
-        RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+        dp.rdp.RdpAccountant(neighboring_relation=replace_one)
         if library == "rdp"
-        else PLDAccountant(NeighboringRelation.REPLACE_ONE, 1e-4)
+        else dp.pld.PLDAccountant(replace_one, 1e-4)
     )
     for event, count in composition:
         dp_event = to_dp_accounting(event, library)
         if dp_event is None:
             return None
         # One by one, not as a ComposedDpEvent: the contract test compares sums with our own.
-        accountant.compose(SelfComposedDpEvent(dp_event, count))
+        accountant.compose(dp.SelfComposedDpEvent(dp_event, count))
     return float(accountant.get_epsilon(delta))
 
 
@@ -49,7 +65,7 @@ def to_dp_accounting(event: Event, library: Library) -> Any:
 
 
 def _convert_gaussian(event: GaussianEvent, library: Library) -> Any:
-    from dp_accounting import dp_event
+    dp_event = import_dp_accounting().dp_event
 
     if math.isinf(event.noise.value):
         return dp_event.NoOpDpEvent()
@@ -65,7 +81,7 @@ def _per_record_bound(event: GaussianEvent) -> float:
 
 
 def _convert_sampled_gaussian(event: SampledGaussianEvent, library: Library) -> Any:
-    from dp_accounting import dp_event
+    dp_event = import_dp_accounting().dp_event
 
     if math.isinf(event.noise.value):
         return dp_event.NoOpDpEvent()
@@ -79,7 +95,7 @@ def _convert_sampled_gaussian(event: SampledGaussianEvent, library: Library) -> 
 
 
 def _convert_laplace(event: LaplaceEvent, library: Library) -> Any:
-    from dp_accounting import dp_event
+    dp_event = import_dp_accounting().dp_event
 
     if event.noise.value == 0:
         return dp_event.NonPrivateDpEvent()
@@ -87,13 +103,13 @@ def _convert_laplace(event: LaplaceEvent, library: Library) -> Any:
 
 
 def _convert_bounded_range(event: BoundedRangeEvent, library: Library) -> Any:
-    from dp_accounting import dp_event
+    dp_event = import_dp_accounting().dp_event
 
     return dp_event.ZCDpEvent(event.epsilon**2 / 8) if library == "rdp" else None
 
 
 def _convert_pure(event: PureEvent, library: Library) -> Any:
-    from dp_accounting import dp_event
+    dp_event = import_dp_accounting().dp_event
 
     if event.epsilon > 700:
         return dp_event.NonPrivateDpEvent()
@@ -103,7 +119,7 @@ def _convert_pure(event: PureEvent, library: Library) -> Any:
 
 
 def _convert_exposed(event: ExposedEvent, library: Library) -> Any:
-    from dp_accounting import dp_event
+    dp_event = import_dp_accounting().dp_event
 
     return dp_event.NonPrivateDpEvent()
 

@@ -1,12 +1,10 @@
-"""Types of what `fit` and `predict` take, for type checkers, and a decorator of scikit-learn that keeps types."""
+"""Types of what `fit` and `predict` take, for type checkers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
 import numpy.typing as npt
-from sklearn.callback import with_callbacks as _with_callbacks
 
 
 class Shaped(Protocol):
@@ -28,10 +26,3 @@ RowsLike = npt.ArrayLike | Shaped | Partitioned
 # One value for each row, and where there may be none.
 ColumnLike = npt.ArrayLike | Shaped | Partitioned
 MaybeColumn = ColumnLike | None
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def with_callbacks(method: F) -> F:
-    """scikit-learn's decorator of the same name, which has no types: without this, `fit` would return Any."""
-    return cast(F, _with_callbacks(method))

@@ -170,11 +170,13 @@ KNOWN_STEPS: dict[str, KnownStep] = {
     "IsotonicRegression": KnownStep(_always("the labels as a function of a feature"), _CUTS, labels=True),
     "Nystroem": KnownStep(_always("some complete rows"), _KERNEL),
     "RBFSampler": KnownStep(_kernel_width, "RBFSampler(gamma=...) with a number"),
-    # fitted, but to nothing of the rows
+    # fitted, but to nothing of the rows; scikit-learn 1.6 does not tag FeatureHasher and HashingVectorizer as stateless
     **{
         name: KnownStep(_nothing, "")
         for name in (
+            "FeatureHasher",
             "GaussianRandomProjection",
+            "HashingVectorizer",
             "PolynomialCountSketch",
             "PolynomialFeatures",
             "SkewedChi2Sampler",

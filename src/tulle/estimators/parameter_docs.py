@@ -50,7 +50,7 @@ _PARAMETERS = """
         share a seed still get different noise; inside a `FileLedger` no seed repeats noise.
     verbose : int, default=0
         1 shows progress on standard error (step counts only, nothing private). scikit-learn's callbacks
-        (``set_callbacks``) are supported too.
+        (``set_callbacks``, since its version 1.9) are supported too.
 
     Attributes
     ----------

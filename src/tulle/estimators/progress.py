@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tulle.estimators.fit_callbacks import FitTask
 from tulle.trusted.curator import Ask
 from tulle.trusted.mechanisms import Then
 from tulle.trusted.queries import Query
@@ -38,18 +39,12 @@ class Progress:
         self._start = time.monotonic()
         # The number of queries can depend on estimated bounds; callbacks then do not get it in advance.
         self._known = len(totals) == 1
-        self._context = estimator._init_callback_context(
-            task_name="fit", max_subtasks=self._total if self._known else None
-        )
-        self._context.call_on_fit_task_begin(estimator=estimator)
-        self._task: Any = None
+        self._task = FitTask(estimator, self._total if self._known else None)
 
     def advance(self, name: str, answer: Any) -> None:
         """Counts an answer, and looks at none."""
         self._done += 1
-        task = self._context.subcontext(task_name="answer")
-        task.call_on_fit_task_begin(estimator=self._estimator)
-        task.call_on_fit_task_end(estimator=self._estimator)
+        self._task.answered()
         self._show(self._total, end="")
 
     def _show(self, total: int, end: str) -> None:
@@ -63,7 +58,7 @@ class Progress:
             )
 
     def finish(self) -> None:
-        self._context.call_on_fit_task_end(estimator=self._estimator)
+        self._task.end()
         if self._done < self._total and self._known:  # the last epoch of shuffled batches may be left unfinished
             self._show(self._done, end="")
         if self._estimator.verbose:

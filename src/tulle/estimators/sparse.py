@@ -11,18 +11,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import RegressorMixin
-from sklearn.callback import CallbackSupportMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from tulle.backends.input_kinds import gather, take_together
 from tulle.backends.rows_elsewhere import Spread
-from tulle.estimators.array_types import ColumnLike, MaybeColumn, RowsLike, with_callbacks
+from tulle.estimators.array_types import ColumnLike, MaybeColumn, RowsLike
 from tulle.estimators.beforehand import expectations
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.budget_reading import read_budget
 from tulle.estimators.column_settings import RULES_DECLARED, ColumnNames, read_rules
+from tulle.estimators.fit_callbacks import CallbackSupportMixin, with_callbacks
 from tulle.estimators.interval_reading import WithIntervals
 from tulle.estimators.linear_model import LinearClassifier, Seed, find_means, find_probabilities
 from tulle.estimators.memory_check import check_memory

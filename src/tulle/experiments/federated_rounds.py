@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tulle.accounting.crosscheck import import_dp_accounting
 from tulle.datasets.locations import find
 from tulle.datasets.standard import load_mnist
 from tulle.experiments.averages import averaged, by_place
@@ -75,18 +76,20 @@ def client_rows(y: Any, clients: int) -> dict[str, Any]:
 def paper_epsilon(asked: float, delta: float, rows: int, batch: int | None, steps: int) -> float:
     """The ε that is proved, for replacing a row, for the noise that the paper's accountant gives for the ε asked for.
 
-    That accountant is TensorFlow Privacy's: Rényi divergences, Poisson batches, a row added or removed. Batches are
+    That accountant is TensorFlow Privacy's (extra `crosscheck`), and it says how large the paper's noise is, no more:
+    Rényi divergences, Poisson batches, a row added or removed. Batches are
     Poisson here too. Replacing a row changes a clipped sum by up to twice the clip level.
     """
-    from dp_accounting import NeighboringRelation, dp_event
-    from dp_accounting.rdp import RdpAccountant
     from scipy.optimize import brentq
+
+    dp = import_dp_accounting()
+    dp_event = dp.dp_event
 
     def accounted(noise: float) -> float:
         step: Any = dp_event.GaussianDpEvent(noise)
         if batch is not None:
             step = dp_event.PoissonSampledDpEvent(batch / rows, step)
-        accountant = RdpAccountant(ORDERS, NeighboringRelation.ADD_OR_REMOVE_ONE)
+        accountant = dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
         return float(accountant.compose(dp_event.SelfComposedDpEvent(step, steps)).get_epsilon(delta))
 
     noise = brentq(lambda z: accounted(z) - asked, 0.3, 300.0)

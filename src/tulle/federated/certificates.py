@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tulle.federated.messages import check_name
+from tulle.files.install_hints import install_hint
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -31,7 +32,7 @@ def import_cryptography() -> tuple[Any, Any, Any]:
         from cryptography.hazmat.primitives import hashes, serialization
     except ImportError as error:
         raise ImportError(
-            'certificates need the package cryptography: pip install "tulle[federated]"', name=error.name
+            f"certificates need the package cryptography: {install_hint('federated')}", name=error.name
         ) from error
     return x509, hashes, serialization
 

@@ -11,13 +11,14 @@ import os
 from pathlib import Path
 
 from tulle.federated.encoding import MOST_BYTES
+from tulle.files.install_hints import install_hint
 
 try:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # failures are told here, in our words
     import grpc
 except ImportError as error:
     raise ImportError(
-        f'clients on other machines need gRPC: pip install "tulle[federated]" ({error})', name=error.name
+        f"clients on other machines need gRPC: {install_hint('federated')} ({error})", name=error.name
     ) from None
 
 __all__ = [

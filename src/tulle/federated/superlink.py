@@ -15,6 +15,7 @@ from typing import Any
 
 from tulle.federated.encoding import MOST_BYTES
 from tulle.federated.server_addresses import is_this_machine
+from tulle.files.install_hints import install_hint
 
 try:
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # read when flwr is imported
@@ -36,7 +37,7 @@ try:
     from flwr.supernode.fleet_http_client import FleetHttpClient
 except ImportError as error:
     raise ImportError(
-        f'clients on other machines need Flower: pip install "tulle[flower]" ({error})', name=error.name
+        f"clients on other machines need Flower: {install_hint('flower')} ({error})", name=error.name
     ) from None
 
 _NO_AUTHORITY = ssl.PROTOCOL_TLS_CLIENT

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tulle.files.claimed_names import claim_name
+from tulle.files.install_hints import install_hint
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -37,7 +38,7 @@ def _import_cryptography() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
         raise ImportError(
-            'signatures need the package cryptography: pip install "tulle[signing]"', name=error.name
+            f"signatures need the package cryptography: {install_hint('signing')}", name=error.name
         ) from error
     return ed25519, serialization
 

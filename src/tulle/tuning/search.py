@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.accounting.zcdp import refuse_rho
 from tulle.backends.input_kinds import find_spread
+from tulle.estimators.fit_callbacks import without_callbacks
 from tulle.estimators.linear_model import Seed
 from tulle.estimators.pipeline_checks import warn_of_peeks
 from tulle.estimators.request import run_fit
@@ -306,7 +307,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
 
     def _template(self) -> Any:
         """The model before a trial's settings: silent, since progress bars and callbacks could be counted."""
-        return clone(self.estimator).set_callbacks().set_params(verbose=0, random_state=None)
+        return without_callbacks(clone(self.estimator)).set_params(verbose=0, random_state=None)
 
     def _n_held_out(self, n_rows: int) -> int:
         if n_rows < 3:

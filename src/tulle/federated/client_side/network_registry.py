@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tulle.files.install_hints import install_hint
+
 try:
     import torch
 except ImportError as error:  # pragma: no cover
-    raise ImportError('networks need PyTorch; install it with pip install "tulle[torch]"') from error
+    raise ImportError(f"networks need PyTorch: {install_hint('torch')}", name=error.name) from error
 
 from torch import Tensor, nn
 

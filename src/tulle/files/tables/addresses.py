@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from tulle.files.install_hints import packages_hint
 from tulle.files.tables.input_files import FORMATS, Source, TableError, open_source
 
 _Found = TypeVar("_Found")
@@ -111,7 +112,8 @@ def _file_system(name: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise TableError(
-            f"{name}: addresses with :// need fsspec and the package for their storage: pip install fsspec s3fs for s3://"
+            f"{name}: addresses with :// need fsspec and the package for their storage: "
+            f"{packages_hint('fsspec', 's3fs')} for s3://"
         ) from None
     try:
         found: tuple[Any, str] = url_to_fs(name)

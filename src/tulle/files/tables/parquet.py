@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tulle.files.install_hints import install_hint
 from tulle.files.tables.addresses import open_address, stamp_of
 from tulle.files.tables.columns import Fault, Faults, check_same_columns, check_same_types
 from tulle.files.tables.input_files import BLOCK_BYTES, BatchStart, Progress, Source, TableError, report_damage
@@ -31,7 +32,7 @@ def open_parquet(source: Source) -> tuple[Any, Any, int]:
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise source.refusal("reading Parquet needs pyarrow: pip install tulle[parquet]") from None
+        raise source.refusal(f"reading Parquet needs pyarrow: {install_hint('parquet')}") from None
     with report_damage(source, "the file"):
         # Unless told otherwise pyarrow holds all of the file that it has read, and reads a row group as a whole.
         file = pq.ParquetFile(source.raw, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES)
