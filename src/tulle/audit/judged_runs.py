@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,10 @@ def judge_runs(
     judge: Judge = ANY_LAW,
     splits: int | None = None,
     known: tuple[TwoScores, float] | None = None,
+    plan_mu: Callable[[], float | None] | None = None,
 ) -> AuditResult:
-    """Make the runs and judge them. `claimed` is an epsilon; other judges than "any" have their own claim."""
+    """Make the runs and judge them. `claimed` is an epsilon; other judges than "any" have their own claim. `plan_mu`
+    tells what judge "gaussian" would test, for an audit that had no power."""
     check_levels(confidence, delta)
     if splits is None:
         splits = judge.splits if known is None else 1
@@ -70,7 +73,7 @@ def judge_runs(
         # stated confidence; the claim is judged by the first alone.
         of_claim["epsilon_any"] = strongest_verdict(first, second, delta, confidence, splits=splits).epsilon
     false_rates, hit_rates = attack_curve(verdict.scores, verdict.other)
-    return AuditResult(
+    result = AuditResult(
         epsilon=verdict.epsilon,
         delta=delta,
         confidence=confidence,
@@ -85,6 +88,9 @@ def judge_runs(
         hit_rates=hit_rates,
         **of_claim,
     )
+    if plan_mu is None or result.power is None or result.power.has_power:
+        return result
+    return replace(result, plan_mu=plan_mu())
 
 
 def check_levels(confidence: float, delta: float) -> None:

@@ -463,7 +463,7 @@ def audit_model(
     subject, what, left = audit.on_worst_pair(
         pilot_runs, confidence, n_jobs=n_jobs, folder=folder, verbose=verbose, seconds=seconds
     )
-    result = judge_runs(
+    return judge_runs(
         subject,
         Schedule(runs, 250, seed, n_jobs, left, folder, verbose),
         what,
@@ -472,10 +472,8 @@ def audit_model(
         claimed=audit.epsilon,
         judge=audit.judge,
         splits=splits,
+        plan_mu=lambda: _mu_of_model(subject),
     )
-    if result.power is None or result.power.has_power:
-        return result
-    return replace(result, plan_mu=_mu_of_model(subject))
 
 
 def _mu_of_model(subject: _ModelRuns) -> float | None:
