@@ -131,9 +131,9 @@ class AuditResult:
             return [str(power)]
         return [str(power), power.shortfall + self._stronger_judge(power)]
 
-    def _stronger_judge(self, short: Power) -> str:
+    def _stronger_judge(self, short: Power | OneRunPower) -> str:
         """That the judge of the plan's mu needs fewer runs, where it does."""
-        if self.judge != "any" or self.plan_mu is None or self.delta == 0:
+        if isinstance(short, OneRunPower) or self.judge != "any" or self.plan_mu is None or self.delta == 0:
             return ""
         terms: dict[str, Any] = {"delta": self.delta, "confidence": self.confidence}
         needed = expected_power(8, judge="gaussian", claimed_mu=self.plan_mu, **terms).runs_needed
