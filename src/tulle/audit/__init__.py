@@ -19,6 +19,7 @@ from tulle.accounting.bounds_from_counts import (
     mu_lower_bound,
     range_lower_bound,
 )
+from tulle.audit.channel_audit import audit_channel
 from tulle.audit.estimator_audit import audit_estimator
 from tulle.audit.first_runs import TargetError
 from tulle.audit.neighbours import Pair, worst_case_pairs
@@ -27,7 +28,7 @@ from tulle.audit.power import Power, expected_power
 from tulle.audit.replay import ReplayResult, replay
 from tulle.audit.result import AuditResult
 from tulle.audit.sequential import SequentialResult, audit_sequentially
-from tulle.audit.targets import audit_channel, audit_function, audit_mechanism, audit_model
+from tulle.audit.targets import audit_function, audit_mechanism, audit_model
 
 __all__ = [
     "AuditResult",

@@ -9,7 +9,8 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tulle.audit.fingerprints import code_text, digest
 from tulle.audit.first_runs import check_first_runs, run_once
 from tulle.audit.judged_runs import judge_runs
 from tulle.audit.judges import Judge, choose_judge, judge_of_model
+from tulle.audit.likelihood import KnownWorlds
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
 from tulle.audit.result import AuditResult
@@ -27,9 +29,6 @@ from tulle.audit.runner import Schedule, collect, different_sizes
 from tulle.estimators.progress import Witness
 from tulle.estimators.request import FitRequest, clip_and_plan, run_fit
 from tulle.fast.install import install
-from tulle.local.user_side.channel import Channel
-from tulle.local.user_side.label_randomisers import RandomisedResponse
-from tulle.local.user_side.uniforms import open_interval
 from tulle.methods.loss_functions import resolve_loss
 from tulle.trusted.events import FloatArray
 from tulle.trusted.mechanisms import Gaussian, Mechanism, Sensitivity, TopK
@@ -145,78 +144,6 @@ def audit_mechanism(
         confidence=confidence,
         claimed=claimed,
         known=(_first_item if isinstance(mechanism, TopK) else _both_tails, threshold),
-    )
-
-
-# --- local channels --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _ChannelRuns:
-    """Answers of many users with one of two values."""
-
-    channel: Channel
-    values: tuple[FloatArray, FloatArray]
-
-    def fingerprint(self) -> str:
-        return digest(repr(self.channel), *self.values)
-
-    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
-        words = generator.integers(0, 2**64, (count, self.channel.n_uniforms), dtype=np.uint64)
-        value = np.tile(self.values[world], (count, 1))
-        return self.channel.answer(value, open_interval(words)).astype(float)
-
-
-def audit_channel(
-    channel: Channel,
-    first: Any = None,
-    second: Any = None,
-    *,
-    claimed: float | None = None,
-    runs: int = 200_000,
-    confidence: float = 0.95,
-    seed: int | None = None,
-    n_jobs: int = 1,
-    verbose: int = 0,
-) -> AuditResult:
-    """Audit a local randomiser: tell two values of one user apart by the answer.
-
-    Parameters
-    ----------
-    channel : Channel
-        Of `tulle.local`.
-    first, second : array of shape (width,) or None, default=None
-        The two values. None: opposite ends of the ball or the interval, or two classes.
-    claimed : float or None, default=None
-        None is the channel's own epsilon. The delta is the channel's.
-    runs : int, default=200_000
-        Answers in each world; half of them choose the attack.
-    confidence : float, default=0.95
-        In (0, 1).
-    seed, n_jobs, verbose
-        As in `audit_mechanism`.
-
-    Returns
-    -------
-    AuditResult
-    """
-    for value in (first, second):
-        if value is not None and np.size(value) != channel.width:
-            raise ValueError(f"first and second must have {channel.width} numbers, got {np.size(value)}")
-    opposite = np.r_[channel.bound, np.zeros(channel.width - 1)]
-    classes = isinstance(channel, RandomisedResponse)
-    values = [
-        default if value is None else np.asarray(value, dtype=float).reshape(channel.width)
-        for value, default in ((first, opposite), (second, 0.0 * opposite if classes else -opposite))
-    ]
-    schedule = Schedule(runs, max(1, min(runs // 8, 2_000_000 // channel.n_uniforms)), seed, n_jobs, verbose=verbose)
-    return judge_runs(
-        _ChannelRuns(channel, (values[0], values[1])),
-        schedule,
-        f"{channel.name}, two values of one user",
-        delta=channel.delta,
-        confidence=confidence,
-        claimed=channel.epsilon if claimed is None else claimed,
     )
 
 
@@ -347,7 +274,8 @@ class _ModelRuns:
     pair: Pair
 
     def fingerprint(self) -> str:
-        return digest(repr(replace(self.request, seed=None)), *self.pair.world(0), *self.pair.world(1))
+        setting = f"{replace(self.request, seed=None)!r}, with likelihood ratios"
+        return digest(setting, *self.pair.world(0), *self.pair.world(1))
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, targets = self.pair.world(world)
@@ -364,16 +292,28 @@ class _ModelRuns:
         rows = Rows(X, targets)
         planned = clip_and_plan(self.request, rows, X.shape, {})
         public = planned.public
+        known = KnownWorlds(planned, self._clipped_worlds())
         released = []
         for _ in range(count):
             answers: list[FloatArray] = []
-            weights = run_plan(planned, rows, generator, _witness(answers))
+            ratios: list[float] = []
+            weights = run_plan(planned, rows, generator, _witness(answers), partial(known.watch, ratios=ratios))
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
             answers = [np.pad(answer, (0, max(0, width - len(answer)))) for answer in answers]
-            released.append(np.concatenate([*answers, np.ravel(weights)]))
+            released.append(np.concatenate([[sum(ratios)], *answers, np.ravel(weights)]))
         return np.array(released)
+
+    def _clipped_worlds(self) -> tuple[Rows, Rows]:
+        """Both data sets, within the declared bounds."""
+        worlds = []
+        for index in (0, 1):
+            X, targets = self.pair.world(index)
+            rows = Rows(X.copy(), targets.copy())
+            clip_and_plan(self.request, rows, X.shape, {})
+            worlds.append(rows)
+        return worlds[0], worlds[1]
 
     def _whole_fit(self, X: FloatArray, targets: FloatArray, seed: int) -> FloatArray:
         """Estimated bounds: the number of answers varies, what comes first and last does not."""
@@ -383,6 +323,11 @@ class _ModelRuns:
         )
         weights = fitted.weights if fitted.teacher is None else fitted.teacher
         return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(weights)])
+
+
+def _first_number(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The log-likelihood ratio of all answers."""
+    return first[:, 0], second[:, 0]
 
 
 def _witness(answers: list[FloatArray]) -> Witness:
@@ -420,6 +365,7 @@ def audit_model(
     claimed_curve: Any = None,
     runs: int = 20_000,
     splits: int | None = None,
+    attack: Literal["chosen", "likelihood_ratio"] = "chosen",
     pilot_runs: int = 1_000,
     confidence: float = 0.95,
     pairs: Sequence[Pair] | None = None,
@@ -449,6 +395,11 @@ def audit_model(
         Fits in each world.
     splits : int or None, default=None
         As in `audit_function`.
+    attack : {"chosen", "likelihood_ratio"}, default="chosen"
+        "chosen": half of the runs choose among attacks on all answers on the bill, the weights and, where bounds are
+        declared, the likelihood ratio of all answers. "likelihood_ratio": the event is that this ratio is at least 1,
+        and all runs are counted; for judges "gaussian" and "bounded_range", declared bounds, and methods that do not
+        divide rows. Stronger where the noise is what the plan says, blind to leaks that pass the answers by.
     pilot_runs : int, default=1000
         Fits in each world and on each candidate pair, to choose the pair; they are not counted.
     confidence : float, default=0.95
@@ -471,9 +422,16 @@ def audit_model(
         request: FitRequest = model._request(loss, n_rows)
     assert request.budget is not None
     if pairs is None:
-        pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
+        persons = request.bounds.rows_per_person
+        pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features, rows_per_person=persons)
     shape = pairs[0].X.shape
     judged_by = judge_of_model(request, (shape[0], shape[1]), judge, claimed, claimed_mu, claimed_range, claimed_curve)
+    if attack not in ("chosen", "likelihood_ratio"):
+        raise ValueError(f"attack must be 'chosen' or 'likelihood_ratio', got {attack!r}")
+    if attack == "likelihood_ratio" and (len(judged_by.ways()) == 1 or request.wanted or splits not in (None, 1)):
+        raise ValueError(
+            "attack='likelihood_ratio' is for judge='gaussian' and 'bounded_range', declared bounds and splits=1"
+        )
     start = time.monotonic()
     chosen = pairs[0]
     if len(pairs) > 1:
@@ -489,4 +447,5 @@ def audit_model(
         claimed=request.budget.epsilon if claimed is None else claimed,
         judge=judged_by,
         splits=splits,
+        known=(_first_number, 0.0) if attack == "likelihood_ratio" else None,
     )
