@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ from tulle.trusted.randomness import keyed_generator
 from tulle.trusted.rows import Rows
 from tulle.trusted.sampling import Sampling
 
+ROOT = Path(__file__).resolve().parents[2]
 DELTA = 1e-5
 HELD = "a row at the bound with either label, others hold its weight"
 LIFTED = "a row that raises one score and lowers all others, others hold weights"
@@ -306,3 +309,24 @@ def test_a_gaussian_label_is_tested_as_a_mu() -> None:
     assert not result.refuted
     assert result.mu is not None
     assert result.mu > 0.85
+
+
+# --- documentation ---------------------------------------------------------------------------------------------------
+
+
+def test_tables_of_audited_bounds_are_the_measured_ones() -> None:
+    """Tables of docs/audit.md are those of docs/pictures/audit_bounds.jsonl, and no sound claim was refuted in them."""
+    place = importlib.util.spec_from_file_location("audit_bounds", ROOT / "docs" / "pictures" / "audit_bounds.py")
+    assert place is not None
+    assert place.loader is not None
+    drawing = importlib.util.module_from_spec(place)
+    place.loader.exec_module(drawing)
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8").splitlines()
+    for lines in (drawing.table(), drawing.sound_table(), drawing.published_table()):
+        start = page.index(lines[0])
+        assert page[start : start + len(lines)] == lines
+        assert not page[start + len(lines)]
+    assert len(drawing.table()) > 20
+    assert not any(one["refuted"] for one in drawing.measured("bounds").values())
+    for one in drawing.measured("sound").values():
+        assert one["refuted"] <= 19  # more than 19 of 200 have probability 1 % at 5 % each
