@@ -59,7 +59,7 @@ def facts(loss: Any, pair: Pair, persons: int = 1) -> PublicFacts:
 
 
 def worlds_of(pair: Pair) -> tuple[Rows, Rows]:
-    first, second = (Rows(*(part.copy() for part in pair.world(index))) for index in (0, 1))
+    first, second = (Rows(X.copy(), y.copy()) for X, y in (pair.world(0), pair.world(1)))
     return first, second
 
 
@@ -316,7 +316,7 @@ def test_a_gaussian_label_is_tested_as_a_mu() -> None:
 
 def test_tables_of_audited_bounds_are_the_measured_ones() -> None:
     """Tables of docs/audit.md are those of docs/pictures/audit_bounds.jsonl, and no sound claim was refuted in them."""
-    place = importlib.util.spec_from_file_location("audit_bounds", ROOT / "docs" / "pictures" / "audit_bounds.py")
+    place = importlib.util.spec_from_file_location("audited_claims", ROOT / "docs" / "pictures" / "audited_claims.py")
     assert place is not None
     assert place.loader is not None
     drawing = importlib.util.module_from_spec(place)

@@ -1,4 +1,4 @@
-"""Audited bounds against claims: `python docs/pictures/audit_bounds.py` draws them and prints a table of docs/audit.md.
+"""Audited bounds against claims: `python docs/pictures/audited_claims.py` draws them and prints the tables.
 
 Draws what `benchmarks/audit_bounds.py bounds` measured: docs/pictures/audit_bounds.jsonl.
 """
@@ -65,6 +65,7 @@ def published_table() -> list[str]:
 def main() -> None:
     import matplotlib.pyplot as plt
     from draw import BLUE, GREEN, GREY, INK, ORANGE
+    from matplotlib.lines import Line2D
 
     print("\n\n".join("\n".join(lines()) for lines in (table, sound_table, published_table)))
     colours = {"gaussian": BLUE, "bounded_range": GREEN, "any": ORANGE}
@@ -86,10 +87,10 @@ def main() -> None:
         panel.set(title=f"claim ε = {epsilon:g}", xlim=(0, 1.15), xticks=(0, 0.5, 1))
     panels[0].set_yticks(range(len(names)), list(reversed(names)), fontsize=7.5)
     handles = [
-        plt.Line2D([], [], ls="", marker="o", color=colour, label=f'judge "{judge}"')
+        Line2D([], [], ls="", marker="o", color=colour, label=f'judge "{judge}"')
         for judge, colour in colours.items()
     ]
-    handles.append(plt.Line2D([], [], ls="", marker="o", mfc="white", color=ORANGE, label='judge "any", same runs'))
+    handles.append(Line2D([], [], ls="", marker="o", mfc="white", color=ORANGE, label='judge "any", same runs'))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     figure.supxlabel("audited bound / claim", fontsize=9)
     figure.savefig(MEASURED.with_name("audit_bounds.svg"), metadata={"Date": None})
