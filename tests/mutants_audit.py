@@ -8,12 +8,49 @@ _JUDGES = "tests/audit/test_judges.py::"
 _CURVES = "tests/audit/test_curve_judges.py::"
 _BETS = "tests/audit/test_sequential.py::"
 _POWER, _REPLAY = "tests/audit/test_power.py::", "tests/audit/test_replay.py::"
+_WORST = "tests/audit/test_worst_cases.py::"
 _FIRST, _PAGE = "tests/audit/test_estimator_audit.py::", "tests/reports/test_audit_page.py::"
 _TARGETS = "tests/audit/test_sequential_targets.py::"
 _PASSES_BY = _REPLAY + "test_what_passes_the_answers_by_is_found"
 _REFUSED = _FIRST + "test_a_target_that_cannot_be_audited_is_refused_before_the_runs"
 
 AUDIT_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "right guesses that may fail ten times as often",
+        "a bound at half of the stated confidence",
+        "low, _ = clopper_pearson(right, 2 * runs, 1 - confidence)",
+        "low, _ = clopper_pearson(right, 2 * runs, 10 * (1 - confidence))",
+        (_WORST + "test_right_guesses_exceed_mu_no_more_often_than_stated",),
+    ),
+    Mutant(
+        "right guesses without their precondition",
+        "a tail bound used at a confidence for which it is not proved",
+        "return low if confidence >= 0.75 else np.full_like(low, -math.inf)",
+        "return low",
+        (_WORST + "test_right_guesses_prove_more_of_a_symmetric_event_and_nothing_below_three_quarters",),
+    ),
+    Mutant(
+        "an attack that knows how rows were divided",
+        "a secret of the fit used by the attack: sound claims would be refuted",
+        "    if watch is not None and split is None:\n",
+        "    if watch is not None:\n",
+        (_WORST + "test_a_method_that_divides_rows_shows_no_ratio",),
+    ),
+    Mutant(
+        "one row of a person",
+        "units of several rows audited on one of them, a part of what is promised",
+        "        worlds = [(np.vstack([*[x] * k, rest]), np.r_[np.full(k, y), labels]) for x, y in rows]\n",
+        "        more = [nothing] * (k - 1)\n"
+        "        worlds = [(np.vstack([x, *more, rest]), np.r_[np.full(k, y), labels]) for x, y in rows]\n",
+        (_WORST + "test_a_mean_gradient_moves_by_its_sensitivity",),
+    ),
+    Mutant(
+        "a ratio of worlds exchanged",
+        "the density on the second data set taken for that on the first",
+        "            return first - second\n        if name not in self._batches:\n",
+        "            return second - first\n        if name not in self._batches:\n",
+        (_WORST + "test_the_ratio_of_a_noisy_mean_is_that_of_two_densities",),
+    ),
     Mutant(
         "the whole failure for each of two sides",
         "two intervals at 95 % taken for a joint statement at 95 %, the usual slip in published audits",

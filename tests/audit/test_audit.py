@@ -498,7 +498,7 @@ def audited_step(runs: int) -> float:
     public, plan = planned.public, planned.plan
     bound = request.method.settings(public).clip
     large = -bound + 3 * plan.releases[0].mechanism.noise.value * 2 * bound
-    scores = [_ModelRuns(request, pair)(world, runs, keyed_generator(0, (world,)))[:, 0] for world in (0, 1)]
+    scores = [_ModelRuns(request, pair)(world, runs, keyed_generator(0, (world,)))[:, 1] for world in (0, 1)]
     return counted_verdict("large", scores[0], scores[1], large, 0.01, 0.99).epsilon
 
 
@@ -508,7 +508,7 @@ def test_runs_of_one_plan_end_with_all_weights(monkeypatch: pytest.MonkeyPatch) 
     request = model._request(Squared(), 10)
     weights = np.array([[1.25], [-3.5]])
     monkeypatch.setattr(tulle.audit.targets, "run_plan", lambda *_: weights)
-    np.testing.assert_array_equal(_ModelRuns(request, pair)(0, 3, keyed_generator(0)), [[1.25, -3.5]] * 3)
+    np.testing.assert_array_equal(_ModelRuns(request, pair)(0, 3, keyed_generator(0)), [[0.0, 1.25, -3.5]] * 3)
 
 
 def test_batches_of_a_fixed_size_with_the_noise_of_poisson_batches_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

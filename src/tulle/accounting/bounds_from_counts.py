@@ -107,6 +107,33 @@ def range_lower_bound(
     return np.asarray(logit(np.maximum(low - moved, 0.0)) - logit(np.minimum(high + moved, 1.0)))
 
 
+def right_guess_rate(hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float) -> FloatArray:
+    """The mean of P(A) and 1 - Q(A) from below: how often a guess of the world by the event is right, in both worlds
+    together. One bound of twice the runs takes the place of two that hold at once.
+
+    -inf for a confidence below 3/4, at which it is not proved (docs/proofs/audit.md, lemma 3a).
+    """
+    right = np.asarray(hits) + (runs - np.asarray(false_hits))
+    low, _ = clopper_pearson(right, 2 * runs, 1 - confidence)
+    return low if confidence >= 0.75 else np.full_like(low, -math.inf)
+
+
+def mu_of_right_guesses(
+    hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float, moved: float = 0.0
+) -> FloatArray:
+    """As `mu_lower_bound`, from the rate of right guesses: mu-GDP means that it is at most Phi(mu / 2)."""
+    rate = right_guess_rate(hits, false_hits, runs, confidence) - moved
+    return np.asarray(2.0 * ndtri(np.maximum(rate, 0.0)))
+
+
+def range_of_right_guesses(
+    hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float, moved: float = 0.0
+) -> FloatArray:
+    """As `range_lower_bound`, from the rate of right guesses: a range r means that its logit is at most r / 2."""
+    rate = right_guess_rate(hits, false_hits, runs, confidence) - moved
+    return np.asarray(2.0 * logit(np.maximum(rate, 0.0)))
+
+
 def best_possible(runs: int, delta: float, confidence: float) -> float:
     """The largest epsilon that this many runs in each world can ever show: an attack that never errs."""
     return float(epsilon_lower_bound(runs, 0, runs, delta, confidence))

@@ -22,6 +22,7 @@ from tulle.accounting.bounds_from_counts import (
 from tulle.audit.channel_audit import audit_channel
 from tulle.audit.estimator_audit import audit_estimator
 from tulle.audit.first_runs import TargetError
+from tulle.audit.mechanism_audit import audit_mechanism
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.one_run import audit_one_run, one_run_bound
 from tulle.audit.one_run_model import audit_model_in_one_run
@@ -36,7 +37,7 @@ from tulle.audit.sequential_targets import (
     audit_mechanism_sequentially,
     audit_model_sequentially,
 )
-from tulle.audit.targets import audit_function, audit_mechanism, audit_model
+from tulle.audit.targets import audit_function, audit_model
 
 __all__ = [
     "AuditResult",

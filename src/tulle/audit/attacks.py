@@ -6,6 +6,7 @@ and the bound is counted on a third, untouched part. However an attack was found
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -121,17 +122,17 @@ def _verdict_on(
 ) -> Verdict:
     """The attack that looks best on `first` and `second`, counted on the other runs."""
     learnt = len(first) // 2
-    best: tuple[float, str, Score, float, bool] | None = None
+    best: tuple[float, str, Score, float, bool, Judge] | None = None
     for name, fit in ATTACKS.items():
         score = fit(first[:learnt], second[:learnt])
-        for swapped in (False, True):
+        for swapped, way in itertools.product((False, True), judge.ways()):
             scores = orient(score, first[learnt:], second[learnt:], swapped)
             # With more confidence than the bound itself: else luck in rare events would choose the threshold.
-            threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100, bound=judge.promise)
+            threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100, bound=way.promise)
             if best is None or promise > best[0]:
-                best = (promise, name, score, threshold, swapped)
+                best = (promise, name, score, threshold, swapped, way)
     assert best is not None
-    _, name, score, threshold, swapped = best
+    _, name, score, threshold, swapped, judge = best
     thresholds = spread_thresholds(threshold, *orient(score, first[learnt:], second[learnt:], swapped))
     return counted_verdict(name, *orient(score, counted, counted_other, swapped), thresholds, delta, confidence, judge)
 

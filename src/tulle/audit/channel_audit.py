@@ -9,6 +9,7 @@ import numpy as np
 
 from tulle.audit.fingerprints import digest
 from tulle.audit.judged_runs import judge_runs
+from tulle.audit.judges import choose_judge
 from tulle.audit.result import AuditResult
 from tulle.audit.runner import Schedule
 from tulle.local.user_side.channel import Channel
@@ -53,6 +54,8 @@ def audit_channel(
     second: Any = None,
     *,
     claimed: float | None = None,
+    judge: str = "any",
+    claimed_mu: float | None = None,
     runs: int = 200_000,
     confidence: float = 0.95,
     seed: int | None = None,
@@ -69,6 +72,8 @@ def audit_channel(
         The two values. None: opposite ends of the ball or the interval, or two classes.
     claimed : float or None, default=None
         None is the channel's own epsilon. The delta is the channel's.
+    judge, claimed_mu
+        As in `audit_function`: judge="gaussian" tests a claim of mu-GDP, as `GaussianLabel` has one.
     runs : int, default=200_000
         Answers in each world; half of them choose the attack.
     confidence : float, default=0.95
@@ -80,6 +85,9 @@ def audit_channel(
     -------
     AuditResult
     """
+    if claimed is None and claimed_mu is None:
+        claimed = channel.epsilon
+    chosen = choose_judge(judge, delta=channel.delta, claimed=claimed, claimed_mu=claimed_mu)
     subject, what = channel_runs(channel, first, second)
     schedule = Schedule(runs, max(1, min(runs // 8, 2_000_000 // channel.n_uniforms)), seed, n_jobs, verbose=verbose)
     return judge_runs(
@@ -88,5 +96,6 @@ def audit_channel(
         what,
         delta=channel.delta,
         confidence=confidence,
-        claimed=channel.epsilon if claimed is None else claimed,
+        claimed=claimed,
+        judge=chosen,
     )

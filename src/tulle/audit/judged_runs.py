@@ -57,7 +57,9 @@ def judge_runs(
         verdict = strongest_verdict(first, second, delta, confidence, judge, splits)
     else:
         scores, threshold = known
-        verdict = counted_verdict("likelihood ratio", *scores(first, second), threshold, delta, confidence, judge)
+        # The last way to count is made for a likelihood ratio at 1, which is right as often in either world.
+        way = judge.ways()[-1]
+        verdict = counted_verdict("likelihood ratio", *scores(first, second), threshold, delta, confidence, way)
     of_claim: dict[str, Any] = {}
     if isinstance(judge, GaussianCurve):
         of_claim = {"mu": max(verdict.bound, 0.0), "claimed_mu": judge.claimed_mu}

@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tulle.accounting.bounds_from_counts import epsilon_lower_bound, mu_lower_bound, range_lower_bound, rate_bounds
+from tulle.accounting.bounds_from_counts import (
+    epsilon_lower_bound,
+    mu_lower_bound,
+    mu_of_right_guesses,
+    range_lower_bound,
+    range_of_right_guesses,
+    rate_bounds,
+)
 from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.audit.claimed_curves import (
     ClaimedCurve,
@@ -72,6 +79,10 @@ class Judge(ABC):
         """How good an event looks on runs that choose: the largest is taken."""
         return self.bound(hits, false_hits, runs, delta, confidence)
 
+    def ways(self) -> tuple[Judge, ...]:
+        """Ways to count one event. Other runs than those that are counted choose one, with the event."""
+        return (self,)
+
     def pilot(self) -> Judge:
         """The judge of the short audits that choose a pair of data sets."""
         return self
@@ -124,17 +135,25 @@ class GaussianCurve(Judge):
     claimed_mu : float
     moved : float
         How far, in total variation, the release may lie from one that is mu-GDP: finite precision.
+    guesses : bool
+        Whether right guesses of both worlds are counted together, and not the event in each by itself.
     """
 
     claimed_mu: float
     moved: float = 0.0
+    guesses: bool = False
     name = "gaussian"
     splits = 2
 
     def bound(
         self, hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, delta: float, confidence: float
     ) -> FloatArray:
+        if self.guesses:
+            return mu_of_right_guesses(hits, false_hits, runs, confidence, self.moved)
         return mu_lower_bound(hits, false_hits, runs, confidence, self.moved)
+
+    def ways(self) -> tuple[Judge, ...]:
+        return self, replace(self, guesses=True)
 
     def epsilon(self, bound: float, delta: float) -> float:
         # `gaussian_epsilon` rounds up by 1e-7, for promises; a lower bound is rounded down.
@@ -151,18 +170,24 @@ class BoundedRange(Judge):
     Attributes
     ----------
     claimed_range : float
-    moved : float
+    moved, guesses
         As in `GaussianCurve`.
     """
 
     claimed_range: float
     moved: float = 0.0
+    guesses: bool = False
     name = "bounded_range"
     splits = 2
+
+    def ways(self) -> tuple[Judge, ...]:
+        return self, replace(self, guesses=True)
 
     def bound(
         self, hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, delta: float, confidence: float
     ) -> FloatArray:
+        if self.guesses:
+            return range_of_right_guesses(hits, false_hits, runs, confidence, self.moved)
         return range_lower_bound(hits, false_hits, runs, confidence, self.moved)
 
     def epsilon(self, bound: float, delta: float) -> float:

@@ -1,8 +1,10 @@
 """Neighbouring data sets on which a method gives away as much as it can.
 
 They are made from the bounds and the loss of a fit alone, so a new method is audited without new code: opposite
-gradients at the clip, near-tied supports, extreme rows, empty rows, flat rows, and random rows at the bounds. A short
-pilot on each tells which to spend the runs on.
+gradients at the clip, near-tied supports, extreme rows, empty rows, flat rows, and random rows at the bounds. In some,
+the other rows hold weights near 0: noise in the weights then moves no margin so far that the changed row's slope leaves
+the clip, and later steps and minimisers move by their whole sensitivity too. A short pilot on each tells which to spend
+the runs on.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tulle.trusted.events import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets of the same size that differ in their first row.
+    """Two data sets of the same size that differ in their first row, or in the rows of one person, which come first.
 
     Targets are what the loss wants: numbers, -1 and +1, or class numbers.
     """
@@ -31,11 +33,13 @@ class Pair:
     y: FloatArray
     X_other: FloatArray
     y_other: FloatArray
+    rows_of_person: int = 1
 
     def __post_init__(self) -> None:
-        if differing_rows((self.X, self.y), (self.X_other, self.y_other)) - {0}:
+        if differing_rows((self.X, self.y), (self.X_other, self.y_other)) - set(range(self.rows_of_person)):
+            first = "first row" if self.rows_of_person == 1 else f"first {self.rows_of_person} rows"
             raise ValueError(
-                f"the data sets of the pair {self.name!r} differ beyond their first row and are not neighbours"
+                f"the data sets of the pair {self.name!r} differ beyond their {first} and are not neighbours"
             )
 
     def world(self, index: int) -> tuple[FloatArray, FloatArray]:
@@ -61,7 +65,14 @@ def differing_rows(first: tuple[Any, Any], second: tuple[Any, Any]) -> set[int]:
 
 
 def worst_case_pairs(
-    loss: Loss, bounds: KnownBounds, n_rows: int, n_features: int, *, random: int = 2, seed: int = 0
+    loss: Loss,
+    bounds: KnownBounds,
+    n_rows: int,
+    n_features: int,
+    *,
+    rows_per_person: int = 1,
+    random: int = 2,
+    seed: int = 0,
 ) -> list[Pair]:
     """Pairs that press on one sensitivity each.
 
@@ -72,12 +83,16 @@ def worst_case_pairs(
     bounds : KnownBounds
         Rows are made as long and labels as large as these allow (1 where they allow anything).
     n_rows, n_features : int
-        Small sizes will do (at least 3 rows): noise is scaled to the sensitivity, whatever the size.
+        Small sizes will do (at least 3 rows): noise is scaled to the sensitivity, whatever the size. In the pairs whose
+        other rows hold weights near 0, more rows hold them better.
+    rows_per_person : int, default=1
+        At least 1: this many rows, those of one person, differ, each as the one row of a person would.
     random : int, default=2
         How many pairs of random rows to add.
     seed : int, default=0
         For the random pairs.
     """
+    n_rows -= rows_per_person - 1  # of the first person, one row is made here and repeated
     if n_rows < 3:
         raise ValueError(f"an audit needs at least 3 rows, got {n_rows}: one that changes and two others")
     length, entry = (value if value < math.inf else 1.0 for value in (bounds.row_l2, bounds.row_linf))
@@ -93,14 +108,37 @@ def worst_case_pairs(
     empty = np.zeros((n_rows - 1, n_features))
     mixed = np.where(np.arange(n_rows - 1) % 2 == 0, yes, no)  # both classes, whatever becomes of the first row
 
+    k = rows_per_person
+
     def pair(name: str, rest: FloatArray, labels: FloatArray, *rows: tuple[FloatArray, float]) -> Pair:
-        (x, y), (x_other, y_other) = rows
-        return Pair(name, np.vstack([x, rest]), np.r_[y, labels], np.vstack([x_other, rest]), np.r_[y_other, labels])
+        worlds = [(np.vstack([*[x] * k, rest]), np.r_[np.full(k, y), labels]) for x, y in rows]
+        return Pair(name, *worlds[0], *worlds[1], k)
 
     tied = spike[np.arange(n_rows - 1) % 2]
     lifted = np.r_[flat[0], -flat[1:]]
     lifting = np.vstack([np.tile(flat, (n_rows - 2, 1)), nothing])
+    # Rows like the changed one pull its weights to 0: their labels are 0, or both classes alike. The last row is empty.
+    held = np.vstack([np.tile(spike[0], (n_rows - 2, 1)), nothing])
+    holding = np.r_[np.zeros(n_rows - 2), yes] if loss.kind == "regression" else mixed
+    # Two of them pull a little one way: magnitudes of gradients then move as gradients do.
+    leaning = holding.copy()
+    leaning[: min(2, n_rows - 2)] = yes
+    leaning[-1] = no
     pairs = [
+        pair(
+            "a row at the bound with either label, others hold its weight",
+            held,
+            holding,
+            (spike[0], yes),
+            (spike[0], no),
+        ),
+        pair(
+            "a row that raises one score and lowers all others, others hold weights",
+            lifting,
+            leaning,
+            (lifted, yes),
+            (-lifted, yes),
+        ),
         pair("opposite labels on a row at the bound", empty, mixed, (spike[0], yes), (spike[0], no)),
         pair("opposite rows at the bound", empty, mixed, (spike[0], yes), (-spike[0], yes)),
         pair(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tulle.estimators.method_run import ask_of_parts
 from tulle.estimators.progress import Witness, show_answers
 from tulle.estimators.request import PlannedFit
-from tulle.trusted.curator import Curator
+from tulle.trusted.curator import Ask, Curator
 from tulle.trusted.events import FloatArray
 from tulle.trusted.plan import Plan, Promise
 from tulle.trusted.rows import Rows
@@ -33,11 +33,20 @@ class AuditLedger:
         return ()
 
 
-def run_plan(planned: PlannedFit, rows: Rows, generator: np.random.Generator, witness: Witness | None) -> FloatArray:
+def run_plan(
+    planned: PlannedFit,
+    rows: Rows,
+    generator: np.random.Generator,
+    witness: Witness | None,
+    watch: Callable[[Ask], Ask] | None = None,
+) -> FloatArray:
     """Let a method ask what its plan holds, of rows that an audit made up; returns its weights. Rows are divided as in
-    a fit, where the method divides them."""
+    a fit, where the method divides them. `watch` sees every question with its answer, but for a method that divides
+    rows: which row is in which part is secret."""
     curator = Curator(rows, planned.public, Plan(planned.plan.releases), generator)
     ask, split = show_answers(curator.ask, witness), planned.method.split(planned.public)
+    if watch is not None and split is None:
+        ask = watch(ask)
     if split is not None:
         ask = ask_of_parts(ask, rows, split, int(generator.integers(2**62)))
     weights = planned.method.run(ask, planned.public)

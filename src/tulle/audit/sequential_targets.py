@@ -10,9 +10,10 @@ from typing import Any
 from tulle.audit.channel_audit import channel_runs
 from tulle.audit.claimed_curves import Profile, read_claim
 from tulle.audit.estimator_audit import Worlds, fit_and_pair
+from tulle.audit.mechanism_audit import mechanism_runs
 from tulle.audit.neighbours import Pair
 from tulle.audit.sequential import SequentialResult, audit_sequentially, bet_on_runs, check_bets
-from tulle.audit.targets import ModelAudit, mechanism_runs
+from tulle.audit.targets import ModelAudit
 from tulle.backends.known_bounds import KnownBounds
 from tulle.local.user_side.channel import Channel
 from tulle.trusted.mechanisms import Mechanism

@@ -1,25 +1,24 @@
-"""What can be audited: a mechanism, a model of tulle, and any function of your own."""
+"""Audits of models of tulle and of any function of your own."""
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
-from tulle.accounting.bounds_from_counts import epsilon_lower_bound
-from tulle.accounting.mechanism_words import describe_mechanism
 from tulle.audit.attacks import strongest_verdict
 from tulle.audit.fingerprints import code_text, digest
 from tulle.audit.first_runs import check_first_runs, run_once
 from tulle.audit.judged_runs import judge_runs
 from tulle.audit.judges import GaussianCurve, Judge, choose_judge, judge_of_model
+from tulle.audit.likelihood import KnownWorlds
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
 from tulle.audit.result import AuditResult
@@ -29,126 +28,10 @@ from tulle.estimators.request import FitRequest, clip_and_plan, run_fit
 from tulle.fast.install import install
 from tulle.methods.loss_functions import resolve_loss
 from tulle.trusted.events import FloatArray
-from tulle.trusted.mechanisms import Gaussian, Mechanism, Sensitivity, TopK
 from tulle.trusted.plan import PlanError
 from tulle.trusted.rows import Rows
 
 install()
-
-
-# --- mechanisms ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _MechanismRuns:
-    """Draws of a mechanism on answers that are one sensitivity apart, many at a time."""
-
-    mechanism: Mechanism
-    items: int = 20
-
-    def fingerprint(self) -> str:
-        return repr(self)
-
-    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
-        unit = Sensitivity(l1=1.0, l2=1.0, linf=1.0)
-        if isinstance(self.mechanism, TopK):
-            # Every score may move by one: the first item gains, all others lose. Columns are independent draws.
-            scores = np.zeros((self.items, count))
-            if world == 0:
-                scores[0], scores[1:] = 1.0, -1.0
-            chosen = replace(self.mechanism, columns=count).release(scores, unit, generator, None)
-            return np.asarray(chosen.T, dtype=float)
-        # One coordinate per draw: noise is independent over coordinates.
-        exact = np.full((count, 1), 1.0 if world == 0 else 0.0)
-        return np.asarray(self.mechanism.release(exact, unit, generator, None))
-
-
-def _first_item(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    return first[:, 0], second[:, 0]
-
-
-def _both_tails(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Symmetric noise: mirrored at 1/2 the second world is the first, so every draw is evidence twice.
-
-    A sum of independent counts with different rates is no more spread than a binomial of the mean rate (Hoeffding
-    1956), so Clopper-Pearson holds for the pooled counts; the two inequalities add up to one for the mean rates.
-    """
-    return np.concatenate([first[:, 0], 1 - second[:, 0]]), np.concatenate([second[:, 0], 1 - first[:, 0]])
-
-
-def _best_threshold(mechanism: Mechanism, runs: int, delta: float, confidence: float) -> float:
-    """The threshold on the output that will prove most, if the mechanism's law is the one it claims.
-
-    Should the law be another, the threshold is a worse one, and the bound is still valid.
-    """
-    from scipy.stats import laplace, norm
-
-    if isinstance(mechanism, TopK):
-        return 0.5
-    law = norm if isinstance(mechanism, Gaussian) else laplace
-    scale = mechanism.noise.value
-    thresholds = (np.arange(-400, 400) + 0.5) * scale / 8
-    hits, false_hits = (np.round(runs * law.sf(thresholds - mean, scale=scale)) for mean in (1.0, 0.0))
-    bounds = epsilon_lower_bound(hits, false_hits, runs, delta, confidence)
-    return float(thresholds[np.argmax(bounds)])
-
-
-def mechanism_runs(mechanism: Mechanism) -> tuple[_MechanismRuns, str]:
-    """The draws of a mechanism and their name; an error where it has no noise, or no answer."""
-    if not 0 < mechanism.noise.value < math.inf:
-        raise ValueError(f"only a mechanism with finite noise > 0 can be audited, got {mechanism!r}")
-    return _MechanismRuns(mechanism), f"{describe_mechanism(mechanism)}, answers one sensitivity apart"
-
-
-def audit_mechanism(
-    mechanism: Mechanism,
-    *,
-    delta: float,
-    claimed: float | None = None,
-    runs: int = 1_000_000,
-    confidence: float = 0.95,
-    seed: int | None = None,
-    n_jobs: int = 1,
-    verbose: int = 0,
-) -> AuditResult:
-    """Audit one use of a mechanism on answers that are one sensitivity apart.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        Gaussian, Laplace or TopK, with its noise.
-    delta : float
-        In [0, 1).
-    claimed : float or None, default=None
-        The epsilon that is claimed at `delta`.
-    runs : int, default=1_000_000
-        Draws in each world.
-    confidence : float, default=0.95
-        In (0, 1).
-    seed : int or None, default=None
-        For a result that can be repeated.
-    n_jobs : int, default=1
-        Processes.
-    verbose : int, default=0
-        1 shows progress.
-
-    Returns
-    -------
-    AuditResult
-    """
-    subject, what = mechanism_runs(mechanism)
-    # The likelihood ratio increases with the output: additive noise with a log-concave density, or the choice itself.
-    schedule = Schedule(runs, min(runs, 100_000), seed, n_jobs, verbose=verbose)
-    threshold = _best_threshold(mechanism, runs if isinstance(mechanism, TopK) else 2 * runs, delta, confidence)
-    return judge_runs(
-        subject,
-        schedule,
-        what,
-        delta=delta,
-        confidence=confidence,
-        claimed=claimed,
-        known=(_first_item if isinstance(mechanism, TopK) else _both_tails, threshold),
-    )
 
 
 # --- your own function -----------------------------------------------------------------------------------------------
@@ -278,7 +161,8 @@ class _ModelRuns:
     pair: Pair
 
     def fingerprint(self) -> str:
-        return digest(repr(replace(self.request, seed=None)), *self.pair.world(0), *self.pair.world(1))
+        setting = f"{replace(self.request, seed=None)!r}, with likelihood ratios"
+        return digest(setting, *self.pair.world(0), *self.pair.world(1))
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, targets = self.pair.world(world)
@@ -295,16 +179,28 @@ class _ModelRuns:
         rows = Rows(X, targets)
         planned = clip_and_plan(self.request, rows, X.shape, {})
         public = planned.public
+        known = KnownWorlds(planned, self._clipped_worlds())
         released = []
         for _ in range(count):
             answers: list[FloatArray] = []
-            weights = run_plan(planned, rows, generator, _witness(answers))
+            ratios: list[float] = []
+            weights = run_plan(planned, rows, generator, _witness(answers), partial(known.watch, ratios=ratios))
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
             answers = [np.pad(answer, (0, max(0, width - len(answer)))) for answer in answers]
-            released.append(np.concatenate([*answers, np.ravel(weights)]))
+            released.append(np.concatenate([[sum(ratios)], *answers, np.ravel(weights)]))
         return np.array(released)
+
+    def _clipped_worlds(self) -> tuple[Rows, Rows]:
+        """Both data sets, within the declared bounds."""
+        worlds = []
+        for index in (0, 1):
+            X, targets = self.pair.world(index)
+            rows = Rows(X.copy(), targets.copy())
+            clip_and_plan(self.request, rows, X.shape, {})
+            worlds.append(rows)
+        return worlds[0], worlds[1]
 
     def _whole_fit(self, X: FloatArray, targets: FloatArray, seed: int) -> FloatArray:
         """Estimated bounds: the number of answers varies, what comes first and last does not."""
@@ -314,6 +210,11 @@ class _ModelRuns:
         )
         weights = fitted.weights if fitted.teacher is None else fitted.teacher
         return np.concatenate([*answers[: len(self.request.wanted)], np.ravel(weights)])
+
+
+def _first_number(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The log-likelihood ratio of all answers."""
+    return first[:, 0], second[:, 0]
 
 
 def _witness(answers: list[FloatArray]) -> Witness:
@@ -373,7 +274,9 @@ class ModelAudit:
             request: FitRequest = model._request(loss, n_rows)
         assert request.budget is not None
         if pairs is None:
-            pairs = worst_case_pairs(loss, request.bounds.known(n_features), n_rows, n_features)
+            persons = request.bounds.rows_per_person
+            known = request.bounds.known(n_features)
+            pairs = worst_case_pairs(loss, known, n_rows, n_features, rows_per_person=persons)
         shape = pairs[0].X.shape
         judged_by = judge_of_model(request, (shape[0], shape[1]), judge, **claim)
         epsilon = request.budget.epsilon if claim["claimed"] is None else claim["claimed"]
@@ -415,6 +318,7 @@ def audit_model(
     claimed_curve: Any = None,
     runs: int = 20_000,
     splits: int | None = None,
+    attack: Literal["chosen", "likelihood_ratio"] = "chosen",
     pilot_runs: int = 1_000,
     confidence: float = 0.95,
     pairs: Sequence[Pair] | None = None,
@@ -444,6 +348,11 @@ def audit_model(
         Fits in each world.
     splits : int or None, default=None
         As in `audit_function`.
+    attack : {"chosen", "likelihood_ratio"}, default="chosen"
+        "chosen": half of the runs choose among attacks on all answers on the bill, the weights and, where bounds are
+        declared, the likelihood ratio of all answers. "likelihood_ratio": the event is that this ratio is at least 1,
+        and all runs are counted; for judges "gaussian" and "bounded_range", declared bounds, and methods that do not
+        divide rows. Stronger where the noise is what the plan says, blind to leaks that pass the answers by.
     pilot_runs : int, default=1000
         Fits in each world and on each candidate pair, to choose the pair; they are not counted.
     confidence : float, default=0.95
@@ -457,9 +366,16 @@ def audit_model(
     -------
     AuditResult
     """
+    if attack not in ("chosen", "likelihood_ratio"):
+        raise ValueError(f"attack must be 'chosen' or 'likelihood_ratio', got {attack!r}")
     claim = {"claimed": claimed, "claimed_mu": claimed_mu}
     claim |= {"claimed_range": claimed_range, "claimed_curve": claimed_curve}
     audit = ModelAudit.of(model, n_rows, n_features, pairs, judge, **claim)
+    fixed = attack == "likelihood_ratio"
+    if fixed and (len(audit.judge.ways()) == 1 or audit.request.wanted or splits not in (None, 1)):
+        raise ValueError(
+            "attack='likelihood_ratio' is for judge='gaussian' and 'bounded_range', declared bounds and splits=1"
+        )
     subject, what, left = audit.on_worst_pair(
         pilot_runs, confidence, n_jobs=n_jobs, folder=folder, verbose=verbose, seconds=seconds
     )
@@ -472,6 +388,7 @@ def audit_model(
         claimed=audit.epsilon,
         judge=audit.judge,
         splits=splits,
+        known=(_first_number, 0.0) if fixed else None,
         plan_mu=lambda: _mu_of_model(subject),
     )
 

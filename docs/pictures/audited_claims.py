@@ -1,0 +1,100 @@
+"""Audited bounds against claims: `python docs/pictures/audited_claims.py` draws them and prints the tables.
+
+Draws what `benchmarks/audit_bounds.py bounds` measured: docs/pictures/audit_bounds.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+MEASURED = Path(__file__).with_name("audit_bounds.jsonl")
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+LOCAL = ("PrivUnit", "TwoPoint", "Piecewise", "Hybrid", "LaplaceLabel", "GaussianLabel", "RandomisedResponse")
+
+
+def measured(part: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The lines of one part, by their cells."""
+    lines = [json.loads(line) for line in MEASURED.read_text(encoding="utf-8").splitlines()]
+    return {tuple(one["cell"]): one for one in lines if one["part"] == part}
+
+
+def order() -> list[str]:
+    """The subjects, in the order in which they were measured; local randomisers last."""
+    names = list(dict.fromkeys(name for name, _ in measured("bounds")))
+    return sorted(names, key=lambda name: name.startswith(LOCAL))
+
+
+def table() -> list[str]:
+    """Lines of the table: for each claim, what was shown over what is claimed, and the runs that were counted."""
+    found = measured("bounds")
+    lines = []
+    for name in order():
+        cells = [found.get((name, epsilon)) for epsilon in EPSILONS]
+        shown = ["" if one is None else f"{one['ratio']:.2f}" for one in cells]
+        some = [one for one in cells if one is not None]
+        free = [one.get("epsilon_any", one["epsilon"]) / one["cell"][1] for one in some]
+        runs = f"{min(one['counted'] for one in some):,} to {max(one['counted'] for one in some):,}"
+        lines.append(f"| {name} | {some[0]['judge']} | {' | '.join(shown)} | {max(free):.2f} | {runs} |")
+    return lines
+
+
+def sound_table() -> list[str]:
+    """How many of the sound audits were refuted."""
+    lines = measured("sound").items()
+    return [
+        f"| {name} | {judge} | {one['runs']:,} | {one['refuted']} of {one['audits']} |" for (name, judge), one in lines
+    ]
+
+
+def published_table() -> list[str]:
+    """What a fixed number of runs shows, and after how many runs a bet is won."""
+    found = measured("published")
+    lines = []
+    for name in dict.fromkeys(name for name, _ in found):
+        fixed, bet = found[name, "fixed"], found.get((name, "betting"))
+        bound = f"{fixed['epsilon']:.2f}" + ("" if fixed["refuted"] else ", not refuted")
+        decided = ""
+        if bet is not None:
+            decided = f"{bet['decided_after']:,}" if bet["refuted"] else f"not refuted in {bet['runs']:,}"
+        lines.append(f"| {name} | {fixed['claimed']:g} | {fixed['runs']:,} | {bound} | {decided} |")
+    return lines
+
+
+def main() -> None:
+    import matplotlib.pyplot as plt
+    from draw import BLUE, GREEN, GREY, INK, ORANGE
+    from matplotlib.lines import Line2D
+
+    print("\n\n".join("\n".join(lines()) for lines in (table, sound_table, published_table)))
+    colours = {"gaussian": BLUE, "bounded_range": GREEN, "any": ORANGE}
+    found, names = measured("bounds"), order()
+    figure, panels = plt.subplots(
+        1, len(EPSILONS), figsize=(9.4, 0.24 * len(names) + 1.3), sharey=True, layout="constrained"
+    )
+    for panel, epsilon in zip(panels, EPSILONS):
+        for place, name in enumerate(reversed(names)):
+            one = found.get((name, epsilon))
+            if one is None:
+                continue
+            panel.plot([0, one["ratio"]], [place, place], color=GREY, lw=0.8, zorder=1)
+            panel.plot(one["ratio"], place, "o", ms=5, color=colours[one["judge"]], zorder=2)
+            if "epsilon_any" in one:
+                panel.plot(one["epsilon_any"] / epsilon, place, "o", ms=4, mfc="white", color=ORANGE, zorder=2)
+        panel.axvline(1.0, color=INK, lw=1)
+        panel.axvline(0.6 if epsilon < 1 else 0.7, color=GREY, lw=0.8, ls=":")
+        panel.set(title=f"claim ε = {epsilon:g}", xlim=(0, 1.15), xticks=(0, 0.5, 1))
+    panels[0].set_yticks(range(len(names)), list(reversed(names)), fontsize=7.5)
+    handles = [
+        Line2D([], [], ls="", marker="o", color=colour, label=f'judge "{judge}"') for judge, colour in colours.items()
+    ]
+    handles.append(Line2D([], [], ls="", marker="o", mfc="white", color=ORANGE, label='judge "any", same runs'))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
+    figure.supxlabel("audited bound / claim", fontsize=9)
+    figure.savefig(MEASURED.with_name("audit_bounds.svg"), metadata={"Date": None})
+    figure.savefig(MEASURED.with_name("audit_bounds.png"))
+
+
+if __name__ == "__main__":
+    main()
