@@ -27,6 +27,13 @@ _CONVERTED = "tests/backends/test_table_conversion.py::"
 _CODE, _TABLES = "tests/experiments/test_dependencies.py::", "tests/methods/test_published_fits.py::"
 
 FRONT_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "the first row of a file without a header is listed as its columns",
+        "a message that helps to choose a target, and quotes a person's cells",
+        'instead = DOUBTFUL if doubtful else f"the columns are {some(names)}"',
+        'instead = f"the columns are {some(names)}"',
+        ("tests/cli/test_first_commands.py::test_a_header_that_may_be_a_row_is_not_quoted",),
+    ),
     # --- ledgers on disk ---
     Mutant(
         "a ledger that is written when it is closed",
