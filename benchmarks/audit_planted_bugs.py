@@ -342,6 +342,8 @@ def main() -> None:
         if arguments.only in name:
             rows.append(measure_patched(name, model, arguments.most, arguments.seeds // 2))
             note(rows, arguments.only)
+    if arguments.only:
+        return
     sound = [measure_patched("", model, 400, arguments.seeds // 2) for model in sorted({model for _, model in PATCHES})]
     alarms = {"refuted": sum(row.found for row in sound), "audits": sum(row.seeds for row in sound), "most_runs": 400}
     write(rows, alarms, arguments.only)
