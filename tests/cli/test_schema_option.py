@@ -14,6 +14,7 @@ from commands_and_files import one_line
 from test_raw_damage import damaged
 
 from tulle import PrivatePipeline, Schema, load
+from tulle.estimators.saving import load_saved
 
 N = 400
 
@@ -100,6 +101,18 @@ def test_the_report_names_the_schema_and_weights_have_the_users_units(run: Any, 
 
 
 SHORT = ["--range", "age=18:95", "--text", "note", "--boolean", "smoker", "--date", "seen=2015-01-01:2026-12-31"]
+
+
+def test_the_report_says_which_bounds_and_columns_the_schema_declared(run: Any, raw: Path, tmp_path: Path) -> None:
+    # Words are weighted by a private step here, which bounds the rows; without it the schema does.
+    words = ("--schema", raw / "columns.toml", "--no-private-weights")
+    assert fit(run, raw, tmp_path, *words).code == 0
+    saved, about = load_saved(tmp_path / "m" / "model.npz")
+    assert {line.what: line.origin for line in saved.steps[-1][1].privacy_.bounds}["row_l2"] == "schema"
+    assert (about.target, about.ignored) == ("outcome", "id")
+    assert fit(run, raw, tmp_path, *words, "--row-l2", 2, "--replace").code == 0
+    saved, _ = load_saved(tmp_path / "m" / "model.npz")
+    assert {line.what: line.origin for line in saved.steps[-1][1].privacy_.bounds}["row_l2"] == "declared"
 
 
 def test_short_options_declare_a_schema(run: Any, raw: Path, tmp_path: Path) -> None:

@@ -539,7 +539,7 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "Schema has no setting 'x'",
     ),
-    "a part of the report": ({"privacy": {"mu": 1.0}}, {}, "PrivacyReport has no setting 'mu'"),
+    "a part of the report": ({"privacy": {"kappa": 1.0}}, {}, "PrivacyReport has no setting 'kappa'"),
     "a word about it": ({"about": {"licence": "x"}}, {}, "About has no setting 'licence'"),
     "a part": ({"certificate": "x"}, {}, "it contains certificate, which no model has"),
     "an array": ({}, {"knots": np.ones(3)}, "it contains knots, which no model has"),
