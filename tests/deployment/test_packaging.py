@@ -83,10 +83,7 @@ def is_known(words: str) -> bool:
     return bool(plain or locked) or not re.search(r"\btulle\b|\.\[", words)
 
 
-# The front page is about to name the same commands.
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name != "README.md"], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_install_it_in_the_same_way(page: Path) -> None:
     assert [words for words in installs(page.read_text(encoding="utf-8")) if not is_known(words)] == []
 
