@@ -25,9 +25,31 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "right guesses without their precondition",
         "a tail bound used at a confidence for which it is not proved",
-        "return low if confidence >= 0.75 else np.full_like(low, -math.inf)",
+        "return low if confidence >= LEAST_CONFIDENCE else np.full_like(low, -math.inf)",
         "return low",
         (_WORST + "test_right_guesses_prove_more_of_a_symmetric_event_and_nothing_below_three_quarters",),
+    ),
+    Mutant(
+        "a second attack on the same runs",
+        "two looks at the confidence of one",
+        ' + (", known event" if known else "")\n',
+        "\n",
+        (_WORST + "test_a_folder_refuses_a_second_attack",),
+    ),
+    Mutant(
+        "a way to count that is not proved",
+        "runs choose right guesses at a confidence at which they show nothing",
+        "return (self, replace(self, guesses=True)) if confidence >= LEAST_CONFIDENCE else (self,)",
+        "return (self, replace(self, guesses=True))",
+        (_WORST + "test_the_way_to_count_is_chosen_on_other_runs",),
+        at="GaussianCurve.ways",
+    ),
+    Mutant(
+        "a delta with a claim that has none",
+        "a delta that was passed for a mu and ignored",
+        "    if claimed is None and delta is not None:\n",
+        "    if False:\n",
+        (_TARGETS + "test_a_mechanism_without_noise_or_without_a_claim_is_refused",),
     ),
     Mutant(
         "an attack that knows how rows were divided",
@@ -490,6 +512,13 @@ _FEW_ROWS = _ONE_RUN + "test_no_mechanism_for_few_rows_beats_the_bound"
 _BINOMIAL = _ONE_RUN + "test_without_delta_the_bound_is_the_binomial_tail"
 
 ONE_RUN_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "slopes of a range from complements of rates",
+        "near 1 they lose digits, and lines cut the claimed curve",
+        "return np.asarray(np.exp(self.span - 2 * np.log1p(math.expm1(self.span) * np.asarray(false_rate))))",
+        "return np.asarray((hit := self.allowed(false_rate)) * (1 - hit) / (false_rate * (1 - false_rate)))",
+        (_ONE_RUN + "test_lines_lie_above_the_curve_of_a_range_to_the_last_digit",),
+    ),
     Mutant(
         "the recursion of one run is off by one",
         "a wrong guess too few in each step: r - c in the place of r - c + 1",

@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import math
 from collections.abc import Callable
+from decimal import Decimal, getcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,20 @@ def test_hostile_releases_stay_below_the_bound(m: int, r: int, claim: ClaimedCur
     (fewest,) = fewest_right(m, [r], 0.05, lines)
     often = np.linspace(0.02, 0.15, 14)
     assert fewest > r or max(hostile_tail(claim, m, r, int(0.95 * fewest) - 1, one) for one in often) > 0.03
+
+
+@pytest.mark.parametrize("span", [0.0, 1e-9, 1e-6, 1e-4, 0.01, 1.0, 6.9, 20.0])
+def test_lines_lie_above_the_curve_of_a_range_to_the_last_digit(span: float) -> None:
+    """The largest F(q) - k q is (sqrt(E) - sqrt(k))^2 / (E - 1), E = e^span, by 50 digits."""
+    getcontext().prec = 50
+    lines = touching_lines(RangeClaim(span))
+    most = Decimal(span).exp()
+    for slope, height in zip(lines.slopes.tolist(), lines.heights.tolist()):
+        k = Decimal(slope)
+        needed = max(Decimal(0), 1 - k)  # at q = 0 and q = 1
+        if 1 / most <= k <= most and span > 0:
+            needed = max(needed, (most.sqrt() - k.sqrt()) ** 2 / (most - 1))
+        assert Decimal(height) >= needed
 
 
 def test_independent_and_common_noise_stay_below_the_bound() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,8 @@ def test_an_estimator_is_audited_on_the_worst_ready_pair(tmp_path: Path) -> None
 def test_bad_estimators_and_claims_are_refused() -> None:
     with pytest.raises(ValueError, match="pass one claim"):
         audit_estimator_sequentially(NoisyMean())
+    with pytest.raises(ValueError, match="omit delta"):
+        audit_estimator_sequentially(NoisyMean(), claimed_mu=1.0, delta=0.1, pilot_runs=-1)  # before the pilot
     with pytest.raises(TargetError, match="is no estimator"):
         audit_estimator_sequentially(3.0, claimed_mu=1.0)
     silent = type("Silent", (NoisyMean,), {"fit": lambda self, X, y: setattr(self, "coef_", 1.0) or self})
@@ -248,6 +251,8 @@ def test_a_mechanism_without_noise_or_without_a_claim_is_refused() -> None:
         audit_mechanism_sequentially(Gaussian(NoisePerSensitivity(0.0)), claimed_mu=1.0)
     with pytest.raises(ValueError, match="pass one claim"):
         audit_mechanism_sequentially(Gaussian(NoisePerSensitivity(1.0)))
+    with pytest.raises(ValueError, match="omit delta"):
+        audit_mechanism_sequentially(Gaussian(NoisePerSensitivity(1.0)), claimed_mu=1.0, delta=0.1)
 
 
 def test_a_channel_keeps_its_epsilon_and_half_of_it_is_refuted() -> None:
@@ -261,3 +266,5 @@ def test_a_channel_keeps_its_epsilon_and_half_of_it_is_refuted() -> None:
     assert audit_channel_sequentially(with_delta, most_runs=24, seed=0).claim == "(ε = 1.0, δ = 0.01)"
     with pytest.raises(ValueError, match="must have 1 numbers"):
         audit_channel_sequentially(with_delta, [1.0, 2.0])
+    with pytest.raises(ValueError, match="must be finite"):
+        audit_channel_sequentially(with_delta, [math.nan])

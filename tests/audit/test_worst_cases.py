@@ -17,6 +17,7 @@ from scipy.stats import norm
 from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.accounting.bounds_from_counts import mu_lower_bound, mu_of_right_guesses, range_of_right_guesses
 from tulle.audit import Pair, audit_channel, audit_model, worst_case_pairs
+from tulle.audit.attacks import strongest_verdict
 from tulle.audit.judges import GaussianCurve
 from tulle.audit.likelihood import KnownWorlds
 from tulle.audit.targets import _ModelRuns
@@ -197,6 +198,8 @@ def test_a_method_that_divides_rows_shows_no_ratio(monkeypatch: pytest.MonkeyPat
     halves = RowSplit(("nothing",), 0.5)
     monkeypatch.setattr(HardThresholding, "split", lambda self, public: halves)
     assert not subject(0, 3, keyed_generator(0))[:, 0].any()
+    with pytest.raises(ValueError, match="sees nothing of a method that divides rows"):
+        audit(model, subject.pair, runs=100)
 
 
 STEP_MODEL = SparseRegressor(4.0, DELTA, n_nonzero=1, bounds=BOUNDS, method=ONE_STEP, fit_intercept=False)
@@ -244,8 +247,12 @@ def test_right_guesses_prove_more_of_a_symmetric_event_and_nothing_below_three_q
 
 
 def test_the_way_to_count_is_chosen_on_other_runs() -> None:
-    way, guesses = GaussianCurve(1.0).ways()
+    way, guesses = GaussianCurve(1.0).ways(0.95)
     assert (way, guesses) == (GaussianCurve(1.0), GaussianCurve(1.0, guesses=True))
+    assert GaussianCurve(1.0).ways(0.7) == (way,)  # the other one is not proved, and would show nothing
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(1.0, 1.0, (400, 1)), rng.normal(0.0, 1.0, (400, 1))
+    assert strongest_verdict(first, second, DELTA, 0.7, GaussianCurve(1.0)).bound > 0.5
 
 
 # --- audits ----------------------------------------------------------------------------------------------------------
@@ -275,6 +282,38 @@ def test_half_of_the_noise_is_found_and_all_of_it_is_not(
         lambda self, *given: release(self.scaled(0.5), *given),  # type: ignore[arg-type]
     )
     assert audit(model, pair, runs=300).refuted
+
+
+def test_a_folder_refuses_a_second_attack(tmp_path: Path) -> None:
+    """Two looks at the same runs: the larger bound of both would fail more often than stated."""
+    pair = ready_pair(Squared(), OPPOSITE, 6, 1)
+    chosen = audit_model(
+        STEP_MODEL, pairs=[pair], judge="gaussian", splits=1, runs=100, confidence=0.9, seed=1, folder=tmp_path
+    )
+    assert chosen.runs == 50
+    with pytest.raises(ValueError, match="contains another audit"):
+        audit(STEP_MODEL, pair, runs=100, confidence=0.9, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pairs": []}, "one or more pairs"),
+        ({"pairs": [ready_pair(Squared(), OPPOSITE, 6, 1)] * 2}, "different names"),
+        ({"pilot_runs": 7}, "pilot_runs must be a whole number >= 8"),
+        ({"runs": 0}, "runs must be a whole number"),
+        ({"runs": 10.5}, "runs must be a whole number"),
+    ],
+)
+def test_bad_numbers_of_runs_and_pairs_are_refused(change: dict[str, Any], message: str) -> None:
+    settings = {"n_features": 1, "pilot_runs": 8, "runs": 16} | change
+    with pytest.raises(ValueError, match=message):
+        audit_model(STEP_MODEL, **settings)
+
+
+def test_what_is_no_estimator_of_tulle_is_refused() -> None:
+    with pytest.raises(ValueError, match="use audit_estimator"):
+        audit_model(3.0)
 
 
 def test_a_choice_is_counted_by_its_range() -> None:

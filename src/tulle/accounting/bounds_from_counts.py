@@ -18,6 +18,9 @@ from scipy.special import betaincinv, expit, logit, ndtr, ndtri
 
 from tulle.trusted.events import FloatArray
 
+# The least confidence at which right guesses of both worlds are counted together: docs/proofs/audit.md, lemma 3a.
+LEAST_CONFIDENCE = 0.75
+
 # bound(hits, false_hits, runs, delta, confidence): what counts prove.
 Bound = Callable[[npt.ArrayLike, npt.ArrayLike, int, float, float], FloatArray]
 
@@ -115,7 +118,7 @@ def right_guess_rate(hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, 
     """
     right = np.asarray(hits) + (runs - np.asarray(false_hits))
     low, _ = clopper_pearson(right, 2 * runs, 1 - confidence)
-    return low if confidence >= 0.75 else np.full_like(low, -math.inf)
+    return low if confidence >= LEAST_CONFIDENCE else np.full_like(low, -math.inf)
 
 
 def mu_of_right_guesses(

@@ -125,7 +125,7 @@ def _verdict_on(
     best: tuple[float, str, Score, float, bool, Judge] | None = None
     for name, fit in ATTACKS.items():
         score = fit(first[:learnt], second[:learnt])
-        for swapped, way in itertools.product((False, True), judge.ways()):
+        for swapped, way in itertools.product((False, True), judge.ways(confidence)):
             scores = orient(score, first[learnt:], second[learnt:], swapped)
             # With more confidence than the bound itself: else luck in rare events would choose the threshold.
             threshold, promise = choose_threshold(*scores, delta, 1 - (1 - confidence) / 100, bound=way.promise)

@@ -39,6 +39,8 @@ def channel_runs(channel: Channel, first: Any, second: Any) -> tuple[_ChannelRun
     for value in (first, second):
         if value is not None and np.size(value) != channel.width:
             raise ValueError(f"first and second must have {channel.width} numbers, got {np.size(value)}")
+        if value is not None and not np.isfinite(np.asarray(value, dtype=float)).all():
+            raise ValueError("first and second must be finite")
     opposite = np.r_[channel.bound, np.zeros(channel.width - 1)]
     classes = isinstance(channel, RandomisedResponse)
     values = [

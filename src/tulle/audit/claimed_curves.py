@@ -130,8 +130,8 @@ class RangeClaim(ClaimedCurve):
         return range_hit_rate(false_rate, self.span)
 
     def slope(self, false_rate: FloatArray) -> FloatArray:
-        hit = self.allowed(false_rate)
-        return np.asarray(hit * (1 - hit) / (false_rate * (1 - false_rate)))
+        # Not by rates and their complements: near 1 these lose digits, and the line would cut the curve.
+        return np.asarray(np.exp(self.span - 2 * np.log1p(math.expm1(self.span) * np.asarray(false_rate))))
 
     def epsilon(self, delta: float) -> float:
         return epsilon_of_range(self.span, delta)

@@ -43,10 +43,12 @@ def judge_runs(
         splits = judge.splits if known is None else 1
     if not (is_number(splits) and splits >= 1 and splits % 1 == 0):
         raise ValueError(f"splits must be a whole number >= 1, got {splits!r}")
+    if not (isinstance(schedule.runs, int | np.integer) and schedule.runs >= 1):
+        raise ValueError(f"runs must be a whole number >= 8, got {schedule.runs!r}")
     if schedule.verbose:
         _print_power(schedule.runs, delta, confidence, claimed, judge, known is not None)
     start = time.monotonic()
-    look = judge.look() + ("" if splits == 1 else f", {splits} parts")
+    look = judge.look() + ("" if splits == 1 else f", {splits} parts") + (", known event" if known else "")
     first, second = _finite(*collect(subject, schedule, what, look))
     if len(first) < 8 * max(1, splits - 1):
         raise ValueError(
@@ -58,7 +60,7 @@ def judge_runs(
     else:
         scores, threshold = known
         # The last way to count is made for a likelihood ratio at 1, which is right as often in either world.
-        way = judge.ways()[-1]
+        way = judge.ways(confidence)[-1]
         verdict = counted_verdict("likelihood ratio", *scores(first, second), threshold, delta, confidence, way)
     of_claim: dict[str, Any] = {}
     if isinstance(judge, GaussianCurve):

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tulle.accounting.bounds_from_counts import (
+    LEAST_CONFIDENCE,
     epsilon_lower_bound,
     mu_lower_bound,
     mu_of_right_guesses,
@@ -79,8 +80,9 @@ class Judge(ABC):
         """How good an event looks on runs that choose: the largest is taken."""
         return self.bound(hits, false_hits, runs, delta, confidence)
 
-    def ways(self) -> tuple[Judge, ...]:
-        """Ways to count one event. Other runs than those that are counted choose one, with the event."""
+    def ways(self, confidence: float) -> tuple[Judge, ...]:
+        """Ways to count one event that are proved at a confidence. Other runs than those that are counted choose one,
+        with the event."""
         return (self,)
 
     def pilot(self) -> Judge:
@@ -152,8 +154,8 @@ class GaussianCurve(Judge):
             return mu_of_right_guesses(hits, false_hits, runs, confidence, self.moved)
         return mu_lower_bound(hits, false_hits, runs, confidence, self.moved)
 
-    def ways(self) -> tuple[Judge, ...]:
-        return self, replace(self, guesses=True)
+    def ways(self, confidence: float) -> tuple[Judge, ...]:
+        return (self, replace(self, guesses=True)) if confidence >= LEAST_CONFIDENCE else (self,)
 
     def epsilon(self, bound: float, delta: float) -> float:
         # `gaussian_epsilon` rounds up by 1e-7, for promises; a lower bound is rounded down.
@@ -180,8 +182,8 @@ class BoundedRange(Judge):
     name = "bounded_range"
     splits = 2
 
-    def ways(self) -> tuple[Judge, ...]:
-        return self, replace(self, guesses=True)
+    def ways(self, confidence: float) -> tuple[Judge, ...]:
+        return (self, replace(self, guesses=True)) if confidence >= LEAST_CONFIDENCE else (self,)
 
     def bound(
         self, hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, delta: float, confidence: float

@@ -73,6 +73,11 @@ class KnownWorlds:
                 ]
                 self._batches[name] = np.log([chance for _, chance in found]), asks, public
 
+    @property
+    def has_densities(self) -> bool:
+        """Whether the density of some answer is known; not where all are of batches that are too many."""
+        return any(one.sampling is None or name in self._batches for name, one in self._mechanisms.items())
+
     def watch(self, ask: Ask, ratios: list[float]) -> Ask:
         """`ask`, with the log-ratio of every answer appended to `ratios`."""
 

@@ -11,12 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from tulle.audit.judged_runs import check_levels
-from tulle.audit.judges import judge_of_model
 from tulle.audit.one_run import judge_one_run
 from tulle.audit.own_ledger import AuditLedger
 from tulle.audit.result import AuditResult
-from tulle.estimators.request import FitRequest, run_fit
-from tulle.methods.loss_functions import resolve_loss
+from tulle.audit.targets import ModelAudit, check_model
+from tulle.estimators.request import run_fit
 from tulle.trusted.events import FloatArray
 
 
@@ -61,18 +60,14 @@ def audit_model_in_one_run(
     -------
     AuditResult
     """
-    if model.epsilon is None:
-        raise ValueError("a model without a budget (epsilon=None) has no guarantee to audit")
+    check_model(model)
     if not (isinstance(canaries, int) and canaries >= 2):
         raise ValueError(f"canaries must be a whole number >= 2, got {canaries!r}")
-    loss = resolve_loss(model.loss, "classification" if hasattr(model, "decision_function") else "regression")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        request: FitRequest = model._request(loss, canaries)
-    assert request.budget is not None
+    claim = {"claimed": claimed, "claimed_mu": claimed_mu}
+    claim |= {"claimed_range": claimed_range, "claimed_curve": claimed_curve}
+    audit = ModelAudit.of(model, canaries, canaries, (), judge, **claim)
+    request, loss = audit.request, audit.request.loss
     check_levels(confidence, request.delta)
-    shape = (canaries, canaries)
-    judged_by = judge_of_model(request, shape, judge, claimed, claimed_mu, claimed_range, claimed_curve)
     bounds = request.bounds.known(canaries)
     entry = min(bounds.row_l2, bounds.row_linf)
     X = sp.csr_array(sp.eye(canaries)) * (entry if entry < math.inf else 1.0)
@@ -89,18 +84,18 @@ def audit_model_in_one_run(
         own = weights[:canaries]
         return np.asarray(own[:, 0] - own[:, 1] if loss.n_outputs > 1 else own[:, 0])
 
-    fit.__name__ = f"{type(model).__name__}.fit"
+    fit.__name__ = f"{audit.name}.fit"
     return judge_one_run(
         fit,
         ((X, np.full(canaries, yes)), (X, np.full(canaries, no))),
         score,
-        judged_by,
+        audit.judge,
         delta=request.delta,
-        claimed=request.budget.epsilon if claimed is None else claimed,
+        claimed=audit.epsilon,
         guesses=guesses,
         confidence=confidence,
         seed=seed,
         verbose=verbose,
         most_guesses=request.n_nonzero,  # a weight of 0 says nothing about its row
-        what=f"{type(model).__name__}, {canaries:,} canaries, each with a feature of its own and a label by a coin",
+        what=f"{audit.name}, {canaries:,} canaries, each with a feature of its own and a label by a coin",
     )

@@ -24,8 +24,9 @@ IntArray = npt.NDArray[np.int_]
 # Where lines touch the curve, as normal quantiles of the false-hit rate. More lines would give sharper bounds; any
 # choice gives true ones.
 _TOUCHES = ndtr(np.arange(-9.0, 6.01, 0.1))
-# Rounding, with room: of heights, of which others are taken, and of what is compared with 1.
+# Rounding, with room: of heights, of slopes, and of what is compared with 1.
 _ROUNDING = 1e-11
+_STEEPER = 1 + 1e-12
 _MARGIN = 1e-9
 _CANDIDATES = 12
 
@@ -46,6 +47,9 @@ def touching_lines(claim: ClaimedCurve, moved: float = 0.0) -> Lines:
     # A flat line says hardly more than that rates are 1 at most, and to divide by its slope would enlarge rounding.
     steep = (slopes > 1e-3) & (slopes < 1e300)
     slopes, heights = np.where(steep, slopes, 1.0), np.where(steep, heights, 1.0)
+    # A slope that is rounded down would cut the curve to the right; one that is too steep by less than _ROUNDING does
+    # not cut it to the left.
+    slopes = slopes * _STEEPER
     return Lines(slopes, heights + moved * (1 + slopes))
 
 

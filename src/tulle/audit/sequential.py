@@ -183,15 +183,7 @@ def audit_sequentially(
     -------
     SequentialResult
     """
-    claim = read_claim(
-        claimed=claimed,
-        delta=delta,
-        claimed_mu=claimed_mu,
-        claimed_range=claimed_range,
-        claimed_curve=claimed_curve,
-    )
-    if claimed is None and delta is not None:
-        raise ValueError("delta belongs to claimed, an epsilon; a mu, a range or a curve has none: omit delta")
+    claim = read_bet(claimed, delta, claimed_mu, claimed_range, claimed_curve)
     subject, what = function_runs(fit, first, second, max_differing_rows)
     check_bets(claim, confidence, most_runs)
     check_first_runs(
@@ -261,6 +253,16 @@ def bet_on_runs(
         seconds=time.monotonic() - start,
         history=tuple(gambler.history),
     )
+
+
+def read_bet(
+    claimed: float | None, delta: float | None, mu: float | None, span: float | None, curve: Any
+) -> ClaimedCurve:
+    """The one claim that was passed, where a delta belongs to an epsilon alone."""
+    claim = read_claim(claimed=claimed, delta=delta, claimed_mu=mu, claimed_range=span, claimed_curve=curve)
+    if claimed is None and delta is not None:
+        raise ValueError("delta belongs to claimed, an epsilon; a mu, a range or a curve has none: omit delta")
+    return claim
 
 
 def check_bets(claim: ClaimedCurve, confidence: float, most_runs: int) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tulle.audit.channel_audit import channel_runs
-from tulle.audit.claimed_curves import Profile, read_claim
+from tulle.audit.claimed_curves import Profile
 from tulle.audit.estimator_audit import Worlds, fit_and_pair
 from tulle.audit.mechanism_audit import mechanism_runs
 from tulle.audit.neighbours import Pair
-from tulle.audit.sequential import SequentialResult, audit_sequentially, bet_on_runs, check_bets
+from tulle.audit.sequential import SequentialResult, audit_sequentially, bet_on_runs, check_bets, read_bet
 from tulle.audit.targets import ModelAudit
 from tulle.backends.known_bounds import KnownBounds
 from tulle.local.user_side.channel import Channel
@@ -133,7 +133,7 @@ def audit_estimator_sequentially(
         "claimed_range": claimed_range,
         "claimed_curve": claimed_curve,
     }
-    check_bets(read_claim(**claims), confidence, most_runs)
+    check_bets(read_bet(*claims.values()), confidence, most_runs)
     running: dict[str, Any] = {"seed": seed, "n_jobs": n_jobs, "folder": folder, "verbose": verbose}
     running |= {"max_differing_rows": max_differing_rows}
     fit, chosen = fit_and_pair(
@@ -187,13 +187,7 @@ def audit_mechanism_sequentially(
     -------
     SequentialResult
     """
-    claim = read_claim(
-        claimed=claimed,
-        delta=delta,
-        claimed_mu=claimed_mu,
-        claimed_range=claimed_range,
-        claimed_curve=claimed_curve,
-    )
+    claim = read_bet(claimed, delta, claimed_mu, claimed_range, claimed_curve)
     subject, what = mechanism_runs(mechanism)
     running: dict[str, Any] = {"confidence": confidence, "most_runs": most_runs, "seed": seed}
     return bet_on_runs(subject, claim, what, n_jobs=n_jobs, verbose=verbose, **running)

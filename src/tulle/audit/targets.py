@@ -17,7 +17,7 @@ from tulle.audit.attacks import strongest_verdict
 from tulle.audit.fingerprints import code_text, digest
 from tulle.audit.first_runs import check_first_runs, run_once
 from tulle.audit.judged_runs import judge_runs
-from tulle.audit.judges import GaussianCurve, Judge, choose_judge, judge_of_model
+from tulle.audit.judges import BoundedRange, GaussianCurve, Judge, choose_judge, judge_of_model
 from tulle.audit.likelihood import KnownWorlds
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
@@ -192,6 +192,13 @@ class _ModelRuns:
             released.append(np.concatenate([[sum(ratios)], *answers, np.ravel(weights)]))
         return np.array(released)
 
+    def shows_ratio(self) -> bool:
+        """Whether the likelihood ratio can differ from 1."""
+        X, targets = self.pair.world(0)
+        planned = clip_and_plan(self.request, Rows(X.copy(), targets.copy()), X.shape, {})
+        divided = planned.method.split(planned.public) is not None
+        return not divided and KnownWorlds(planned, self._clipped_worlds()).has_densities
+
     def _clipped_worlds(self) -> tuple[Rows, Rows]:
         """Both data sets, within the declared bounds."""
         worlds = []
@@ -240,6 +247,16 @@ def _strongest_pair(
     return pairs[int(np.argmax(strength))]
 
 
+def check_model(model: Any) -> None:
+    """Raise for what is no estimator of tulle, or has no budget."""
+    if not hasattr(model, "_request"):
+        raise ValueError(
+            f"model must be an estimator of tulle, got {type(model).__name__}; use audit_estimator for others"
+        )
+    if model.epsilon is None:
+        raise ValueError("a model without a budget (epsilon=None) has no guarantee to audit")
+
+
 @dataclass(frozen=True, eq=False)
 class ModelAudit:
     """What is claimed of a model, and the pairs that it can be audited on.
@@ -264,9 +281,8 @@ class ModelAudit:
     def of(
         cls, model: Any, n_rows: int, n_features: int, pairs: Sequence[Pair] | None, judge: str, **claim: Any
     ) -> ModelAudit:
-        """An error where the model claims nothing that the judge tests."""
-        if model.epsilon is None:
-            raise ValueError("a model without a budget (epsilon=None) has no guarantee to audit")
+        """An error where the model claims nothing that the judge tests. None makes the pairs."""
+        check_model(model)
         kind = "classification" if hasattr(model, "decision_function") else "regression"
         loss = resolve_loss(model.loss, kind)
         with warnings.catch_warnings():
@@ -277,8 +293,8 @@ class ModelAudit:
             persons = request.bounds.rows_per_person
             known = request.bounds.known(n_features)
             pairs = worst_case_pairs(loss, known, n_rows, n_features, rows_per_person=persons)
-        shape = pairs[0].X.shape
-        judged_by = judge_of_model(request, (shape[0], shape[1]), judge, **claim)
+        shape = (pairs[0].X.shape[0], pairs[0].X.shape[1]) if pairs else (n_rows, n_features)
+        judged_by = judge_of_model(request, shape, judge, **claim)
         epsilon = request.budget.epsilon if claim["claimed"] is None else claim["claimed"]
         return cls(type(model).__name__, request, pairs, judged_by, epsilon)
 
@@ -295,8 +311,12 @@ class ModelAudit:
         """Fits on the pair that a pilot of so many runs chose, their name, and the seconds that it left."""
         start = time.monotonic()
         pairs = {pair.name: pair for pair in self.pairs}
+        if not pairs or len(pairs) < len(self.pairs):
+            raise ValueError("pairs must be one or more pairs of data sets with different names")
         name = self.pairs[0].name
         if len(pairs) > 1:
+            if not (isinstance(runs, int | np.integer) and runs >= 8):
+                raise ValueError(f"pilot_runs must be a whole number >= 8, got {runs!r}")
             name = choose_once(
                 folder,
                 list(pairs),
@@ -372,13 +392,19 @@ def audit_model(
     claim |= {"claimed_range": claimed_range, "claimed_curve": claimed_curve}
     audit = ModelAudit.of(model, n_rows, n_features, pairs, judge, **claim)
     fixed = attack == "likelihood_ratio"
-    if fixed and (len(audit.judge.ways()) == 1 or audit.request.wanted or splits not in (None, 1)):
+    judges = GaussianCurve | BoundedRange
+    if fixed and (not isinstance(audit.judge, judges) or audit.request.wanted or splits not in (None, 1)):
         raise ValueError(
             "attack='likelihood_ratio' is for judge='gaussian' and 'bounded_range', declared bounds and splits=1"
         )
     subject, what, left = audit.on_worst_pair(
         pilot_runs, confidence, n_jobs=n_jobs, folder=folder, verbose=verbose, seconds=seconds
     )
+    if fixed and not subject.shows_ratio():
+        raise ValueError(
+            "attack='likelihood_ratio' sees nothing of a method that divides rows, or of random batches that are too "
+            "many to go through: use attack='chosen'"
+        )
     return judge_runs(
         subject,
         Schedule(runs, 250, seed, n_jobs, left, folder, verbose),
