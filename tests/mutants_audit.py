@@ -289,8 +289,8 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a line that cuts the curve of a range",
         "the chord from the origin taken for the tangent",
-        "return np.asarray(hit * (1 - hit) / (false_rate * (1 - false_rate)))",
-        "return np.asarray(hit / false_rate)",
+        "return np.asarray(np.exp(self.span - 2 * np.log1p(math.expm1(self.span) * np.asarray(false_rate))))",
+        "return np.asarray(self.allowed(false_rate) / false_rate)",
         (_BETS + "test_the_capital_does_not_grow_on_average_under_a_true_claim",),
     ),
     Mutant(
