@@ -35,7 +35,8 @@ def table() -> list[str]:
         shown = ["" if one is None else f"{one['ratio']:.2f}" for one in cells]
         some = [one for one in cells if one is not None]
         free = [one.get("epsilon_any", one["epsilon"]) / one["cell"][1] for one in some]
-        runs = f"{min(one['counted'] for one in some):,} to {max(one['counted'] for one in some):,}"
+        counts = {min(one["counted"] for one in some), max(one["counted"] for one in some)}
+        runs = " to ".join(f"{count:,}" for count in sorted(counts))
         lines.append(f"| {name} | {some[0]['judge']} | {' | '.join(shown)} | {max(free):.2f} | {runs} |")
     return lines
 
