@@ -34,7 +34,7 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "zero-out halves the rounding, too",
         "the grid takes answers apart by the same length whatever the adjacency",
-        "return release.scaled(1 / min(share * (1 + _GRID), 1.0))",
+        "return release.scaled(1 / min(share * (1 + _ROUNDED), 1.0))",
         "return release.scaled(1 / share)",
         (_ZERO_OUT + "TestEpsilon::test_is_that_of_half_the_mu",),
     ),

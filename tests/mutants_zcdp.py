@@ -88,8 +88,8 @@ ZCDP_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the rho of one trial for a whole search",
         "a search's report, made from that of the trial that it returned",
-        "            rho=None,  # of one trial, not of the search\n            renyi=(),\n",
-        "",
+        '{"rho": None, "renyi": (), "mu": None, "zero_out": None}',
+        '{"mu": None, "zero_out": None}',
         (_FITS + "TestReports::test_a_search_has_none_of_one_trial",),
     ),
     Mutant(

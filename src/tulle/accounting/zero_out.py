@@ -19,7 +19,7 @@ from tulle.trusted.queries import Affine, Magnitudes, Query
 # Contributions of any sign: replacing one moves a sum by two bounds, leaving one out by one bound.
 HALF = 0.5
 # Rounding to a grid takes answers this part of the sensitivity further apart at most, and that part is not halved.
-_GRID = 2.0**-12
+_ROUNDED = 2.0**-12
 # Noise per sensitivity, times the root of the number of entries, up to which that is so.
 _MOST_STEPS = 2.0**18
 # Less noise than this is not covered: the grid of an answer could be that of the smallest floats.
@@ -70,5 +70,5 @@ def _scale(release: Release, share: float | None, n_entries: int) -> Release | N
     if type(mechanism) is Gaussian:
         if mechanism.noise.value * math.sqrt(n_entries) > _MOST_STEPS:
             return None
-        return release.scaled(1 / min(share * (1 + _GRID), 1.0))
+        return release.scaled(1 / min(share * (1 + _ROUNDED), 1.0))
     return release.scaled(1 / share) if type(mechanism) is TopK else None
