@@ -24,6 +24,7 @@ _FIT_UNDER_LEDGERS = "tests/cli/test_fit_under_ledgers.py::"
 _DAMAGED = "tests/backends/test_damaged_blocks.py::"
 _BLOCKS, _CONVERT = "tests/backends/test_block_folder.py::", "tests/cli/test_convert.py::"
 _CONVERTED = "tests/backends/test_table_conversion.py::"
+_NUMBERS = "tests/methods/test_numpy_parameters.py::"
 _CODE, _TABLES = "tests/experiments/test_dependencies.py::", "tests/methods/test_published_fits.py::"
 
 FRONT_MUTANTS: tuple[Mutant, ...] = (
@@ -33,6 +34,20 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
         'instead = DOUBTFUL if doubtful else f"the columns are {some(names)}"',
         'instead = f"the columns are {some(names)}"',
         ("tests/cli/test_first_commands.py::test_a_header_that_may_be_a_row_is_not_quoted",),
+    ),
+    Mutant(
+        "numbers of numpy reach trusted code",
+        "a batch of np.int64(64) rows: refused in the middle of a fit that was billed",
+        "    return with_python_numbers(method)\n",
+        "    return method\n",
+        (_NUMBERS + "test_every_number_of_a_method", _NUMBERS + "test_the_users_object_stays_as_it_is"),
+    ),
+    Mutant(
+        "bounds that hold numbers of numpy",
+        "two rows a person as np.int64(2): no noise is enough, says the message",
+        "            object.__setattr__(self, name, to_python_number(getattr(self, name)))\n",
+        "            object.__setattr__(self, name, getattr(self, name))\n",
+        (_NUMBERS + "test_bounds_and_losses_hold_pythons_numbers",),
     ),
     # --- ledgers on disk ---
     Mutant(

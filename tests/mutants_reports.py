@@ -128,6 +128,13 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
         (_REGISTRY + "test_no_epsilon_is_smaller_than_the_proved_one",),
     ),
     Mutant(
+        "a request that is rounded to the nearest",
+        "a third is proved as 0.33334 and was requested as 0.333333: a fit looks as if it had spent too much",
+        '        return f"{name} = {rounded_up(value)}, δ = {rounded_up(self.asked[1])}"\n',
+        '        return f"{name} = {value:g}, δ = {rounded_up(self.asked[1])}"\n',
+        ("tests/reports/test_report.py::TestText::test_what_was_requested_is_rounded_as_what_is_proved",),
+    ),
+    Mutant(
         "steps that peeked are passed over",
         "the assumptions mention them, and the page says that there was none",
         "    return tuple(line for line in report.assumptions if line.startswith(NOT_COVERED))\n",

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from pages import BLOCK, PAGES, ROOT
 from test_lock_files import PYTHONS
 
 import tulle
-from tulle.files.install_hints import INSTALL, WHERE, install_command, install_hint, packages_hint
+from tulle.experiments.compared import ComparisonResult
+from tulle.files.install_hints import INSTALL, WHERE, import_pandas, install_command, install_hint, packages_hint
+from tulle.reports.plots import plot_comparison
 
 SETTINGS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = SETTINGS["project"]
@@ -148,6 +150,25 @@ def test_the_cross_check_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     for asked in (lambda: library_epsilon((), 1e-5, "pld"), lambda: paper_epsilon(1.0, 1e-5, 100, 10, 5)):
         with pytest.raises(ImportError, match=needed):
             asked()
+
+
+@pytest.mark.parametrize(
+    ("ask", "package", "said"),
+    [
+        (import_pandas, "pandas", f"a DataFrame needs pandas: {packages_hint('pandas')}"),
+        (lambda: ComparisonResult([], {}, {}).to_frame(), "pandas", "a DataFrame needs pandas"),
+        (lambda: plot_comparison({"rows": []}), "matplotlib", f"plots need matplotlib: {install_hint('plot')}"),
+    ],
+    ids=("pandas", "to_frame", "plot"),
+)
+def test_an_optional_package_that_is_missing_is_named(
+    ask: Callable[[], Any], package: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one == package or one.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=re.escape(said)):
+        ask()
 
 
 def test_the_cross_check_is_an_extra() -> None:

@@ -75,6 +75,15 @@ class TestText:
         assert "ε = 1.08, δ = 1e-06 (of which 1e-12 is for finite precision) is proved" in unwrapped(worse)
         assert "MORE" not in str(REPORT)
 
+    @pytest.mark.parametrize("rho", [None, 1 / 3])
+    def test_what_was_requested_is_rounded_as_what_is_proved(self, rho: float | None) -> None:
+        """Otherwise a third that is proved, 0.33334, looks like more than a third that was requested, 0.333333."""
+        third = replace(REPORT, epsilon=1 / 3, rho=rho, asked=(1 / 3, 1e-6), asked_rho=rho)
+        name = "ε" if rho is None else "ρ"
+        assert f"{name} = 0.33334, δ = 1e-06 was requested" in unwrapped(str(third))
+        assert f"{name} = 0.33334" in unwrapped(str(third)).partition("was requested")[2]
+        assert "MORE" not in str(third)
+
     @pytest.mark.parametrize(("slack", "said"), [(0.0, False), (1e-20, True), (1e-6, True), (1.1e-6, False)])
     def test_the_part_of_delta_for_finite_precision_is_said_where_there_is_one(self, slack: float, said: bool) -> None:
         """What is larger than delta is no part of it: a report of an earlier version."""

@@ -95,14 +95,13 @@ def _draft(arguments: argparse.Namespace, path: str) -> Outcome:
 def _declared_types(path: str, format: str | None) -> dict[str, str]:
     """The types that a Parquet file declares; {} for CSV."""
     from tulle.files.tables.addresses import files_at, open_address
+    from tulle.files.tables.parquet import open_parquet
 
     files, parquet = files_at(path)
     with open_address(files[0]) as source:
         if not parquet and source.format(format) != "parquet":
             return {}
-        import pyarrow.parquet as pq
-
-        schema = pq.read_schema(source.raw)
+        _, schema, _ = open_parquet(source)
     return {field.name: str(getattr(field.type, "value_type", field.type)) for field in schema}
 
 

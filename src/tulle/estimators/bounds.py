@@ -21,6 +21,7 @@ from tulle.files import array_checks
 from tulle.ledgers import ledger as _ledger  # noqa: F401 (it looks for ledgers of other processes)
 from tulle.ledgers.spending import note_release
 from tulle.methods.loss_functions import facts_without_model
+from tulle.methods.parameter_checks import to_python_number
 from tulle.monitoring.logged_account import open_logged_account
 from tulle.reports.words import warn_of_large_epsilon
 from tulle.trusted import intake
@@ -129,6 +130,8 @@ class Bounds:
     offset: float | None = None
 
     def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            object.__setattr__(self, name, to_python_number(getattr(self, name)))
         for name in ("row_l2", "row_linf", "label", "offset"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and 0 < value < math.inf):
@@ -201,7 +204,8 @@ class Bounds:
         if not (is_number(epsilon) and 0 < epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number > 0, got {epsilon!r}")
         warn_of_large_epsilon(epsilon, 4)  # np.errstate stands between
-        cls(quantile=quantile, rows_per_person=rows_per_person)  # checks both
+        checked = cls(quantile=quantile, rows_per_person=rows_per_person)
+        epsilon, quantile, rows_per_person = to_python_number(epsilon), checked.quantile, checked.rows_per_person
         seed = seed_of(random_state)
         spread = find_spread(X, y)
         if spread is None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
-
 from tulle.accounting.calibration import default_delta
 from tulle.accounting.zcdp import AnyBudget
 from tulle.files.error_messages import PrivacyWarning
+from tulle.methods.parameter_checks import to_python_number
 from tulle.trusted.plan import Budget
 
 
 def read_budget(epsilon: float | None, delta: float | None, rho: float | None, n_rows: int) -> Budget | None:
     """The budget of a fit to so many rows; None without privacy. Warns of a delta that allows publishing a row."""
     # As Python's own numbers, which error messages quote.
-    epsilon, delta, rho = (
-        number.item() if isinstance(number, np.generic) else number for number in (epsilon, delta, rho)
-    )
+    epsilon, delta, rho = map(to_python_number, (epsilon, delta, rho))
     delta = default_delta(n_rows) if delta is None else delta
     budget: Budget
     if rho is not None:

@@ -39,7 +39,7 @@ class WithIntervals(LinearModel):
         if not self.inference:
             return resolve_method(self.method)
         if isinstance(self.method, IntervalFit):
-            return self.method
+            return resolve_method(self.method)
         if self.method != "auto":
             raise ValueError(f"inference=True has a method of its own; omit method={self.method!r}")
         return IntervalFit()

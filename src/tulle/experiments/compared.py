@@ -21,6 +21,7 @@ from tulle.experiments.comparison import EPSILONS, Comparison, run_comparison
 from tulle.experiments.comparison_metrics import read_metrics
 from tulle.experiments.comparison_table import figures, table
 from tulle.experiments.examples import Examples
+from tulle.files.install_hints import import_pandas
 from tulle.files.notebook_html import html_paragraphs, html_table
 
 if TYPE_CHECKING:
@@ -63,9 +64,7 @@ class ComparisonResult:
 
     def to_frame(self) -> pandas.DataFrame:
         """The rows as a DataFrame. Needs pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.rows)
+        return import_pandas().DataFrame(self.rows)
 
     def plot(self, metric: str | None = None, *, ax: Any = None) -> Any:
         """A score against epsilon, a line for each method, with 95 % intervals of the means. Needs matplotlib.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import t as student
 
+from tulle.files.install_hints import import_pandas
 from tulle.files.notebook_html import html_paragraphs, html_table
 from tulle.inference.evidence import Evidence, check_level
 from tulle.trusted.events import FloatArray
@@ -84,8 +85,7 @@ class WeightSummary:
 
     def to_frame(self) -> pandas.DataFrame:
         """The table as a DataFrame, a line for each name. Needs pandas."""
-        import pandas
-
+        pandas = import_pandas()
         columns = ("estimate", "standard_error", "low", "high", "p_value", "privacy_share")
         values = {column: [getattr(line, column) for line in self.lines] for column in columns}
         return pandas.DataFrame(values, index=pandas.Index([line.name for line in self.lines], name="feature"))

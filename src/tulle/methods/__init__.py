@@ -11,6 +11,7 @@ from tulle.methods.fit_again import FitAgain
 from tulle.methods.frank_wolfe import FrankWolfe
 from tulle.methods.hard_thresholding import HardThresholding
 from tulle.methods.knowledge_transfer import KnowledgeTransfer
+from tulle.methods.parameter_checks import with_python_numbers
 from tulle.methods.screen_refine import ScreenRefine
 from tulle.methods.stochastic_hard_thresholding import StochasticHardThresholding
 from tulle.methods.two_stage import TwoStage
@@ -54,7 +55,7 @@ _REQUIRED = tuple(name for name in dir(Method) if not name.startswith("_"))
 
 
 def resolve_method(method: str | Method) -> Method:
-    """The method object behind a name, or the object itself."""
+    """The method object behind a name, or the object itself; a copy where parameters are numbers of numpy."""
     if isinstance(method, str):
         if method not in METHODS:
             raise ValueError(
@@ -67,4 +68,4 @@ def resolve_method(method: str | Method) -> Method:
             f"method={method!r} is not a method: it lacks {', '.join(missing)}; derive it from "
             "tulle.methods.base.MethodBase"
         )
-    return method
+    return with_python_numbers(method)

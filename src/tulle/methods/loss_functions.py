@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, logit, softmax
 
 from tulle.accounting.row_limit import check_row_count
+from tulle.methods.parameter_checks import to_python_number
 from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.losses import (
@@ -165,6 +166,7 @@ class Huber(_OneOutput):
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
             raise ValueError(f"Huber's threshold must be a finite number > 0, got {self.threshold}")
+        object.__setattr__(self, "threshold", to_python_number(self.threshold))
 
     def value(self, margins: FloatArray, targets: FloatArray) -> FloatArray:
         residual = np.abs(margins[:, 0] - targets)
@@ -198,6 +200,7 @@ class Poisson(_OneOutput):
     def __post_init__(self) -> None:
         if not 0 < self.cap <= 100:
             raise ValueError(f"Poisson's cap must lie in (0, 100], got {self.cap}")
+        object.__setattr__(self, "cap", to_python_number(self.cap))
 
     @property
     def curvature(self) -> float:  # type: ignore[override]

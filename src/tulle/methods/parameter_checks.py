@@ -1,10 +1,12 @@
-"""Checks of a method's parameters: a clear word on what to change, before any row is looked at."""
+"""Checks of a method's parameters: a clear word on what to change, before any row is looked at. And their types:
+trusted code takes Python's numbers and float64, and no others."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,28 @@ NOT_NEGATIVE: Range = ("be a finite number >= 0", lambda value: 0 <= value < mat
 SHARE: Range = ("lie in (0, 1)", lambda value: 0 < value < 1)
 SHARE_OR_NONE: Range = ("lie in [0, 1)", lambda value: 0 <= value < 1)
 SHARE_OR_ALL: Range = ("lie in (0, 1]", lambda value: 0 < value <= 1)
+
+T = TypeVar("T")
+
+
+def to_python_number(value: Any) -> Any:
+    """A number of numpy as Python's bool, int or float; anything else as it is."""
+    for kind, plain in ((np.bool_, bool), (np.integer, int), (np.floating, float)):
+        if isinstance(value, kind):
+            return plain(value)
+    return value
+
+
+def with_python_numbers(method: T) -> T:
+    """The method, with parameters that are numbers of numpy as Python's; itself where there are none, else a copy."""
+    given = method.get_params(deep=False) if hasattr(method, "get_params") else {}
+    changed = {name: to_python_number(value) for name, value in given.items() if isinstance(value, np.generic)}
+    if not changed:
+        return method
+    found = copy.copy(method)
+    for name, value in changed.items():
+        setattr(found, name, value)
+    return found
 
 
 def check_numbers(method: Any, ranges: Mapping[str, Range], optional: Sequence[str] = ()) -> None:

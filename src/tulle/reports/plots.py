@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tulle.files.install_hints import import_pyplot
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -26,9 +28,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 def _axes(ax: Axes | None, width: float, height: float) -> Axes:
     if ax is not None:
         return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    drawn: Axes = import_pyplot().subplots(figsize=(width, height), layout="constrained")[1]
+    return drawn
 
 
 def _mean(row: Mapping[str, Any], metric: str | None) -> tuple[float, float]:

@@ -326,8 +326,9 @@ class PrivacyReport:
         """The budget that was asked for, in its own measure."""
         if self.asked is None:
             return "no privacy"
-        measure = f"ε = {self.asked[0]:g}" if self.asked_rho is None else f"ρ = {self.asked_rho:g}"
-        return f"{measure}, δ = {rounded_up(self.asked[1])}"
+        # As what is proved is: rounded otherwise, an ε that is less than requested could look like more.
+        name, value = ("ε", self.asked[0]) if self.asked_rho is None else ("ρ", self.asked_rho)
+        return f"{name} = {rounded_up(value)}, δ = {rounded_up(self.asked[1])}"
 
     def is_weaker(self) -> bool:
         """Whether less is proved than was asked for, in the measure of the budget."""

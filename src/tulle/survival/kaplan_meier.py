@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tulle.files.class_labels import check_classes
+from tulle.files.install_hints import import_pandas
 from tulle.files.number_text import rounded_up
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
@@ -77,8 +78,7 @@ class KaplanMeier:
 
     def to_frame(self) -> Any:
         """A line for each group and edge, as a DataFrame of pandas."""
-        import pandas as pd
-
+        pd = import_pandas()
         n_groups, n_edges = self.survival.shape
         return pd.DataFrame(
             {
