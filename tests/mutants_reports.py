@@ -55,8 +55,9 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "zero-out for subclasses of a method",
         "what a method of somebody else asks is not known",
-        "return _SHARES.get(type(method), {})",
-        "return next((shares for kind, shares in _SHARES.items() if isinstance(method, kind)), {})",
+        'return _SHARES.get((module, type(method).__qualname__), {}) if package == "tulle.methods" else {}',
+        "return next((_SHARES[key] for kind in type(method).__mro__ "
+        'if (key := (kind.__module__.rpartition(".")[2], kind.__qualname__)) in _SHARES), {})',
         (_ZERO_OUT + "TestMethods::test_a_subclass_has_none",),
     ),
     Mutant(

@@ -189,7 +189,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         ledger = FileLedger(
             arguments.ledger,
             arguments.dataset,
-            note=f"model: {about.title}",
+            note=f"model: {arguments.title or folder.resolve().name}",
             analyst=arguments.by,
             purpose=arguments.purpose,
             rows=table.content,

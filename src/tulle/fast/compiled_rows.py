@@ -277,8 +277,12 @@ class DenseBlock(FastBlock):
         column = self._entries(self._rows[:, feature])
         to += amount * (column if self._scale is None else column * self._scale)
 
+    def _in_memory(self) -> type[DenseBlock]:
+        """What batches of these rows are."""
+        return DenseBlock
+
     def _take(self, numbers: RowNumbers) -> FastBlock:
-        batch = type(self)(self._rows[numbers], self.targets[numbers], self.active[numbers], borrowed=False)
+        batch = self._in_memory()(self._rows[numbers], self.targets[numbers], self.active[numbers], borrowed=False)
         batch._entry_bound = self._entry_bound
         return batch
 

@@ -35,6 +35,9 @@ def _add_features(block: Block, weights: FloatArray) -> FloatArray:
 
 
 class _Dense(DenseBlock):
+    def _in_memory(self) -> type[DenseBlock]:
+        return _Dense
+
     def _product(self, weights: FloatArray) -> FloatArray:
         return _add_features(self, weights)
 
