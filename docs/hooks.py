@@ -55,6 +55,11 @@ def on_page_content(html_of_page: str, **_: Any) -> str:
     return CODE.sub(lambda match: folded_source(match["file"], match["symbol"]), html_of_page)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """The theme's search is a dialog without a name."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
@@ -145,14 +150,15 @@ def reference_index() -> str:
     for page in reference_pages():
         text = (ROOT / "docs" / "api" / f"{page}.md").read_text(encoding="utf-8")
         title = text.partition("\n")[0].removeprefix("# API: ")
-        parts.append(f"## {title}\n\n[The page](api/{page}.md).")
+        parts.append(f"## {title}\n\n[API: {title}](api/{page}.md)")
+        lines: dict[str, list[str]] = {}
         for match in API.finditer(text):
             module = importlib.import_module(match["module"])
-            lines = [
+            lines.setdefault(module.__name__, []).extend(
                 f"- [`{name}`](api/{page}.md#{module.__name__}.{name}): {first_sentence(getattr(module, name))}"
                 for name in selected_names(module, match["names"])
-            ]
-            parts.append(f"`{module.__name__}`\n\n" + "\n".join(lines))
+            )
+        parts += [f"`{module}`\n\n" + "\n".join(found) for module, found in lines.items()]
     return "\n\n".join(parts)
 
 
@@ -246,9 +252,8 @@ def fields(body: str) -> str:
         shown = f"<code>{html.escape(name)}</code>"
         if colon:
             shown += f' <span class="type">{inline(kind)}</span>'
-        parts.append(f"<dt>{shown}</dt>")
-        if text.strip():
-            parts.append(f"<dd>{paragraphs(textwrap.dedent(text))}</dd>")
+        # A term needs a description, if an empty one, for readers of the page's structure.
+        parts.append(f"<dt>{shown}</dt><dd>{paragraphs(textwrap.dedent(text))}</dd>")
     return f'<dl class="fields">{"".join(parts)}</dl>'
 
 
@@ -320,4 +325,4 @@ def option(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     required = "required" if action.option_strings and action.required else ""
     kind = ", ".join(part for part in (value if action.option_strings else "", required) if part)
     meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
-    return f'<dt>{shown} <span class="type">{kind}</span></dt>' + (f"<dd>{inline(meaning)}</dd>" if meaning else "")
+    return f'<dt>{shown} <span class="type">{kind}</span></dt><dd>{inline(meaning)}</dd>'
