@@ -17,7 +17,7 @@ test: .venv/extra-test .venv/extra-docs
 
 # A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, every command of the README,
 # the tutorial and a session in a fresh clone, and the wheel in environments of its own.
-test-extras: .venv/extra-test .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
+test-extras: .venv/extra-test .venv/extra-docs .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py
 

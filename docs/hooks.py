@@ -4,6 +4,7 @@
   function, folded;
 - ``<!-- api: tulle.methods -->``, or ``<!-- api: tulle.reports.report: About, BillLine -->`` with names, becomes the
   reference of a module's public names, from their docstrings;
+- ``<!-- api index -->`` becomes the list of all names that the pages of docs/api have, with the first sentence of each;
 - ``<!-- commands -->`` becomes the reference of the command line, from its parser;
 - ``<!-- results: dp-ight-table3 -->`` becomes the picture and the tables that ``tulle reproduce`` wrote into
   docs/results/dp-ight-table3.
@@ -18,19 +19,21 @@ import ast
 import html
 import importlib
 import inspect
-import io
-import keyword
 import re
 import textwrap
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
 ROOT = Path(__file__).resolve().parent.parent
 CODE = re.compile(r"<!-- code: (?P<file>\S+)(?: :: (?P<symbol>\S+))? -->")
 API = re.compile(r"<!-- api: (?P<module>[\w.]+)(?:: (?P<names>[\w, ]+))? -->")
+API_INDEX = "<!-- api index -->"
 COMMANDS = "<!-- commands -->"
 RESULTS = re.compile(r"<!-- results: (?P<name>[\w-]+) -->")
 
@@ -43,12 +46,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """References become headings and text before the page is read, so that they are in its table of contents."""
     markdown = API.sub(lambda match: reference(match["module"], match["names"]), markdown)
     markdown = RESULTS.sub(lambda match: results(match["name"]), markdown)
+    markdown = markdown.replace(API_INDEX, reference_index()) if API_INDEX in markdown else markdown
     return markdown.replace(COMMANDS, command_reference()) if COMMANDS in markdown else markdown
 
 
 def on_page_content(html_of_page: str, **_: Any) -> str:
     """Source comes last: nothing in it may be taken for Markdown."""
     return CODE.sub(lambda match: folded_source(match["file"], match["symbol"]), html_of_page)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """The theme's search is a dialog without a name."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -92,27 +101,13 @@ def folded_source(file: str, symbol: str | None) -> str:
     text = source_of(file, symbol)
     return (
         f"<details class='source'><summary>The code: <code>{html.escape(name)}</code>, {len(text.splitlines())} lines"
-        f"</summary><pre><code>{coloured(text)}</code></pre></details>"
+        f"</summary>{coloured(text)}</details>"
     )
 
 
-def coloured(source: str) -> str:
-    """Python source as HTML, with marks on comments, strings and keywords."""
-    lines = source.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    parts, done = [], 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        kind = {tokenize.COMMENT: "comment", tokenize.STRING: "string"}.get(token.type)
-        if token.type == tokenize.NAME and keyword.iskeyword(token.string):
-            kind = "keyword"
-        if kind is None:
-            continue
-        start, end = (starts[row - 1] + column for row, column in (token.start, token.end))
-        parts += [html.escape(source[done:start]), f"<span class='{kind}'>{html.escape(source[start:end])}</span>"]
-        done = end
-    return "".join(parts) + html.escape(source[done:])
+def coloured(source: str, language: str = "python") -> str:
+    """Source as HTML in the colours of the pages' own blocks."""
+    return highlight(source, get_lexer_by_name(language), HtmlFormatter(cssclass="highlight", wrapcode=True))
 
 
 # --- reference -------------------------------------------------------------------------------------------------------
@@ -136,13 +131,48 @@ def reference(module_name: str, names: str | None = None) -> str:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as missing:
         raise DocumentationError(f"there is no module {module_name}") from missing
-    wanted = [name.strip() for name in names.split(",")] if names else public_names(module)
     entries = []
-    for name in wanted:
+    for name in selected_names(module, names):
         if not hasattr(module, name):
             raise DocumentationError(f"{module_name} has no {name}")
         entries.append(entry(f"{module_name}.{name}", getattr(module, name)))
     return "\n\n".join(entries)
+
+
+def reference_pages() -> list[str]:
+    """The names of the pages in docs/api, in the order of the navigation."""
+    return re.findall(r"api/(\w+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+
+
+def reference_index() -> str:
+    """Every name of the reference with a link to it, by page."""
+    parts = []
+    for page in reference_pages():
+        text = (ROOT / "docs" / "api" / f"{page}.md").read_text(encoding="utf-8")
+        title = text.partition("\n")[0].removeprefix("# API: ")
+        parts.append(f"## {title}\n\n[API: {title}](api/{page}.md)")
+        lines: dict[str, list[str]] = {}
+        for match in API.finditer(text):
+            module = importlib.import_module(match["module"])
+            lines.setdefault(module.__name__, []).extend(
+                f"- [`{name}`](api/{page}.md#{module.__name__}.{name}): {first_sentence(getattr(module, name))}"
+                for name in selected_names(module, match["names"])
+            )
+        parts += [f"`{module}`\n\n" + "\n".join(found) for module, found in lines.items()]
+    return "\n\n".join(parts)
+
+
+def first_sentence(thing: Any) -> str:
+    """The first sentence of a docstring as Markdown: characters outside code that Markdown would read are escaped."""
+    words = " ".join(own_docstring(thing).partition("\n\n")[0].split())
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", words)[0]
+    parts = re.split(r"(`+[^`]+`+)", sentence)
+    return "".join(part if part.startswith("`") else re.sub(r"([*_\[\]<])", r"\\\1", part) for part in parts)
+
+
+def selected_names(module: ModuleType, names: str | None) -> list[str]:
+    """The names that a page asks for, or all public ones."""
+    return [name.strip() for name in names.split(",")] if names else public_names(module)
 
 
 def entry(path: str, thing: Any) -> str:
@@ -222,9 +252,8 @@ def fields(body: str) -> str:
         shown = f"<code>{html.escape(name)}</code>"
         if colon:
             shown += f' <span class="type">{inline(kind)}</span>'
-        parts.append(f"<dt>{shown}</dt>")
-        if text.strip():
-            parts.append(f"<dd>{paragraphs(textwrap.dedent(text))}</dd>")
+        # A term needs a description, if an empty one, for readers of the page's structure.
+        parts.append(f"<dt>{shown}</dt><dd>{paragraphs(textwrap.dedent(text))}</dd>")
     return f'<dl class="fields">{"".join(parts)}</dl>'
 
 
@@ -235,8 +264,8 @@ def paragraphs(text: str, code: tuple[str, ...] = ("    ",)) -> str:
         if not block.strip():
             continue
         if block.lstrip().startswith(">>>") or all(line.startswith(code) for line in block.splitlines()):
-            shown = html.escape(textwrap.dedent(block)).replace("`", "&#96;")
-            parts.append(f"<pre><code>{shown}</code></pre>")
+            language = "pycon" if block.lstrip().startswith(">>>") else "text"
+            parts.append(coloured(textwrap.dedent(block), language).strip().replace("`", "&#96;"))
         elif block.startswith("- "):
             items = re.split(r"\n(?=- )", block)
             parts.append("<ul>" + "".join(f"<li>{inline(item[2:])}</li>" for item in items) + "</ul>")
@@ -296,4 +325,4 @@ def option(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     required = "required" if action.option_strings and action.required else ""
     kind = ", ".join(part for part in (value if action.option_strings else "", required) if part)
     meaning = (action.help or "") % {**vars(action), "prog": parser.prog}
-    return f'<dt>{shown} <span class="type">{kind}</span></dt>' + (f"<dd>{inline(meaning)}</dd>" if meaning else "")
+    return f'<dt>{shown} <span class="type">{kind}</span></dt><dd>{inline(meaning)}</dd>'

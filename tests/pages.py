@@ -39,3 +39,12 @@ def cells(page: str, first: str) -> list[list[str]]:
             break
         rows.append([cell.strip() for cell in line.strip("|").split("|")])
     return rows
+
+
+def reference_names() -> dict[str, frozenset[str]]:
+    """The modules of the reference in docs/api, with the names that its pages ask for; none: all public ones."""
+    found: dict[str, frozenset[str]] = {}
+    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
+        for module, names in re.findall(r"<!-- api: ([\w.]+)(?:: ([\w, ]+))? -->", page.read_text(encoding="utf-8")):
+            found[module] = found.get(module, frozenset()) | frozenset(filter(None, names.split(", ")))
+    return found

@@ -1,15 +1,27 @@
-"""Which page or section of the built documentation is how many clicks from its start page."""
+"""The built documentation, and how many clicks each page or section is from its start page."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
+from pages import ROOT
+
 # A place in the documentation: a page, by the folder that it is built into ("" for the start page), and a section ("":
 # its top).
 Place = tuple[str, str]
+
+
+def build_site(folder: Path) -> Path:
+    """Build the pages into a folder. A link or an anchor that leads nowhere stops the build."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 class _Links(HTMLParser):

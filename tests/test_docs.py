@@ -565,9 +565,11 @@ def test_a_symbol_comes_with_its_decorators() -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     """All of `tulle` and of the rooms on the page has a docstring; each name is a heading with a signature."""
-    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
-    text = HOOKS.on_page_markdown(page)
-    assert "<!-- api" not in text
+    pages = [(ROOT / "docs/api" / f"{name}.md").read_text(encoding="utf-8") for name in HOOKS.reference_pages()]
+    assert len(pages) == len(list((ROOT / "docs/api").glob("*.md")))
+    text = "".join(map(HOOKS.on_page_markdown, pages))
+    index = HOOKS.on_page_markdown((ROOT / "docs/api.md").read_text(encoding="utf-8"))
+    assert "<!-- api" not in text + index
     for module in (
         "tulle",
         "tulle.methods",
@@ -582,9 +584,10 @@ def test_the_reference_has_every_public_name() -> None:
         for name in names:
             assert f"### {name}\n" in text, f"{module}.{name}"
             assert f"<b>{module}.{name}</b>(" in text
+            assert f".md#{module}.{name}): " in index
     assert "<code>rows_per_person</code>" in text  # a parameter
     assert "<code>support_</code>" in text  # an attribute
-    assert "&gt;&gt;&gt; from tulle import" in text  # an example
+    assert "&gt;&gt;&gt; from tulle import" in re.sub(r"</?span[^>]*>", "", text)  # an example
 
 
 @pytest.mark.parametrize(

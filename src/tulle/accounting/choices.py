@@ -31,7 +31,7 @@ def choices_square(count: int) -> float:
 def merge_choices(composition: Composition) -> Composition:
     """The composition with all choices of one range replaced by the Gaussian release that they cost.
 
-    Of one range only, that which saves most: in what order choices of two ranges come could matter, and the proof is
+    Of one range only, the one that saves most: in what order choices of two ranges come could matter, and the proof is
     for one. The others stay, each by itself. The same composition where nothing is saved.
     """
     uses: dict[BoundedRangeEvent, int] = {}

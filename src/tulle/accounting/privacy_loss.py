@@ -211,7 +211,7 @@ class Window:
     ----------
     tilt : float
         Chances are multiplied by exp(tilt × loss) before they are transformed, > 0. Sums near epsilon are then likely
-        ones, and the rounding of the transform, which is relative to all chances together, is small beside delta.
+        ones, and the rounding of the transform, which is relative to all chances together, is far below delta.
     low, high : float
         The range of sums.
     tail : float

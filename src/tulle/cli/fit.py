@@ -149,8 +149,9 @@ def run(arguments: argparse.Namespace) -> Outcome:
         )
     folder = output_folder(arguments.output, arguments.replace, arguments.data, arguments.ledger)
     name = os.path.basename(os.path.normpath(arguments.data))
+    known_as = arguments.title or folder.resolve().name
     check_words(
-        {"--title": arguments.title, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
+        {"--title": known_as, "--by": arguments.by, "--purpose": arguments.purpose, "the name of DATA": name},
     )
     arguments.missing = arguments.private_scaler  # which fills them
     table = read_data(arguments, blocks=True, private=True)
@@ -189,7 +190,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
         ledger = FileLedger(
             arguments.ledger,
             arguments.dataset,
-            note=f"model: {arguments.title or folder.resolve().name}",
+            note=f"model: {known_as}",
             analyst=arguments.by,
             purpose=arguments.purpose,
             rows=table.content,

@@ -86,7 +86,7 @@ def split_off(table: Table, columns: dict[str, str | None]) -> tuple[Table, dict
         found[option] = table.X[:, names.index(name)].copy()
     kept = [place for place, name in enumerate(names) if name not in given.values()]
     if not kept:
-        raise UserError(f"no column is left for features beside {first}")
+        raise UserError(f"no column is left for features besides {first}")
     chosen = tuple(names[place] for place in kept)
     return replace(table, X=np.ascontiguousarray(table.X[:, kept]), feature_names=chosen), found
 

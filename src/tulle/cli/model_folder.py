@@ -39,7 +39,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, required: bool = Tr
 
 
 def internal_report(folder: Path) -> Path:
-    """Where tulle report --internal writes: beside the folder, all of whose files are for release."""
+    """Where tulle report --internal writes: next to the folder, all of whose files are for release."""
     place = folder.resolve()
     return place.with_name(f"{place.name}-internal.html")
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help=f"default: {REPORT} in the folder, or beside it FOLDER-internal.html; "
+        help=f"default: {REPORT} in the folder, or next to it FOLDER-internal.html; "
         "none with --registry or --card alone",
     )
 

@@ -77,7 +77,7 @@ def lasso_lower_bound(
 
     `coded` rows of a fingerprinting code with label 1, and `orthogonal` rows with label 0 whose columns are orthogonal
     vectors of signs: the sum of squared errors is sum_j (<x_j, w> - 1)² + orthogonal × |w|². A model of small error in
-    the unit ℓ1-ball has weights of the columns' common signs, spread over many columns; whoever finds these finds who
+    the unit ℓ1-ball has weights of the columns' common signs, spread over many columns; to find these is to find who
     is in the code. `weights` has the consensus's signs over the number of columns.
 
     The paper takes its code from another one, with 1000 m² columns for m / log(m) rows. Here a share `consensus` of the

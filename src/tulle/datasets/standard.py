@@ -152,7 +152,7 @@ def load_medmnist(
 ) -> Split:
     """A set of flat images of MedMNIST: pixels in [0, 1], one row per image, and the labels as numbers.
 
-    Read from ``{name}.npz``. Colours stand beside each other: 28 × 28 × 3 pixels are 2,352 features.
+    Read from ``{name}.npz``. Colours are next to each other: 28 × 28 × 3 pixels are 2,352 features.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ Protects = Literal["rows", "labels"]
 
 @dataclass(frozen=True)
 class Peek:
-    """A step that may tell something about private rows beside the bill.
+    """A step that may tell something about private rows that is not on the bill.
 
     Attributes
     ----------

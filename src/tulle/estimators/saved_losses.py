@@ -1,6 +1,6 @@
 """Losses of a user's own in saved models: the name of the class and its plain settings, never code.
 
-A file must not decide which modules are imported: importing runs code. So whoever reads the model passes the loss, and
+A file must not decide which modules are imported: importing runs code. So the reader of the model passes the loss, and
 what the file says is compared with it.
 """
 

@@ -12,7 +12,7 @@ One TOML file in `published/` is one table or figure; the runner and the output 
 
 `tune` of a line is a small grid, or a list of grids that are searched together, searched by cross-validation on the
 private rows as the papers did: such lines are called oracle-tuned, not private. `printed` of data names a CSV file
-(method, epsilon, mean, std) beside the TOML file with the paper's numbers. `real` of data is what changes where the
+(method, epsilon, mean, std) next to the TOML file with the paper's numbers. `real` of data is what changes where the
 paper's own files are in the folder; `substitute` says what is run where they are not. `fast` says what is left with
 ``--fast``.
 """
@@ -88,7 +88,7 @@ class Data:
     printed : str
         The file with the paper's numbers; "" where it prints none.
     printed_apart : str
-        The name of a panel of their own for these numbers, where they are of other data; "": beside the others.
+        The name of a panel of their own for these numbers, where they are of other data; "": with the others.
     real : mapping
         What is different where the files of the paper's own data are there: its source, name and so on.
     """

@@ -341,7 +341,7 @@ def compare(
     restart: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Run a comparison and write comparison.json, table.md and report.html beside the runner's own files.
+    """Run a comparison and write comparison.json, table.md and report.html next to the runner's own files.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ class Link(ABC):
 
     @abstractmethod
     def ask(self, message: bytes, whom: Sequence[str], seconds: float) -> Iterator[tuple[str, bytes]]:
-        """Send a message to some connections; their answers, as they come.
+        """Send a message to some connections; their answers, in the order of arrival.
 
         Anyone who is gone, still busy with an earlier message or has not answered within so many seconds is left out;
         what it says later is dropped.

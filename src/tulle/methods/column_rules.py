@@ -61,7 +61,7 @@ class ColumnRules:
         return n_features if self.groups is None else int(self.groups.max()) + 1
 
     def n_free(self, public: PublicFacts) -> int:
-        """How many units are to be chosen, beside those that are never dropped."""
+        """How many units are to be chosen, besides those that are never dropped."""
         return max(min(public.n_nonzero, self.n_units(public.n_features)) - len(self.always), 0)
 
     def n_kept(self, public: PublicFacts) -> int:

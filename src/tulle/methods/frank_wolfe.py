@@ -459,7 +459,7 @@ class RadiusPath(FrankWolfe):
         raise ValueError("the paper prints no noise for a path; use calibration='rigorous'")
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
-        """The weights of all radii beside each other."""
+        """The weights of all radii next to each other."""
         return np.hstack([one.run(ask, public) for one in self._each()])
 
     def describe(self, public: PublicFacts) -> str:

@@ -93,7 +93,7 @@ def gaussian(square: float) -> Mechanism:
 
 
 def perturbation(constants: Refinement, square: float, public: PublicFacts) -> Mechanism:
-    """Objective perturbation that costs about mu² = `square` beside its determinant."""
+    """Objective perturbation that costs about mu² = `square` besides its determinant."""
     noise = NoisePerSensitivity(math.sqrt(1 / square))
     return ObjectivePerturbation(
         noise, constants.log_determinant, of_one_output(public.loss).one_sided, public.rows_per_unit
@@ -102,7 +102,7 @@ def perturbation(constants: Refinement, square: float, public: PublicFacts) -> M
 
 @dataclass(frozen=True)
 class Start:
-    """The constant models, beside an entry `a`, from noisy mean slopes at margin 0 that are cut at `clip`.
+    """The constant models, next to an entry `a`, from noisy mean slopes at margin 0 that are cut at `clip`.
 
     They take the part `share` of the cost, so the scale of their noise is public.
     """
@@ -166,7 +166,7 @@ class Rescaling:
         return [Release("spread", gaussian(_SPREAD_PART * each), outputs), Release("rescale", rescale, outputs)]
 
     def spread(self, w: FloatArray, a: float) -> Curvature:
-        """The first question: the mean square margin of weights w (a column, the last beside a constant `a`)."""
+        """The first question: the mean square margin of weights w (a column, the last next to a constant `a`)."""
         d = len(w) - bool(a)
         return Curvature(np.vstack([w[:d] / (_length(w[:d]) or 1.0), 0.0 * w[d:]]), 0.0, self.spread_bound)
 

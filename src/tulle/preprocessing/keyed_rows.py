@@ -82,7 +82,7 @@ def read_keys(schema: Schema, X: Any) -> KeyedRows:
 
 
 class _Keys:
-    """The keys of rows, numbered as they come."""
+    """The keys of rows, numbered in the order of their first occurrence."""
 
     def __init__(self, n_columns: int) -> None:
         self._n_columns = n_columns

@@ -131,7 +131,7 @@ def _ends(weights: Sequence[tuple[str, float, float, float]], null: float) -> tu
 
 
 def plot_bill(report: Any, *, ax: Axes | None = None) -> Axes:
-    """What each kind of release of a fit would cost alone, beside the epsilon that is proved for all of them.
+    """What each kind of release of a fit would cost alone, compared with the epsilon that is proved for all of them.
 
     Costs compose to less than their sum, so the bars add up to more than the line.
 

@@ -48,7 +48,7 @@ class Table:
     schema : tulle.Schema or None
         What encoded the rows, where one was declared.
     numbers : mapping from str to ndarray of shape (n,)
-        Columns of numbers that are no features, read beside a schema (weights, offsets), by name.
+        Columns of numbers that are no features, read in addition to a schema (weights, offsets), by name.
     """
 
     X: Any

@@ -432,7 +432,7 @@ def _axes(x: Scale, y: Scale, across: Sequence[float], up: Sequence[float], labe
 
 
 def _key(x: float, y: float, class_: str, label: str, k: int, most: int) -> Markup:
-    """A line's sample with its words beside it."""
+    """A line's sample with its words next to it."""
     short = label if len(label) <= most else f"{label[: most - 1]}…"
     marker = _marker(x + 11, y, k) if k >= 0 else Markup("")
     return join_markup([segment(x, y, x + 22, y, class_), marker, written(x + 29, y + 4, short)])

@@ -264,7 +264,7 @@ def page(
     title : str
         The title where `about` has none.
     facts : sequence of (str, str)
-        Facts under the title, beside those of `about`.
+        Facts under the title, in addition to those of `about`.
     body : Markup
         The sections.
     banner : str, default=""
@@ -434,7 +434,7 @@ def table(
 
 
 def bar(share: float) -> Markup:
-    """A bar from 0 to a share of the cell, in [0, 1]; decoration beside the figure that says the same."""
+    """A bar from 0 to a share of the cell, in [0, 1]; decoration next to the figure that says the same."""
     drawn = element("span", class_="bar", style=f"left:0;width:{100 * share:.2f}%")
     return element("span", drawn, class_="track filled", aria_hidden="true")
 

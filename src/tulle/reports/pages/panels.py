@@ -1,4 +1,4 @@
-"""Results as small multiples: one panel beside another, one legend below, as a file of its own or inside a page.
+"""Results as small multiples: one panel next to another, one legend below, as a file of its own or inside a page.
 
 Colour and shape say which method a series is of, the stroke says whose figures it shows: crosses are printed in the
 paper, dashes have the paper's noise, dots were tuned on the private rows, bold lines are sound, grey is for reference.
@@ -261,7 +261,7 @@ class _Plot:
         return [one for one in self.panel.series if one.role != "reference"]
 
     def _place(self, one: Series, x: float) -> float:
-        """The place of a point: series stand a little beside each other, so that whiskers do not hide each other."""
+        """The place of a point: series are a little apart, so that whiskers do not hide each other."""
         found = places(self.panel)
         at = self.x.place(x)
         if one.role == "reference" or len(found) > 12:

@@ -1,0 +1,44 @@
+"""Phrases that the style rules out do not come back: in pages, docstrings and messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT
+from prose import PHRASES, count_phrases, prose_of, strings, without_code
+
+# The most that may occur, in pages and in code. The aim is 0: lower a number when the text gets better, never raise it.
+LIMITS = {
+    "pages": {"what is": 210, "nobody": 18, "whatever": 64},
+    "code": {"what is": 228, "nobody": 36, "whatever": 76},
+}
+FILES = {
+    # The changelog is history; tables of results are written by `tulle reproduce`.
+    "pages": [page for page in PAGES if page.name != "CHANGELOG.md" and not page.match("results/*/table.md")],
+    "code": sorted((ROOT / "src").rglob("*.py")),
+}
+
+
+def where(phrase: str, files: list[Path]) -> list[str]:
+    counts = {file.relative_to(ROOT).as_posix(): count_phrases(prose_of(file))[phrase] for file in files}
+    return [f"{file}: {count}" for file, count in counts.items() if count]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_phrases_stay_within_their_limits(kind: str) -> None:
+    total: Counter[str] = Counter()
+    for file in FILES[kind]:
+        total.update(count_phrases(prose_of(file)))
+    above = {name: where(name, FILES[kind]) for name in PHRASES if total[name] > LIMITS[kind].get(name, 0)}
+    assert above == {}
+
+
+def test_phrases_are_found_in_prose_only() -> None:
+    page = "Whoever reads\nwhat\nis held, beside.\n\n```py\nbeside = 1\n```\n\n`nobody` [x](beside.md). What is it?\n"
+    counts = count_phrases(without_code(page))
+    assert {name: count for name, count in counts.items() if count} == {"whoever": 1, "what is": 1, "beside": 1}
+    code = 'beside = 1  # beside\ndef f():\n    """What is done, whatever comes."""\n    raise Oh("nobody asked")\n'
+    found = count_phrases("\n".join(strings(code)))
+    assert {name: count for name, count in found.items() if count} == {"what is": 1, "whatever": 1, "nobody": 1}
