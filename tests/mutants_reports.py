@@ -55,7 +55,7 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "zero-out for subclasses of a method",
         "what a method of somebody else asks is not known",
-        'return _SHARES.get((module, type(method).__qualname__), {}) if package == "tulle.methods" else {}',
+        "return _SHARES.get((module, type(method).__qualname__), {}) if package == __package__ else {}",
         "return next((_SHARES[key] for kind in type(method).__mro__ "
         'if (key := (kind.__module__.rpartition(".")[2], kind.__qualname__)) in _SHARES), {})',
         (_ZERO_OUT + "TestMethods::test_a_subclass_has_none",),

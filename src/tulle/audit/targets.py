@@ -248,7 +248,7 @@ def _strongest_pair(
 
 
 def check_model(model: Any) -> None:
-    """Raise for what is no estimator of tulle, or has no budget."""
+    """Raise for a model that is no estimator of tulle or has no budget."""
     if not hasattr(model, "_request"):
         raise ValueError(
             f"model must be an estimator of tulle, got {type(model).__name__}; use audit_estimator for others"

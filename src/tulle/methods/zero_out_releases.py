@@ -22,4 +22,4 @@ _SHARES: dict[tuple[str, str], dict[str, float]] = {
 def zero_out_shares(method: Method) -> Mapping[str, float]:
     """By name of release, at most what part of its sensitivity an answer of this method moves by; {} for most."""
     package, _, module = type(method).__module__.rpartition(".")
-    return _SHARES.get((module, type(method).__qualname__), {}) if package == "tulle.methods" else {}
+    return _SHARES.get((module, type(method).__qualname__), {}) if package == __package__ else {}
