@@ -258,7 +258,8 @@ def test_a_seed_gives_each_data_set_its_own_noise(path: Path) -> None:
 def _releases() -> dict[str, Any]:
     """What each kind of release gives with one seed, and its report."""
     fit = model(random_state=3).fit(X, Y)
-    score = private_score(fit, X, Y, epsilon=0.1, random_state=3)
+    # About 3/4: noisy scores of a good model are cut at 1, which two noises can have in common.
+    score = private_score(fit, X, Y[np.arange(len(Y)) // 2 * 2], epsilon=0.1, random_state=3)
     label, whole = X[:, 0], {"n_nonzero": 2, "bounds": Bounds(row_linf=1.0, row_l2=2.0, label=1.0), "random_state": 3}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
