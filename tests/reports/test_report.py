@@ -13,8 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tulle
+from tulle import Budget
+from tulle.files.error_messages import PrivacyWarning
 from tulle.files.number_text import rounded_down, rounded_up
 from tulle.reports.report import About, BillLine, PrivacyReport
+from tulle.reports.words import warn_of_published_noise
 
 # What is in no report of an earlier version.
 ADDED_LATER = ("rho", "asked_rho", "renyi", "billed", "version", "n_rows", "mu", "zero_out", "bounds")
@@ -291,6 +294,11 @@ def test_a_report_that_no_fit_can_have_made_is_refused(wrong: dict[str, Any]) ->
 def test_a_promise_beyond_all_odds_is_not_cut_off() -> None:
     """e^1000 is no float; the factor must not be printed as that of 700."""
     assert "by a factor of at most e^1000," in unwrapped(str(replace(REPORT, epsilon=1000.0, asked=(1000.0, 1e-6))))
+
+
+def test_a_warning_of_published_noise_prints_no_less_than_is_proved() -> None:
+    with pytest.warns(PrivacyWarning, match=r"proves only epsilon = 1\.235 at delta = 1e-06"):
+        warn_of_published_noise(Budget(1.0, 1e-6), 1.23401, (), only_published=False, rho=None)
 
 
 @given(st.floats(5e-324, 1e300), st.integers(2, 8))

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tulle.files.install_hints import import_pyplot
+from tulle.files.number_text import rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,7 +185,10 @@ def plot_ledger(ledger: Any, *, ax: Axes | None = None) -> Axes:
         ax.set_xticks(range(len(spent) + 1))
         ax.set_xlabel("releases")
     ax.axhline(
-        100, color=_COLOURS[1], linestyle="--", label=f"cap: ε = {ledger.cap.epsilon:g}, δ = {ledger.cap.delta:g}"
+        100,
+        color=_COLOURS[1],
+        linestyle="--",
+        label=f"cap: ε = {rounded_up(ledger.cap.epsilon)}, δ = {rounded_up(ledger.cap.delta)}",
     )
     ax.set_ylim(0, 108)
     ax.set_ylabel("spent, % of the cap")
@@ -193,6 +197,4 @@ def plot_ledger(ledger: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def _up(figure: float) -> str:
-    from tulle.files.number_text import rounded_up
-
     return rounded_up(figure, 4)

@@ -96,7 +96,7 @@ def warn_of_published_noise(
         return
     conditions = f" Its theorem does not apply here: {'; '.join(failed)}." if failed else ""
     only = "only " if promise > budget.epsilon else ""
-    proves = f"proves {only}epsilon = {promise:.4g} at delta = {budget.delta:g}"
+    proves = f"proves {only}epsilon = {rounded_up(promise, 4)} at delta = {rounded_up(budget.delta)}"
     if math.isinf(promise):
         proves = "proves nothing: the fit is not private"
     if not only_published:
@@ -202,7 +202,9 @@ def fit_report(
     budget, delta = request.budget, request.delta
     plan, promise, accountant = receipt.plan, receipt.promise, receipt.accountant
     if plan.preliminary and not plan.together:
-        accountant += f", after {epsilon(Plan((), plan.preliminary), 0.0):.4g} of pure ε for the bounds (added up)"
+        accountant += (
+            f", after {rounded_up(epsilon(Plan((), plan.preliminary), 0.0), 4)} of pure ε for the bounds (added up)"
+        )
     person = f"one person with at most {public.rows_per_unit} rows (how many is not protected)"
     unit = person if public.rows_per_unit > 1 else ONE_ROW_OF_A_PERSON if request.grouped else "one row"
     return PrivacyReport(

@@ -44,7 +44,7 @@ def earlier_releases(ledger: FileLedger) -> list[Markup]:
 def _spent(ledger: FileLedger) -> Markup:
     from tulle.ledgers.remaining import remaining
 
-    cap = f"The cap is ε = {ledger.cap.epsilon:g} at δ = {ledger.cap.delta:g}."
+    cap = f"The cap is ε = {rounded_up(ledger.cap.epsilon)} at δ = {rounded_up(ledger.cap.delta)}."
     spent = f"{rounded_up(100 * ledger.share, 3)} % is spent. {_sentence(str(remaining(ledger)))}."
     return element("p", f"{cap} {spent}")
 
@@ -55,7 +55,7 @@ def _account(number: int, ledger: FileLedger) -> Markup:
         return section(f"data-{number}", ledger.dataset, *parts, element("p", "Nothing was released yet."))
     proved = (
         f"If no fit was chosen after seeing the result of another, all entries together are proved to be "
-        f"({rounded_up(ledger.epsilon)}, {ledger.cap.delta:g})-private; otherwise the cap holds."
+        f"({rounded_up(ledger.epsilon)}, {rounded_up(ledger.cap.delta)})-private; otherwise the cap holds."
     )
     parts += [
         element("p", proved),
