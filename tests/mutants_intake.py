@@ -42,6 +42,7 @@ INTAKE_MUTANTS: tuple[Mutant, ...] = (
         "        parts = [part.astype(object) for part in parts]\n",
         "        pass\n",
         (_INTAKE + "test_labels_at_workers_are_read_one_by_one",),
+        needs="dask",
     ),
     # --- labels ---
     Mutant(

@@ -406,8 +406,15 @@ MASKED_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "margins of dense rows by BLAS",
         "kernels treat the last rows of a batch in another order: which they are depends on who is in it",
-        "class _Dense(DenseBlock):\n    def _product(",
-        "class _Dense(DenseBlock):\n    def _other_product(",
+        "        return _Dense\n\n    def _product(",
+        "        return _Dense\n\n    def _other_product(",
+        (_BITS + "test_a_row_has_the_same_bits_in_every_batch_of_several_outputs",),
+    ),
+    Mutant(
+        "batches of dense rows at clients are ordinary blocks",
+        "margins of a batch are those of BLAS again",
+        "    def _in_memory(self) -> type[DenseBlock]:\n        return _Dense\n",
+        "    def _in_memory(self) -> type[DenseBlock]:\n        return DenseBlock\n",
         (_BITS + "test_a_row_has_the_same_bits_in_every_batch_of_several_outputs",),
     ),
     Mutant(
