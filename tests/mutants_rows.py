@@ -151,7 +151,7 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "a cap below all normal numbers is rounded to twice of it",
         "cap = np.where(cap < LEAST_FACTOR, 0.0, cap)",
         "cap = np.where(cap < 0, 0.0, cap)",
-        (_SUMS + "test_a_cut_holds_where_sizes_and_caps_are_below_all_normal_numbers",),
+        (_SUMS + "test_a_cut_holds_for_a_constant_so_large_that_its_cap_has_few_digits",),
     ),
     Mutant(
         "an answer of no columns",

@@ -430,3 +430,10 @@ def test_a_cut_holds_where_sizes_and_caps_are_below_all_normal_numbers(
     block = make_block(sp.csr_array(X) if sparse else X, np.zeros(1))
     total = query.total(Rows.of_blocks([block]), replace(facts(1), n_features=1))
     assert abs(float(total[0, 0])) <= level * unit * (1 + 1e-12)
+
+
+def test_a_cut_holds_for_a_constant_so_large_that_its_cap_has_few_digits() -> None:
+    level, constant = 1e-20, 1e-20 / 5e-324 / 0.51
+    query = ClippedSum(FromTargets(np.array([[1e308]])), (2, 1), level, "each", intercept_value=constant)
+    total = query.total(Rows.of_blocks([make_block(np.zeros((1, 1)), np.zeros(1))]), replace(facts(1), n_features=1))
+    assert abs(float(total[1, 0])) <= level * (1 + 1e-12)
