@@ -41,7 +41,7 @@ class NoisePerSensitivity:
         return math.inf if self.value == 0 else 1.0 / self.value
 
     def times(self, factor: float) -> NoisePerSensitivity:
-        """The noise multiplied by `factor` (0 gives no noise, whatever it was)."""
+        """The noise multiplied by `factor` (0 gives no noise, even of an infinite value)."""
         return NoisePerSensitivity(0.0 if factor == 0 else self.value * factor)
 
 

@@ -21,7 +21,7 @@ Norm = Literal["l2", "linf"]
 
 @dataclass(frozen=True)
 class ConvexLoss(ABC):
-    """A loss of one margin whose slope does not decrease in the margin, whatever its parameters are."""
+    """A loss of one margin whose slope does not decrease in the margin, for all values of its parameters."""
 
     one_sided = False  # whether slope × target is never positive
 

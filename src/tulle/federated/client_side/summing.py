@@ -151,7 +151,7 @@ class Summing:
         with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
             return reply(self, message)
 
-    # --- what is public ---
+    # --- public facts ---
 
     def _shape(self, asked: AskShape) -> Shape:
         return Shape(self._name, *map(int, self._X.shape))
@@ -336,7 +336,7 @@ def _ledger_for(opening: Opening, ledger: FileLedger) -> ClientLedger:
 def _known(asked: AskRows | MakeParts | AskParts, allowed: Any) -> Callable[[Any], Any]:
     try:
         return find_function(asked.question, allowed)
-    except Exception:  # whatever is wrong with what was sent
+    except Exception:  # any fault of the question that was sent
         raise RefusedError("malformed", "no such question is answered") from None
 
 
