@@ -2,7 +2,7 @@
 
 A release is rho-zCDP where its Rényi divergence at every order alpha > 1 is at most rho alpha (Bun and Steinke 2016).
 Vouched for on use: a report prints a rho only where this module has added it up. The epsilon of the same report is
-proved by `tulle.trusted.accountants` and does not depend on this module. Proofs: docs/proofs/zcdp.md.
+proved by `tulle.trusted.accountants`, regardless of the result here. Proofs: docs/proofs/zcdp.md.
 """
 
 from __future__ import annotations

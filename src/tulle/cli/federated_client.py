@@ -132,7 +132,7 @@ def run_client(arguments: argparse.Namespace) -> Outcome:
 
 
 def _parted(client: Client, counts: Counter[str], spent: bool, proposed: Sequence[str]) -> Outcome:
-    """What became of it. A client that answered has done its part, whatever else it was asked."""
+    """The outcome. A client that answered has done its part, even if it refused other requests."""
     from tulle.federated.client_side.approval import NOT_APPROVED
 
     summary = "" if client.ledger is None else client.ledger.refresh().summary()

@@ -42,7 +42,7 @@ _RCV1 = _Size(20_242, 677_399, 47_236)
 _E2006 = _Size(16_087, 3_308, 150_360)
 _MNIST = _Size(60_000, 10_000, 28 * 28)
 
-# Text is parsed in blocks of about so many bytes: what is held beside the result stays small.
+# Text is parsed in blocks of about so many bytes, so that little memory is needed in addition to the result.
 _BLOCK = 1 << 23
 
 

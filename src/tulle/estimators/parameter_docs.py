@@ -69,7 +69,7 @@ _PARAMETERS = """
     n_thresholds_ : int
         How often a hard threshold was applied to weights; 0 for methods that have none.
     inference_ : tulle.inference.Evidence
-        With `inference=True`: what is known of the weights' errors.
+        With `inference=True`: estimates of the errors of the weights.
     privacy_ : PrivacyReport
         The requested budget, the proved guarantee, the bill, the assumptions. Print it.
 """

@@ -207,7 +207,7 @@ def _check_chosen_by_model(step: Any, path: tuple[str, ...], protects: Protects)
 
 
 def _check_around(step: Any, around: str, path: tuple[str, ...], protects: Protects) -> Iterator[Peek]:
-    """A model around models: what it does itself, then what is inside."""
+    """A model around models: what it does itself, then the models inside."""
     name = "__".join(path) or type(step).__name__
     inside = _inside(step)
     if around in SELECTORS:
@@ -345,8 +345,8 @@ _NOT_THE_USER = ("tulle", "sklearn", "joblib", "contextlib")
 def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
     """Warn, before anything is spent, if the pipeline that an estimator is being fitted in peeked at private rows.
 
-    Returns lines for the privacy report: the same, what could not be checked, and what is done around the fit (a search
-    that chooses by scores, an ensemble). They name classes, steps and settings, and depend on no row.
+    Returns lines for the privacy report: the same, what could not be checked, and what surrounds the fit (a search that
+    chooses by scores, an ensemble). They name classes, steps and settings, and depend on no row.
 
     scikit-learn hands a pipeline's last step transformed rows, and nothing that says where they come from. The step
     can only learn of it from the stack, where `Pipeline.fit` waits for it. Frames of functions called fit are opened

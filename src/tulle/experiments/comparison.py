@@ -124,9 +124,9 @@ class Comparison:
         if min(self.n_train - 1, self.n_test) < 1:
             raise ValueError(f"{len(self.rows)} rows are too few for training and test rows; use more rows")
         for epsilon in self.epsilons:
-            Budget(epsilon, self._delta)  # refuses what is no budget
+            Budget(epsilon, self._delta)  # refuses invalid budgets
         if self.public is not None:
-            read_public(self.public, self.rows.X.shape[1])  # refuses what is of no use
+            read_public(self.public, self.rows.X.shape[1])  # refuses rows that cannot be used
 
     @property
     def n_test(self) -> int:
@@ -283,7 +283,7 @@ class Comparison:
     # --- the answer ---
 
     def summary(self, finished: Sequence[Finished]) -> dict[str, Any]:
-        """The means over trials: what is written to comparison.json."""
+        """The means over trials, as comparison.json has them."""
         rows = []
         for name in self.methods:
             for epsilon in self.epsilons:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 Scorer = Callable[[Any, Any, npt.NDArray[Any]], float]
 
 _TASKS = {"accuracy": "classification", "auc": "classification", "log_loss": "classification", "r2": "regression"}
-# What is best small; of a function of the caller's own nothing is known.
+# Metrics of which smaller values are better; for a function of the caller's own this is not known.
 _SMALLER_IS_BETTER = ("log_loss",)
 
 

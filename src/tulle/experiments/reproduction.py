@@ -1,4 +1,4 @@
-"""A published table or figure, run: its task, and what is written of the results."""
+"""A published table or figure, run: its task, and the files that are written of its results."""
 
 from __future__ import annotations
 

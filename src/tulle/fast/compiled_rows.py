@@ -28,7 +28,7 @@ from tulle.trusted.rows import Mask, RowNumbers
 
 _SPARSE_PART_ENTRIES = 1 << 16
 
-# Margins are summed in so many lanes, whatever the number of threads that share them out: the sums do not depend on it.
+# Margins are summed in so many lanes for any number of threads, so that the sums do not depend on that number.
 _LANES = 4
 
 # Dense blocks of fewer entries are one lane.

@@ -106,7 +106,7 @@ class Journal:
 
     def _write(self, content: bytes) -> None:
         """Write a record and have the disk confirm it. If that fails nothing of it stays: the next record would
-        continue it, and nobody could read the journal again."""
+        continue it, and the journal could not be read again."""
         if self._file is None:
             raise JournalError(f"{self._path} is closed, or the disk did not confirm an earlier record; open it again")
         checksum = _chain(self._checksum, content)

@@ -340,7 +340,7 @@ class IntervalFit(MethodBase):
     def _evidence(
         self, features: npt.NDArray[np.intp], found: Estimated, public: PublicFacts, curves: SlopeCurves
     ) -> Evidence:
-        """What is known of estimates, and how features were chosen."""
+        """The errors of estimates, and how features were chosen."""
         split = self.split(public)
         choice: Choice = "fixed" if not self._chooses(public) else "split" if split is not None else "same rows"
         n_rows = public.n_rows if split is None else public.n_rows - split.count(public.n_rows)

@@ -5,7 +5,7 @@
     again     the same on S, rows scaled to the bound anew, centred at theta on S; keep and fit once more
     rescale   the same in the two directions <x, theta> and 1, with the uncut loss
 
-Where all features are kept there is one fit, for the whole cost. Choosing features is what is expensive at small
+Where all features are kept there is one fit, for the whole cost. Choosing features is expensive at small
 budgets; a penalised fit of many is not, because the noise in a margin does not grow with their number. All fits are
 objective perturbation (Kifer, Smith and Thakurta, COLT 2012).
 

@@ -181,7 +181,7 @@ class Rescaling:
         """The second: the slope of margins in that unit, and the constant."""
         d = len(w) - bool(a)
         features = np.flatnonzero(w[:d, 0])
-        # The ridge pulls there: where noise rules, that is what is left; of a length of 0, the order of the rows.
+        # The ridge pulls there: where noise dominates, only this centre remains; at a length of 0, the rows' order.
         centre = np.append(self.length * unit, w[d:, 0] * (a / self.constants.intercept_value if a else 0.0))
         return self.constants.minimiser(features, centre, output, w[features] / unit)
 

@@ -1,7 +1,7 @@
 """Plots with matplotlib, which is imported on use: comparisons, weights with intervals, a privacy bill, a ledger.
 
 Each function draws into `ax`, or into a new figure, and returns the Axes: save with ``ax.figure.savefig("plot.png")``.
-What is plotted is what the object holds: a comparison on private rows is not for release, as a picture neither.
+Plots show the values that the object holds: a comparison on private rows is not for release, nor is a picture of it.
 """
 
 from __future__ import annotations

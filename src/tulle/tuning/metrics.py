@@ -39,7 +39,7 @@ class Metric(ABC):
 
     @property
     def query(self) -> Query:
-        """What is asked about the rows of `figures`."""
+        """The query about the rows of `figures`."""
         return BoundedMeans(self.columns)
 
     @property

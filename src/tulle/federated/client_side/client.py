@@ -1,9 +1,9 @@
 """The client's side of a study: it holds rows, takes noisy steps, and keeps its own books.
 
-The server is curious at best. For any message that it sends, a client runs its own code, at the noise that it calibrated
-itself for its own rows; it bills the whole study to its own ledger, on disk, before the first step, and answers every round of it
-at most once. An answer is on disk before it is sent: a client that is killed and started again sends the same bytes
-again, or takes the steps of a round of which nothing was ever sent.
+The server is curious at best. Regardless of the messages that it gets, a client runs its own code, at the noise that it
+calibrated itself for its own rows. It bills the whole study to its own ledger, on disk, before the first step, and
+answers every round at most once. An answer is on disk before it is sent: a client that is killed and started again
+sends the same bytes again, or takes the steps of a round of which nothing was ever sent.
 
 Proof: docs/proofs/federated.md.
 """

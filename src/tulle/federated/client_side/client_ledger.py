@@ -1,4 +1,4 @@
-"""A client's ledger as `tulle.trusted.fit.open_account` bills it: a study or a fit is on it once, even after crashes."""
+"""A client's ledger as `tulle.trusted.fit.open_account` bills it: it has a study or a fit once, even after crashes."""
 
 from __future__ import annotations
 

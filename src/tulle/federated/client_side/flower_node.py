@@ -108,7 +108,7 @@ class ClientNode:
         return any(asked.message_type == GOODBYE for asked, _ in messages)
 
     def _reply(self, asked: Any, tree: Any, answer: Answer) -> Any:
-        """The answer to a message of ours, a refusal of any other; None if there is no run left to answer."""
+        """The answer to a message of ours, a refusal of any other; None if Flower cannot reply to its type."""
         question = None
         with _runs_that_ended():
             question = self._question(asked, tree)

@@ -55,7 +55,7 @@ class TableError(ValueError):
     message : str
         With the line or the row, for the user's screen.
     without_rows : str or None, default=None
-        The same without them, for what is kept or passed on: JSON, logs. None: there are none in it.
+        The same without them, for output that is kept or passed on: JSON, logs. None: the message has none.
     """
 
     def __init__(self, message: str, without_rows: str | None = None) -> None:
@@ -250,8 +250,8 @@ def whole_lines(source: Source, pieces: Iterable[bytes]) -> Iterator[tuple[int, 
 
 @contextmanager
 def report_damage(source: Source, what: str) -> Iterator[None]:
-    """Whatever a library raises on a damaged file, say that `what` is damaged. Libraries raise many kinds of errors,
-    and what they say can quote a cell: their kind alone is told."""
+    """Turn any error of a library into one that says that `what` is damaged. Libraries raise many kinds of errors, and
+    their messages can quote a cell: only the kind is named."""
     try:
         yield
     except (TableError, MemoryError):

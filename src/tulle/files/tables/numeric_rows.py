@@ -57,7 +57,7 @@ def _open_csv(source: Source, wanted: Wanted) -> _OpenCsv:
 
 
 def find_csv_layout(source: Source, wanted: Wanted) -> Layout:
-    """What is known of a CSV file's rows before all of them are read."""
+    """Facts about a CSV file's rows that are known before all of them are read."""
     cells, roles, words = _open_csv(source, wanted)
     target = "" if roles.target is None else "text" if words else "numbers"
     columns = tuple(cells.names[place] for place in roles.features)
@@ -70,8 +70,8 @@ def read_csv(
 ) -> Iterator[Parts]:
     """The rows in batches; see `tulle.files.tables.read_table`."""
     cells, roles, words = _open_csv(source, wanted)
-    # Where the header may be a row, columns are told by their places, but for those that the user has named: what is
-    # quoted from a header is public, and what is quoted from a row is not.
+    # Where the header may be a row, columns are named by their places, except those that the user has named: words of a
+    # header are public, and words of a row are not.
     known = {wanted.target, wanted.groups, *(wanted.features or ())}
     told = [
         name if name and not (cells.doubtful and name not in known) else f"column {place}"
@@ -96,7 +96,7 @@ def read_csv(
 
 
 def find_parquet_layout(source: Source, wanted: Wanted) -> Layout:
-    """What is known of a Parquet file's rows before they are read; columns of other types than it takes are refused."""
+    """Facts about a Parquet file's rows that are known before they are read; other types of columns are refused."""
     from tulle.files.tables.parquet import open_parquet, plain_name
 
     _, schema, n = open_parquet(source)

@@ -137,8 +137,8 @@ class _LabelPrivate(LocalModel):
 class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
     """Sparse regression where every user's label is private towards everybody, and features are known to the server.
 
-    Non-interactive: each user sends a randomised label once. What is done with it after costs nothing. Error hardly
-    grows with the number of features.
+    Non-interactive: each user sends a randomised label once. Processing it afterwards costs nothing. Error hardly grows
+    with the number of features.
 
     The defaults are not the paper's. settings="theorem" is algorithm 2 as printed; its experiments have start="normal".
 
@@ -268,7 +268,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
         randomiser = "gaussian" if self._by_theorem else self.randomiser
         gaussian = randomiser == "gaussian"
         delta = default_delta(n_users) if self.delta is None else Budget(1.0, self.delta).delta
-        # Of other channels what is promised is what is proved: they are purely private.
+        # Other channels promise exactly what they prove: they are purely private.
         budget = self._budget(delta if gaussian else 0.0)
         if gaussian and budget is not None and delta >= 1 / n_users:
             warnings.warn(
@@ -312,7 +312,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
 class LabelPrivateSparseClassifier(_LabelPrivate, LocalClassifier):
     """Sparse classification where every user's class is private towards everybody, and features are known.
 
-    Non-interactive: each user sends its class once, by randomised response. What is done with it after costs nothing.
+    Non-interactive: each user sends its class once, by randomised response. Processing it afterwards costs nothing.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
         f in y = f(<x, w>) + noise: "identity", "logistic", "tanh", or a `tulle.local.Response`. A response that
         flattens out is learnt slowly where it is flat: use more rounds or a larger step.
     bounds : Bounds or None, default=None
-        Of `row_l2` (or `row_linf`) and `label`, what is not declared is searched for with a tenth of the users.
+        Where `row_l2` (or `row_linf`) or `label` is not declared, it is searched for with a tenth of the users.
     step : float or None, default=None
         The first step, in (0, inf). None suits features of equal variance that fill the row bound.
     radius : float or None, default=None
@@ -243,8 +243,8 @@ class LocalSparseRegressor(_WholeRowRegressor):
         self._check_start(protocol)
         if protocol.n_searching:
             raise ValueError(
-                "settings='theorem' needs bounds=Bounds(row_linf=..., label=...) or radius=...: what gradients are "
-                "clipped to is computed from bounds, and nobody is asked for them"
+                "settings='theorem' needs bounds=Bounds(row_linf=..., label=...) or radius=...: the level that "
+                "gradients are clipped to is computed from bounds, and users are not asked for them"
             )
         return protocol
 

@@ -138,7 +138,7 @@ class PrivUnit(Channel):
 
     def _directions(self, values: FloatArray, coin: FloatArray) -> FloatArray:
         """±v/|v|, the sign with chance 1/2 ± |v|/(2r); the first axis where there is no direction to speak of."""
-        with np.errstate(all="ignore"):  # a user's extreme row is nobody's business
+        with np.errstate(all="ignore"):  # a warning would tell of a user's extreme row
             greatest = np.max(np.abs(values), axis=1, keepdims=True)
             usable = np.isfinite(greatest) & (greatest > 0)
             scaled = np.where(usable, values / greatest, 0.0)

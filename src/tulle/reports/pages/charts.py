@@ -448,7 +448,7 @@ def _linear_ticks(highest: float) -> tuple[float, float, list[float]]:
 
 def _logarithmic_ticks(means: Sequence[float]) -> tuple[float, float, list[float]]:
     last = math.ceil(math.log10(max(means)) + 1e-9)
-    first = max(math.floor(math.log10(min(means))), last - 9)  # what is smaller still lies on the edge
+    first = max(math.floor(math.log10(min(means))), last - 9)  # smaller values lie on the edge
     stride = max(1, math.ceil((last - first) / 6))
     return 10.0**first, 10.0**last, [10.0**power for power in range(first, last + 1, stride)]
 
