@@ -1,9 +1,11 @@
-"""Phrases that the style of this project rules out, and where they occur in pages, docstrings and messages."""
+"""Phrases that the style of this project rules out, and where they occur in pages, docstrings, messages and comments."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,13 @@ def strings(source: str) -> Iterator[str]:
             yield re.sub(r"`[^`\n]*`", "", node.value)
 
 
+def comments(source: str) -> str:
+    """The comments of a Python file, in their order: one that has several lines is one text."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    text = "\n".join(token.string.lstrip("#") for token in tokens if token.type == tokenize.COMMENT)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
 def count_phrases(text: str) -> dict[str, int]:
     """How often each phrase occurs, over line ends and in upper or lower case."""
     joined = " ".join(text.split())
@@ -42,4 +51,4 @@ def count_phrases(text: str) -> dict[str, int]:
 
 def prose_of(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
-    return without_code(text) if path.suffix == ".md" else "\n\n".join(strings(text))
+    return without_code(text) if path.suffix == ".md" else "\n\n".join([*strings(text), comments(text)])

@@ -1,4 +1,4 @@
-"""Phrases that the style rules out do not come back: in pages, docstrings and messages."""
+"""Phrases that the style rules out do not come back: in pages, docstrings, messages and comments."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT
-from prose import PHRASES, count_phrases, prose_of, strings, without_code
+from prose import PHRASES, comments, count_phrases, prose_of, strings, without_code
 
-# The most that may occur, in pages and in code. The aim is 0: lower a number when the text gets better, never raise it.
-LIMITS = {
+# The most that may occur. The aim is 0: lower a number when the text gets better, never raise it.
+LIMITS: dict[str, dict[str, int]] = {
     "pages": {"what is": 210, "nobody": 18, "whatever": 64},
-    "code": {"what is": 228, "nobody": 36, "whatever": 76},
+    "code": {},
+    "audit": {"what is": 13, "nobody": 1, "whatever": 6},
 }
+AUDIT = ROOT / "src/tulle/audit"
 FILES = {
     # The changelog is history; tables of results are written by `tulle reproduce`.
     "pages": [page for page in PAGES if page.name != "CHANGELOG.md" and not page.match("results/*/table.md")],
-    "code": sorted((ROOT / "src").rglob("*.py")),
+    "code": [file for file in sorted((ROOT / "src").rglob("*.py")) if not file.is_relative_to(AUDIT)],
+    "audit": sorted(AUDIT.rglob("*.py")),
 }
 
 
@@ -42,3 +45,5 @@ def test_phrases_are_found_in_prose_only() -> None:
     code = 'beside = 1  # beside\ndef f():\n    """What is done, whatever comes."""\n    raise Oh("nobody asked")\n'
     found = count_phrases("\n".join(strings(code)))
     assert {name: count for name, count in found.items() if count} == {"what is": 1, "whatever": 1, "nobody": 1}
+    noted = count_phrases(comments("#: Tells what\nx = 1\n# is held\n" + code + "word = '# whoever'  # `nobody`\n"))
+    assert {name: count for name, count in noted.items() if count} == {"what is": 1, "beside": 1}

@@ -552,7 +552,7 @@ def test_a_study_of_too_few_stops_and_says_why(others: int) -> None:
     text = str(stopped.value)
     assert f"{others} of at least 2 clients would take part, asked for 0.3 seconds" in text
     assert "1 × refused: cap" in text
-    assert "nobody was billed" in text
+    assert "no client was billed" in text
     assert not any(isinstance(question, Enrol) for at, question in link.asked)
 
 

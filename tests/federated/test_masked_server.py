@@ -433,7 +433,7 @@ def test_a_client_that_was_started_again_forgets_its_key_at_the_end(hospitals: H
 def test_an_unmet_quorum_bills_nobody(hospitals: Hospitals) -> None:
     clients = {name: hospitals.start(name) for name in NAMES[:2]}
     one = server(hospitals, hospitals.terms(), patience=0.3)
-    with pytest.raises(StudyStoppedError, match=r"2 clients are willing.* nobody was billed"):
+    with pytest.raises(StudyStoppedError, match=r"2 clients are willing.* no client was billed"):
         one.run(link_of(clients))
     assert not one.may_be_billed
     assert not any(hospitals.entries(name) for name in NAMES)

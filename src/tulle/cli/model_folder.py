@@ -171,7 +171,7 @@ def write_beside(folder: Path, model: Any, about: About, schema: Schema | None =
     encodes the rows, the table of weights also has them for one unit of the user's columns."""
     try:
         for old in find_written(folder)[1:]:
-            old.unlink(missing_ok=True)  # never the report of one model beside another
+            old.unlink(missing_ok=True)  # a folder never has the report of one model and the file of another
         _write_beside(folder, model, about, schema)
     except BaseException as error:
         error.add_note(f"The model is saved in {folder / MODEL}.")

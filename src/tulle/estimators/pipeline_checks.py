@@ -178,7 +178,7 @@ def _check_target(step: Any, path: tuple[str, ...]) -> Iterator[Peek]:
 
 
 def _check_function(name: str, function: Any, owner: str) -> Iterator[Peek]:
-    # A partial of a ufunc holds constants beside the values that are handed to it.
+    # A partial of a ufunc only fixes some of its arguments to constants.
     inner = function.func if isinstance(function, partial) else function
     if inner is not None and not isinstance(inner, np.ufunc):
         yield Peek(

@@ -262,7 +262,7 @@ class _Sample:
         border = max(cut + scale * up for cut, up in zip(cuts, lifted))
         if border == -math.inf:
             return border
-        # Beside a large mean, noise of its own sign alone can pass the border.
+        # Where the mean is large, only noise of the same sign can pass the border.
         signs = [count * (1.0 + math.exp(-2.0 * border * cut / scale / scale)) for cut, count in zip(cuts, near)]
         step = scale
         while step > 0.05 * scale:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _ENTRIES_A_ROW = 75
 _WORTH_SHARING = 10_000_000
 
-# What a line of a product costs beside its entries, in entries.
+# The cost of a line of a product in addition to its entries, in entries.
 _LINE = 4
 
 

@@ -71,7 +71,7 @@ def plot_comparison(summary: Mapping[str, Any], metric: str | None = None, *, ax
     ax.set_xlabel("ε")
     ax.set_ylabel(summary["metric"] if metric is None else metric)
     ax.set_title(f"{summary['data']}: means of {summary['trials']} trials, 95 % intervals", fontsize=10)
-    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # beside the lines: they may be anywhere
+    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # outside: the lines may be anywhere
     return ax
 
 

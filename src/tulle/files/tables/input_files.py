@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import NamedTuple, NoReturn
 
-# One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
+# One block is parsed at a time: large enough for compiled parsers, small compared with a table that takes long to read.
 BLOCK_BYTES = 1 << 22
 # Hashes are computed of so much at a time, which stays in the processor's cache.
 _HASHED_BYTES = 1 << 18
