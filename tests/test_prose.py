@@ -25,7 +25,7 @@ FILES = {
 
 
 def where(phrase: str, files: list[Path]) -> list[str]:
-    counts = {file.relative_to(ROOT).as_posix(): count_phrases(prose_of(file))[phrase] for file in files}
+    counts = {file.relative_to(ROOT).as_posix(): count_phrases(*prose_of(file))[phrase] for file in files}
     return [f"{file}: {count}" for file, count in counts.items() if count]
 
 
@@ -33,7 +33,7 @@ def where(phrase: str, files: list[Path]) -> list[str]:
 def test_phrases_stay_within_their_limits(kind: str) -> None:
     total: Counter[str] = Counter()
     for file in FILES[kind]:
-        total.update(count_phrases(prose_of(file)))
+        total.update(count_phrases(*prose_of(file)))
     above = {name: where(name, FILES[kind]) for name in PHRASES if total[name] > LIMITS[kind].get(name, 0)}
     assert above == {}
 
@@ -43,7 +43,7 @@ def test_phrases_are_found_in_prose_only() -> None:
     counts = count_phrases(without_code(page))
     assert {name: count for name, count in counts.items() if count} == {"whoever": 1, "what is": 1, "beside": 1}
     code = 'beside = 1  # beside\ndef f():\n    """What is done, whatever comes."""\n    raise Oh("nobody asked")\n'
-    found = count_phrases("\n".join(strings(code)))
+    found = count_phrases(*strings(code))
     assert {name: count for name, count in found.items() if count} == {"what is": 1, "whatever": 1, "nobody": 1}
-    noted = count_phrases(comments("#: Tells what\nx = 1\n# is held\n" + code + "word = '# whoever'  # `nobody`\n"))
+    noted = count_phrases(*comments("# Tells what\n# is held; what\nx = 1  # is `nobody`\n" + code))
     assert {name: count for name, count in noted.items() if count} == {"what is": 1, "beside": 1}

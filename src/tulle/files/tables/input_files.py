@@ -156,7 +156,7 @@ class Source:
         return max(self._raw.tell(), 1) / self.size
 
     def at(self, share: float | None) -> None:
-        """What `share` is, for readers that jump about in the file or read ahead. None: the position."""
+        """Set `share`, for readers that jump about in the file or read ahead. None: by the position."""
         self._share = share
 
     @property
