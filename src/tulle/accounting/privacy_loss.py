@@ -2,8 +2,8 @@
 
 A pair of laws (P, Q) dominates a release when no neighbours are easier to tell apart than P from Q, at any threshold.
 The loss of the pair is log(dP/dQ) under P, and the losses of releases that follow each other add up. So the epsilon of
-many releases is read off a sum of independent losses, which is as sharp as the pairs are. Here is which pair an event
-has, losses on a grid, and the sum, by fast Fourier transforms.
+many releases is read off a sum of independent losses, which is as sharp as the pairs are. This module has the pair of
+each event, losses on a grid, and their sum, by fast Fourier transforms.
 
 Losses are moved to the grid upwards, and the errors of transforms are bounded and added: the result is not below the
 epsilon of the pairs, except for a few units in the last place. Proofs: docs/proofs/sampled_gaussian.md,
@@ -52,7 +52,7 @@ class DominatingPair(Protocol):
         """P's mass at losses > 0, moved to the given ones, which rise from 0, and the mass moved to infinity."""
 
     def spread(self) -> float:
-        """What a grid must resolve: the mean square of the loss, about."""
+        """The mean square of the loss, roughly: a grid must resolve it."""
 
     def quantile(self, share: float) -> float:
         """A loss that P passes with a chance of at most `share`."""
@@ -203,7 +203,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Window:
-    """Which sums of losses are looked at, and the tilt under which they are.
+    """The range of sums of losses that is computed, and the tilt that is used.
 
     The result is valid for any values; good ones make it sharp.
 

@@ -168,7 +168,7 @@ class BlockWriter:
             self.discard()
 
     def append(self, X: Any, y: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None) -> None:
-        """Add rows; they are cut into blocks here, so that any number of them will do.
+        """Add any number of rows; they are cut into blocks here.
 
         Parameters
         ----------

@@ -254,8 +254,8 @@ def _match(features: Sequence[Any], cells: Any, name: str) -> list[Any]:
 
 
 def _delayed(collection: Any) -> list[Any]:
-    """The partitions. Arrays and bags are left as they are: optimising them would lose what their owner said of tasks,
-    such as how often to try again. DataFrames are optimised, or they would read columns that are not needed."""
+    """The partitions. Arrays and bags are left as they are: optimising them would lose their owner's settings of tasks,
+    such as the number of retries. DataFrames are optimised, or they would read columns that are not needed."""
     as_it_is = isinstance(collection, (dask.array.Array, dask.bag.Bag))
     delayed = collection.to_delayed(optimize_graph=False) if as_it_is else collection.to_delayed()
     return list(np.ravel(delayed))

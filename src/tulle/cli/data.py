@@ -126,7 +126,7 @@ def read_data(
     """The rows that the arguments name, or those of another file read in the same way. `private`: the command takes
     rows with values that are to be found.
 
-    Where `blocks` says that the command can do with them, a folder of blocks is opened in place of a file: `X` is then
+    Where `blocks` says that the command can use them, a folder of blocks is opened in place of a file: `X` is then
     a `tulle.backends.block_folder.BlockMatrix`, with all the columns of the folder in its own order;
     `features` is ignored.
     """
@@ -159,7 +159,7 @@ def read_data(
 def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
     """The rows of --public, with the columns of a table of private rows; None where there are none.
 
-    They are read like DATA, but for columns that are no features: those are left out by name, and may be absent.
+    They are read like DATA, except for columns that are no features: those are left out by name, and may be absent.
     """
     if arguments.public is None:
         return None
@@ -179,7 +179,7 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
 
 def is_folder_of_blocks(path: str) -> bool:
     """Whether a path is a folder written by tulle convert, or the remains of one."""
-    if not os.path.isdir(path):  # before numpy is loaded for nothing
+    if not os.path.isdir(path):  # no need to load numpy
         return False
     from tulle.backends.block_folder import is_block_folder
 

@@ -1,6 +1,6 @@
 """The papers' own data in the formats it is published in, from a folder that the user names.
 
-Nothing is fetched. A file that is not there, and one that is damaged or another than its name says, is told by name;
+Nothing is fetched. The error names a file that is missing, damaged, or not the one that its name says;
 `tulle.datasets.locations` knows the names and where to get the files.
 """
 

@@ -219,7 +219,7 @@ def _check_around(step: Any, around: str, path: tuple[str, ...], protects: Prote
     elif around == "CalibratedClassifierCV":
         instead = "loss='logistic', whose predict_proba needs no calibration, or calibrate on public rows"
         yield _peek(name, step, "a calibration of scores", instead)
-    # A search, a selector and the like are named above: that their fits are billed one by one would add nothing.
+    # Searches, selectors and so on are named above: that their fits are billed one by one would add nothing.
     elif any(_is_private(model) for _, model in inside):
         yield Peek(
             name,

@@ -1,6 +1,6 @@
 """One fit: the request, the plans that it can lead to, and the call of `tulle.trusted.fit`.
 
-Untrusted, but for the rows that it hands on: what it plans is proved and billed there, and queries clip for themselves.
+Untrusted, except for the rows that it passes on: its plans are proved and billed there, and queries clip rows again.
 """
 
 from __future__ import annotations
@@ -298,8 +298,8 @@ class FitRequest:
     def promised_rho(self, planned: Sequence[PlannedFit]) -> float | None:
         """A rho that holds for every plan that the fit may settle on; None where none is proved for all of them.
 
-        Which one that is may depend on estimated bounds. All plans of a budget in rho are calibrated to it, those that
-        are not planned yet included; what plans of one epsilon have in common is no rho.
+        Which one that is may depend on estimated bounds. All plans of a budget in rho are calibrated to it, including
+        those that are not made yet; plans of one epsilon have no rho in common.
         """
         most = max(total_rho(one.plan) for one in planned)
         if self.budget is None or math.isinf(most) or (self.wanted and self.rho is None):
@@ -315,8 +315,8 @@ def _is_gaussian(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` is what
-    they were learnt from, where the method has one; `evidence` describes their errors, where it was asked for."""
+    """The results of a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` has
+    the weights they were learnt from, where the method has any; `evidence` describes their errors, if requested."""
 
     weights: FloatArray
     teacher: FloatArray | None

@@ -12,9 +12,9 @@ One TOML file in `published/` is one table or figure; the runner and the output 
 
 `tune` of a line is a small grid, or a list of grids that are searched together, searched by cross-validation on the
 private rows as the papers did: such lines are called oracle-tuned, not private. `printed` of data names a CSV file
-(method, epsilon, mean, std) next to the TOML file with the paper's numbers. `real` of data is what changes where the
-paper's own files are in the folder; `substitute` says what runs where they are not. `fast` says what remains with
-``--fast``.
+(method, epsilon, mean, std) next to the TOML file with the paper's numbers. `real` of data has the settings that
+change where the paper's own files are in the folder; `substitute` says what runs where they are not. `fast` says what
+remains with ``--fast``.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def run_cells(
             try:
                 _run_missing(store, task, cells, finished, jobs)
             except KeyboardInterrupt:
-                # Workers saved some that this process was not told of.
+                # Workers saved some results that this process does not know of.
                 saved = sum((kept := store.load(cell)) is not None and not kept.failed for cell in cells)
                 raise InterruptedRun(
                     f"interrupted; {saved} of {len(cells)} cells are saved in {store.path}; the same command "

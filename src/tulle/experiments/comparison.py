@@ -224,7 +224,7 @@ class Comparison:
         }
 
     def depends(self, cell: Cell) -> dict[str, Any]:
-        """Whether it is given the public rows, further metrics, and objects; all else is in the fingerprint."""
+        """Whether it is given the public rows, further metrics, and objects; the rest is in the fingerprint."""
         found: dict[str, Any] = {} if self.public is None else {"public rows": self._is_informed(cell)}
         if self.metrics:
             found["metrics"] = [[metric.name, metric.code] for metric in self.metrics]
@@ -397,7 +397,7 @@ def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
     places: dict[str, dict[str, list[str]]] = {}
     for one in finished:
         for text in one.values.get("warnings", ()):
-            kind = re.sub(r"\d[\d.,e-]*", "0", text)  # alike but for numbers
+            kind = re.sub(r"\d[\d.,e-]*", "0", text)  # the same except for numbers
             texts.setdefault(kind, []).append(text)
             budgets = places.setdefault(kind, {}).setdefault(one.cell.method, [])
             if (budget := budget_words(one.cell.epsilon)) not in budgets:

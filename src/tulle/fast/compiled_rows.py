@@ -111,7 +111,7 @@ class SparseBlock(FastBlock):
         return self._product_on(features, weights[features])
 
     def _product_on(self, features: npt.NDArray[np.intp], values: FloatArray) -> FloatArray:
-        """The same of weights that are zero but for some features, whose lines these are."""
+        """The same for weights that are zero except on some features, whose lines these are."""
         parts = self._feature_parts(features, values.shape[1])
 
         def lane(first: int) -> FloatArray:

@@ -135,7 +135,7 @@ def pack(of: Any) -> Any:
 
 
 def unpack(of: Any) -> Any:
-    """An object as it was before `pack`, but for what the client does not read."""
+    """An object as it was before `pack`, except for fields that the client does not read."""
     if not is_dataclass(of) or isinstance(of, type):
         return of
     parts = {part.name: getattr(of, part.name) for part in fields(of)}

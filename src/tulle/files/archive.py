@@ -1,4 +1,4 @@
-"""One file that holds arrays and a JSON header, without pickles: what `save` writes and `load` trusts.
+"""One file that holds arrays and a JSON header, without pickles: the format of `save` and `load`.
 
 A numpy .npz whose member `header` is JSON: the format's name and version, the SHA-256 of every array, and the
 writer's own entries. Reading checks all of it before anything is used; a file that is cut short, changed, or of another

@@ -72,7 +72,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
-    """Hold the lock file `path` alone. The system takes it back when the holder dies, however it dies.
+    """Hold the lock file `path` alone. The system releases the lock when the holder dies, for any reason.
 
     Raises `LockError`, with the file's name, where it cannot be locked or where locks have no effect.
 

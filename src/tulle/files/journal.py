@@ -10,7 +10,7 @@ file, in the middle of a line, was therefore never confirmed to anybody, and is 
 does not match is refused.
 
 A checksum is not a signature: anyone who can write the file can compute new ones. And a file that lost whole records at
-its end, or the end of its last one, cannot be told from the file of a crash.
+its end, or the end of its last one, cannot be distinguished from the file of a crash.
 
 Files of older versions, whose lines have no checksums, are read. The checksum of the first record that is appended to
 such a file covers all lines before it.

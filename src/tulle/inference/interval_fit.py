@@ -403,7 +403,7 @@ class IntervalFit(MethodBase):
         if public.budget is not None and public.budget.delta == 0:
             raise ValueError("intervals need delta > 0: their noise is Gaussian")
         if rho_of(public.budget) is not None and not _has_loss(public, Squared):
-            raise ValueError("intervals need a budget in epsilon, not in rho, but for loss='squared'")
+            raise ValueError("intervals need a budget in epsilon, not in rho, except for loss='squared'")
 
     # --- for the report and for warnings ---
 

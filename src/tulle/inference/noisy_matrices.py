@@ -147,7 +147,7 @@ def estimate_spread(
     """The spread of gradients behind a noisy one.
 
     If the model is right the spread is a multiple of the curvature: 1 for classes, the dispersion for counts, the
-    residual variance for squared loss. The multiple takes one number of the noisy matrix, and is told well. If it is
+    residual variance for squared loss. The multiple takes one number of the noisy matrix, and is known well. If it is
     not right, as where variances differ, each weight has a multiple of its own: the ratio of its variance by the noisy
     matrix to that by the common multiple. Such a ratio is shrunk towards 1 by the size of its noise, compared with how
     far the ratios of all weights are from 1, and at least as far as they commonly are.

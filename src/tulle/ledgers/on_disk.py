@@ -182,7 +182,7 @@ class FileLedger(Ledger):
 
     @property
     def epsilon(self) -> float:
-        """The epsilon proved, at the cap's delta, for all releases so far, if they did not depend on earlier results.
+        """The epsilon proved, at the cap's delta, for all releases so far, if none was chosen in view of results.
 
         The smaller of the plain sum and the value that the ledger's currency proves. Where fits were chosen in view of
         earlier results, only the cap holds.

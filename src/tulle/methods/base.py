@@ -58,7 +58,7 @@ class Method(Protocol):
         """The same method with public knowledge about the features; raises where it makes no use of it."""
 
     def with_columns(self, rules: ColumnRules) -> Method:
-        """The same method with features that stay in and groups of columns; raises where it has no place for them."""
+        """The same method with features that are always kept and groups of columns; raises where it has neither."""
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""

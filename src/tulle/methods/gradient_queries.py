@@ -402,8 +402,7 @@ class BatchGradient(Recipe):
         """C: what one row's contribution is clipped to.
 
         Slopes between two public points change by no more than the loss's curvature times the largest margin of their
-        difference. Where the points are close a difference of gradients is small for any rows: a snapshot pays
-        there.
+        difference. Where the points are close a difference of gradients is small for any rows, and a snapshot pays.
         """
         row = public.row_bound(self.intercept_value)
         slope = self._slope_level(self.weights, public)

@@ -7,14 +7,14 @@ Paper: Wang and Gu, "A knowledge transfer framework for differentially private s
     transfer   y_i = <theta, x_i> + xi_i  on public features x_1 ... x_m,  xi_i ~ N(0, σ²)
     student    w = IGHT on (x_i, y_i), squared loss
 
-Its theorem holds for no σ: one changed row can swap the teacher's support, and the teacher then moves much
-further than the proof says (docs/proofs/published_transfer.md). What its users wanted can be had:
+Its theorem holds for no σ: one changed row can swap the teacher's support, and the teacher then moves much further than
+the proof says (docs/proofs/published_transfer.md). These variants are proved:
 
     sparse     S = s features by noisy scores |X'y|;  theta = argmin of the penalised loss on S, noise once
     dense      the same without a choice, on all features or in the directions in which public features vary most
 
-and then any number of answers on any public features, and any student, for free: they are functions of what was
-released. Where public features are at hand the released teacher is first freed of its penalty, see
+and then any number of answers on any public features, and any student, at no cost: they are functions of what was
+released. With public features, the effect of the penalty on the released teacher is removed first, see
 `tulle.transfer.students.unshrunk`. Proofs: docs/proofs/knowledge_transfer.md.
 """
 

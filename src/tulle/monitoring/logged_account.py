@@ -1,7 +1,7 @@
 """`tulle.trusted.fit.open_account`, with a log of requests, proofs, bills and refusals.
 
-All of it is known before a row is looked at, but for whether the release ends: an error after the bill has its type in
-the log, and nothing else.
+All of it is known before a row is looked at, except whether the release ends: of an error after the bill only the type
+is logged.
 """
 
 from __future__ import annotations

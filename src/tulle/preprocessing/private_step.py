@@ -1,7 +1,7 @@
 """The protocol of private steps: what each releases, and how it transforms rows by what was released.
 
 A step never holds rows of which it learns: it has `ask`, as a method has, and what it learns are answers on the bill.
-`prepare` and `transform` are functions of one row and of released numbers. They keep the number of columns, but for a
+`prepare` and `transform` are functions of one row and of released numbers. They keep the number of columns, except a
 first step that takes raw rows: its number of features is public, too.
 
 Vouched for on use: `transform` sees rows, and a report names the steps of its fit. Queries clip rows again after

@@ -1,9 +1,9 @@
 """Rules for one cell: the number, the truth value, the date or the text that it holds, or that it holds none.
 
 Every rule is a function of one cell and of public settings, so one person's cell never decides how another is read; it
-raises nothing and warns of nothing, for any cell. Columns come as numpy arrays, as lists, or as arrays of
-pyarrow (duck-typed: it is not imported unless the table came from it). Where a column is read as a whole for speed,
-each cell gets to the last bit what it would get alone.
+raises nothing and warns of nothing, for any cell. Columns are numpy arrays, lists, or arrays of pyarrow (duck-typed: it
+is not imported unless the table came from it). Where a column is read as a whole for speed, each cell gets the same
+bits that it would get alone.
 """
 
 from __future__ import annotations

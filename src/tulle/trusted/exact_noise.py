@@ -31,12 +31,12 @@ LARGEST_ERROR = 41 * ERROR
 _SHORT = 2**46
 # Bits of one uniform number, at most. Numbers that agree in all of them cannot be told apart in practice.
 _MOST_BITS = 1024
-# A grid is commonly so much finer than what an answer moves by, and the scale of noise so many steps of it at most. The
-# noise of very many numbers at once may need more; beyond the last figure it is no exact float any more.
+# A grid is usually this much finer than an answer's sensitivity, and the scale of noise is at most this many steps. The
+# noise of very many numbers at once may need more; beyond the last figure it is no longer an exact float.
 _FINE, _MANY_STEPS, _MOST_STEPS = 2.0**12, 2.0**32, 2.0**46
 # Noise that is asked for never underflows to none, however little an answer moves and however little noise that is.
 _LEAST_MOVED, _LEAST_SCALE = 1e-200, 1e-290
-# Scores may lie up to 600 orders apart, and noise is told apart to 77 digits.
+# Scores may differ by up to 600 orders of magnitude, and noise is compared to 77 digits.
 _CHOICE_DIGITS = 700
 # Beyond, an answer in units of its grid is cut: a cut moves no two answers further apart.
 _LARGEST = 1e300
@@ -107,7 +107,7 @@ class Draws:
 
 
 def decimal_normal_tail(z: Decimal) -> Decimal:
-    """P(N(0, 1) > z) for z >= 0, to the precision of the context but for its last few digits.
+    """P(N(0, 1) > z) for z >= 0, to the precision of the context except for its last few digits.
 
     1/2 - φ(z) (z + z³/3 + z⁵/(3·5) + ...). What cancels is made up for by as many more digits.
     """

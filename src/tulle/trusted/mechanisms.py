@@ -67,7 +67,7 @@ def _fits(declared: Any, value: Any) -> bool:
 class ObjectiveSensitivity:
     """How an objective F(theta) = sum over rows + penalty moves when one unit is replaced, for objective perturbation.
 
-    `one_sided`: every row's gradient points one way along the row, for every theta.
+    `one_sided`: every row's gradient points the same way along the row at every theta.
     """
 
     gradient: float  # how far the gradient can move anywhere, in ℓ2

@@ -174,7 +174,7 @@ class Minimiser(Query):
     The features, the centre and the mixing (features × directions; None is one direction for each feature) are public
     already. slope_clip (tau) and row_bound lie in (0, inf], inf only without privacy; the penalty in (0, inf). The
     constant column, with entry `intercept_value`, is the last direction; 0 is no intercept. `output` is the class that
-    is told from the others, for a one-against-the-rest loss.
+    is compared with the others, for a one-against-the-rest loss.
     """
 
     features: npt.NDArray[np.intp]

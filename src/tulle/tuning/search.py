@@ -91,7 +91,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     estimator : SparseClassifier or SparseRegressor
         The model to fit. Its `epsilon` and `delta` are replaced by what a trial may cost, its `random_state` and
         `verbose` by the search's; `calibration` must be "rigorous". Declare its bounds: each trial pays anew for bounds
-        that it has to estimate. Its callbacks are not called, for they could count.
+        that it has to estimate. Its callbacks are not called: they could count trials.
     param_distributions : dict or list of dict
         As in scikit-learn's RandomizedSearchCV: names of settings (nested ones like ``method__n_iter`` too) with lists
         of values or distributions with ``rvs``. Trials draw independently, with replacement. Fixed without looking at
@@ -114,7 +114,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         An integer makes the search reproducible, without a guarantee against anyone who knows or guesses it; not so
         inside a `FileLedger`, where no seed repeats noise. A RandomState or a Generator counts as None.
     verbose : int, default=0
-        1 prints public facts on standard error: the parts of the rows and what a trial may cost; never how far it is.
+        1 prints public facts on standard error: the parts of the rows and what a trial may cost; never its progress.
 
     Attributes
     ----------

@@ -126,8 +126,8 @@ class Admission:
     ) -> tuple[ClientLedger, ...]:
         """The ledgers to bill: none without a ledger, in which case trusted code refuses all noise.
 
-        The noise of a study is told from that of others, and of itself before a restart, by its digest and by how many
-        rounds were answered.
+        The noise of a study differs from that of others, and from its own before a restart, by its digest and by how
+        many rounds were answered.
         """
         if self.ledger is None:
             return ()

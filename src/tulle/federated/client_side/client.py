@@ -125,7 +125,7 @@ class Client:
         Its certificate and key, for studies of masked sums; without one they are refused.
     approved : collection of str or None, default=None
         Digests of terms (`Terms.digest`, 64 hexadecimal digits) that a data steward approved: all others are refused,
-        and `tell` is told them in words with their digest. An empty one refuses all. None: any terms within the cap and
+        and `tell` gets their text with their digest. An empty one refuses all. None: any terms within the cap and
         `max_epsilon`. Not with `trusts_aggregator`: its fits have no terms that could be read before.
     seed : int or None, default=None
         Batches and noise come from it and, where there is a ledger, from a nonce that is drawn when the ledger is

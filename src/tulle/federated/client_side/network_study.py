@@ -1,8 +1,7 @@
 """Neural networks of a study: any `torch.nn.Module` whose code is installed at the client; only its name travels.
 
 A row's part of the answer is the gradient of its own loss with respect to all weights together, clipped in ℓ2. The
-sensitivity relies on the clip level alone, so it holds for any network. Adjacency is
-replace-one.
+sensitivity relies on the clip level alone, so it holds for any network. Adjacency is replace-one.
 
 Floating point needs more care than for linear models. Kernels of a batch round a row's numbers in ways that depend on
 the shape of the batch and on the row's place in it, and at the kink of a relu a change in the last bit turns a whole

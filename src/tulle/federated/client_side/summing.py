@@ -70,7 +70,7 @@ install()
 
 # More labels than that are no classes, and their set would be the targets of so many rows.
 _MOST_CLASSES = 1000
-# A solver works on one set of parts at a time; who lost an older one is told so, and makes it anew.
+# A solver works on one set of parts at a time; a server whose older one was dropped is told so, and makes it anew.
 _HELD_PARTS = 2
 # Billing takes milliseconds; anyone who holds the lock for longer hangs.
 _PATIENCE = 30.0

@@ -142,7 +142,7 @@ class Server:
         self._rejected: Counter[str] = Counter()
         self._limits = UpdateLimits(terms)
         self.counts = StudyCounts(terms.rounds)
-        # A journal of another study is told before anybody is waited for.
+        # A journal of another study is refused before waiting for clients.
         self._goes_on = self._read() is not None
 
     @property

@@ -114,7 +114,7 @@ def read_table(
         CSV: whether all cells of the target are read as words, so that words may stand among numbers: for classes that
         are declared beforehand (`tulle.files.class_labels.read_text_cells`).
     missing : bool, default=False
-        Whether dense features may have no value, or an infinite one: for steps that take such (`PrivateScaler`). They
+        Whether dense features may have no value, or an infinite one: for steps that accept them (`PrivateScaler`). They
         are NaN and infinite in `X`.
     need_target : bool, default=False
         CSV and Parquet: whether to refuse the file, before a row is read, where no `target` is named.

@@ -418,7 +418,7 @@ class Faults:
             self.add_first(columns[place], texts, wrong, first_row, fault_of_feature)
 
     def check(self, lines_of: Callable[[set[int]], dict[int, int]] | None = None) -> None:
-        """Raise where a column has a fault. `lines_of` says in which lines rows are, if lines are to be told."""
+        """Raise where a column has a fault. `lines_of` gives the lines of rows, if the message is to name lines."""
         # In order of their places, for any size of the batches in which they were found.
         found = dict(sorted(self._found.items(), key=lambda item: tuple(item[1][1].values())))
         if found and lines_of is not None:

@@ -1,8 +1,8 @@
 """Tables of numbers on top of cells: CSV and Parquet as features, target and people, a batch of rows at a time.
 
-pyarrow reads as numbers the columns of a CSV file that must hold numbers. Where it meets a cell that is none to it, the
-standard library goes on, and each cell is judged by itself. A column that cannot be read is noted with its first such
-row and looked at no more, for all of them to be told in one message; the line of a row is looked up at the end.
+pyarrow reads the columns of a CSV file that must hold numbers. Where it meets a cell that it does not read as a number,
+the standard library goes on, and each cell is judged by itself. A column that cannot be read is noted with its first
+such row and skipped from then on, so that one message names all of them; the line of a row is looked up at the end.
 """
 
 from __future__ import annotations

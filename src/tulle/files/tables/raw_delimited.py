@@ -77,8 +77,8 @@ class CsvCells:
         See `tulle.files.tables.raw_cells.open_raw`.
     strict : bool, default=False
         For tables of numbers, which are refused for their cells. Whether a byte that is not in the encoding and a NUL
-        character are refused, how many cells a row has is told, and the delimiter is looked for in the first line also
-        where it is a row.
+        character are refused, messages say how many cells a row has, and the delimiter is also looked for in the first
+        line where it is a row.
 
     Attributes
     ----------

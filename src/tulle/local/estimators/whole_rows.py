@@ -156,7 +156,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
         weights, for which the radius is computed. None: 0.
     fit_intercept : bool, default=True
     random_state : int, RandomState, Generator or None, default=None
-        None: every user draws from the operating system. An integer makes a simulation that can be repeated, but for
+        None: every user draws from the operating system. An integer makes a simulation that can be repeated, except
         inside a `tulle.FileLedger`. A RandomState or a Generator counts as None.
     verbose : int, default=0
         1 shows the rounds on standard error.

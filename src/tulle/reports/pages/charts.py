@@ -336,7 +336,7 @@ SQUARE: Shape = ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9))
 TRIANGLE: Shape = ((0.0, -1.15), (1.05, 0.8), (-1.05, 0.8))
 ON_ITS_TIP: Shape = ((0.0, 1.15), (1.05, -0.8), (-1.05, -0.8))
 DIAMOND: Shape = ((0.0, -1.25), (1.1, 0.0), (0.0, 1.25), (-1.1, 0.0))
-# With whether it is open: eight that are told apart without colours.
+# With whether it is open: eight markers that can be distinguished without colours.
 _MARKERS: tuple[tuple[Shape, bool], ...] = (
     (DISC, False),
     (SQUARE, False),
