@@ -444,7 +444,7 @@ def test_whoever_enrols_wrongly_does_not_stop_the_study_nor_its_report(what: str
     assert np.isfinite(fit.model().coef_).all()
     if what != "silence":
         enrolling = [question for at, question in link.asked if at == "x" and isinstance(question, Enrol)]
-        assert len(enrolling) == 1  # whoever has answered is not asked again
+        assert len(enrolling) == 1  # a client that has answered is not asked again
 
 
 def test_enrolments_of_other_terms_and_other_clients_are_counted() -> None:
