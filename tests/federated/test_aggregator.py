@@ -387,7 +387,7 @@ def test_nothing_is_pickled_and_nothing_is_run_that_was_sent() -> None:
         assert words.isdisjoint({"pickle", "cloudpickle", "marshal", "dill", "eval", "exec", "compile", "__import__"})
 
 
-# --- clients that drop out and come back -------------------------------------------------------------------------------
+# --- clients that drop out and come back -----------------------------------------------------------------------------
 
 
 def counted(houses: Houses, name: str, at: int, then: Callable[[], None]) -> None:
