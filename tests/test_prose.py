@@ -11,12 +11,29 @@ from prose import PHRASES, count_phrases, prose_of, strings, without_code
 
 # The most that may occur, in pages and in code. The aim is 0: lower a number when the text gets better, never raise it.
 LIMITS = {
-    "pages": {"what is": 210, "nobody": 18, "whatever": 64},
-    "code": {"what is": 228, "nobody": 36, "whatever": 76},
+    # One row of the table of log fields in docs/operations.md, which repeats src/tulle/monitoring/log_events.py.
+    "pages": {"what is": 1},
+    "pages on audits": {"what is": 9, "nobody": 1, "whatever": 4, "but for": 2, "nothing but": 2},
+    "code": {
+        "what is": 228,
+        "nobody": 36,
+        "whatever": 76,
+        "of ours": 5,
+        "anew": 26,
+        "at hand": 5,
+        "but for": 20,
+        "nothing but": 15,
+        "is had": 5,
+        "everybody": 9,
+        "somebody": 12,
+    },
 }
+AUDITS = [ROOT / "docs/audit.md", ROOT / "docs/proofs/audit.md"]
+# The changelog is history; tables of results are written by `tulle reproduce`.
+HISTORY = [page for page in PAGES if page.name == "CHANGELOG.md" or page.match("results/*/table.md")]
 FILES = {
-    # The changelog is history; tables of results are written by `tulle reproduce`.
-    "pages": [page for page in PAGES if page.name != "CHANGELOG.md" and not page.match("results/*/table.md")],
+    "pages": [page for page in PAGES if page not in (*AUDITS, *HISTORY)],
+    "pages on audits": AUDITS,
     "code": sorted((ROOT / "src").rglob("*.py")),
 }
 
