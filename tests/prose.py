@@ -23,6 +23,16 @@ PHRASES = {
     "what is": r"\bwhat is\b(?![^.?!:;|]*\?)",
     "nobody": r"\bnobody\b",
     "whatever": r"\bwhatever\b",
+    "of ours": r"\bof ours\b",
+    "anew": r"\banew\b",
+    "hangs on": r"\bhangs? on\b",
+    "at hand": r"\bat hand\b",
+    "but for": r"\bbut for\b",
+    "nothing but": r"\bnothing but\b",
+    "is had": r"\b(?:is|are|be) had\b",
+    "the less of": r"\bthe less of\b",
+    "everybody": r"\beverybody\b",
+    "somebody": r"\bsomebody\b",
 }
 
 

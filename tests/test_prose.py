@@ -11,14 +11,28 @@ from prose import PHRASES, comments, count_phrases, prose_of, strings, without_c
 
 # The most that may occur. The aim is 0: lower a number when the text gets better, never raise it.
 LIMITS: dict[str, dict[str, int]] = {
-    "pages": {"what is": 210, "nobody": 18, "whatever": 64},
-    "code": {},
-    "audit": {"what is": 13, "nobody": 1, "whatever": 6},
+    "pages": {},
+    "pages on audits": {"what is": 9, "nobody": 1, "whatever": 4, "but for": 2, "nothing but": 2},
+    "code": {
+        "of ours": 7,
+        "anew": 31,
+        "hangs on": 1,
+        "at hand": 5,
+        "but for": 1,
+        "nothing but": 13,
+        "is had": 4,
+        "everybody": 12,
+        "somebody": 31,
+    },
+    "audit": {"what is": 13, "nobody": 1, "whatever": 6, "anew": 2, "but for": 2, "nothing but": 2},
 }
+AUDITS = [ROOT / "docs/audit.md", ROOT / "docs/proofs/audit.md"]
 AUDIT = ROOT / "src/tulle/audit"
+# The changelog is history; tables of results are written by `tulle reproduce`.
+HISTORY = [page for page in PAGES if page.name == "CHANGELOG.md" or page.match("results/*/table.md")]
 FILES = {
-    # The changelog is history; tables of results are written by `tulle reproduce`.
-    "pages": [page for page in PAGES if page.name != "CHANGELOG.md" and not page.match("results/*/table.md")],
+    "pages": [page for page in PAGES if page not in (*AUDITS, *HISTORY)],
+    "pages on audits": AUDITS,
     "code": [file for file in sorted((ROOT / "src").rglob("*.py")) if not file.is_relative_to(AUDIT)],
     "audit": sorted(AUDIT.rglob("*.py")),
 }
