@@ -41,8 +41,12 @@ test_that("of two levels the model is for the second, in any order", {
   expect_identical(coef(other), -coef(usual_fit()))
   old <- visits[visits$age > 90 & visits$region == "n", ]
   expect_lt(max(predict(other, old)), 0.5)
-  expect_lt(max(predict(other, old, type = "link")), 0)
-  expect_identical(predict(other, old, type = "class"), factor(rep("yes", nrow(old)), levels = c("yes", "no")))
+  # As the command answers, with its classes in their order.
+  said <- list(n_rows = 2, prediction = c("yes", "no"), probability_no = c(0.1, 0.6), probability_yes = c(0.9, 0.4), margin = c(2, -1))
+  read <- function(type) tulle:::read_predictions(other, said, type)
+  expect_identical(read("link"), c(-2, 1))
+  expect_identical(read("response"), c(0.1, 0.6))
+  expect_identical(read("class"), factor(c("yes", "no"), levels = c("yes", "no")))
   expect_output(print(other), "Largest weights of 'no'")
 })
 
@@ -96,5 +100,6 @@ test_that("poisson and multinomial fits, people with several rows, weights and f
   expect_equal(unname(rowSums(chances)), rep(1, 9))
   margins <- predict(fit, visits[1:9, ], type = "link")
   expect_equal(unname(margins), unname(cbind(1, visits$age[1:9]) %*% coef(fit)))
-  expect_identical(as.character(predict(fit, visits[1:9, ], type = "class")), colnames(margins)[max.col(margins)])
+  said <- list(n_rows = 2, prediction = c("s", "east"))
+  expect_identical(tulle:::read_predictions(fit, said, "class"), factor(c("s", "east"), levels = c("s", "n", "east")))
 })
