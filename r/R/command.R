@@ -45,9 +45,13 @@ run_tulle <- function(words, folder, simplify = FALSE) {
   values <- tryCatch(fromJSON(out, simplifyVector = simplify), error = function(error) NULL)
   shown <- function(text) gsub(paste0(folder, "/"), "", text, fixed = TRUE)
   for (text in unlist(values$warnings)) tulle_warn(shown(text))
-  if (!is.null(values$error)) tulle_stop(shown(values$error$message), values$error$kind, as.integer(code))
+  # The status of a process that a signal ended is the number of the signal in R: 2 is no wrong input then.
+  if (!is.null(values$error)) tulle_stop(shown(values$error$message), values$error$kind, as.integer(values$error$exit_code))
   if (code > 1 || is.null(values)) {
-    tulle_stop(paste0("tulle ", words[[1]], " ended with exit code ", code, " and said nothing that can be read"), "bug", as.integer(code))
+    tulle_stop(paste0(
+      "tulle ", words[[1]], " ended without an answer, as when it is killed (status ", code, "). If it had begun to draw ",
+      "noise, its budget is spent; a ledger says whether it was billed"
+    ), "no_answer")
   }
   values
 }

@@ -25,7 +25,7 @@ write_private <- function(lines, path) {
 
 # Columns of a data frame as CSV. Each cell becomes text by itself: no cell has an effect on how another is written.
 write_rows <- function(data, settings, path) {
-  header <- quote_cells(names(settings))
+  header <- quote_cells(enc2utf8(names(settings)))
   cells <- lapply(names(settings), function(name) quote_cells(cell_text(data[[name]], settings[[name]], name)))
   write_private(c(paste(header, collapse = ","), do.call(paste, c(cells, sep = ","))), path)
 }

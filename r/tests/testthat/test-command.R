@@ -44,8 +44,17 @@ test_that("errors and warnings of the command are those of R, and standard error
   expect_identical(conditionMessage(error), "over the cap")
   silent <- fake_tulle("echo 'cell 42' >&2; exit 9")
   error <- with_tulle(silent, tryCatch(fit_again(), error = identity))
-  expect_identical(error$exit_code, 9L)
+  expect_s3_class(error, "tulle_error_no_answer")
+  expect_identical(error$exit_code, NA_integer_)
   expect_false(grepl("42", conditionMessage(error)))
+  # A signal is no exit code: 2 would say that nothing was spent.
+  killed <- fake_tulle("kill -INT $$")
+  error <- with_tulle(killed, tryCatch(fit_again(), error = identity))
+  expect_identical(error$exit_code, NA_integer_)
+  expect_match(conditionMessage(error), "its budget is spent")
+  answered <- fake_tulle("echo '{\"error\": {\"kind\": \"interrupted\", \"message\": \"stopped\", \"exit_code\": 130}}'; kill -INT $$")
+  error <- with_tulle(answered, tryCatch(fit_again(), error = identity))
+  expect_identical(error$exit_code, 130L)
 })
 
 test_that("wrong input is explained by the command, without paths of temporary files", {

@@ -79,7 +79,7 @@ test_that("nothing of the data becomes a declaration", {
   # The schema is the same for other rows, types and levels.
   lines <- function(data) {
     seen <- tempfile()
-    fake <- fake_tulle(paste0("cp \"$(dirname \"$2\")/schema.toml\" ", seen), "echo '{\"error\": {\"kind\": \"input\", \"message\": \"\"}}'; exit 2")
+    fake <- fake_tulle(paste0("cp \"$(dirname \"$2\")/schema.toml\" ", seen), "echo '{\"error\": {\"kind\": \"input\", \"message\": \"\", \"exit_code\": 2}}'; exit 2")
     with_tulle(fake, try(fit_again(data = data), silent = TRUE))
     readLines(seen)
   }
@@ -92,7 +92,7 @@ test_that("nothing of the data becomes a declaration", {
 })
 
 test_that("declarations that are computed from the data warn", {
-  fake <- fake_tulle("echo '{\"error\": {\"kind\": \"input\", \"message\": \"\"}}'; exit 2")
+  fake <- fake_tulle("echo '{\"error\": {\"kind\": \"input\", \"message\": \"\", \"exit_code\": 2}}'; exit 2")
   told <- function(code) {
     found <- character()
     with_tulle(fake, withCallingHandlers(try(code, silent = TRUE), tulle_warning = function(warning) {
