@@ -16,8 +16,8 @@ tulle_fit <- function(formula, data, epsilon, delta = NULL, family = "gaussian",
   further <- check_further(list(...))
   declared <- collect_columns(ranges, levels, columns)
   with_private_folder(function(folder) {
-    beside <- unique(c(person, weights))
-    read <- read_formula(formula, header_of(data, folder), beside)
+    further_columns <- unique(c(person, weights))
+    read <- read_formula(formula, header_of(data, folder), further_columns)
     check_declared(declared, read$features)
     target <- declare_target(read$response, declared, family)
     of_person <- if (!is.null(person)) list(column = person, rows = rows_per_person)
@@ -29,7 +29,7 @@ tulle_fit <- function(formula, data, epsilon, delta = NULL, family = "gaussian",
     if (!is_file) {
       settings <- declared[read$features]
       settings[[read$response]] <- declared[[read$response]]
-      settings[beside] <- "text"
+      settings[further_columns] <- "text"
       write_rows(data, settings, rows)
     }
     place <- if (is.null(output)) file.path(folder, "model") else path.expand(output)
@@ -119,7 +119,7 @@ interval_columns <- c("estimate", "standard_error", "low", "high")
 read_lines <- function(lines, names) {
   columns <- lapply(names, function(name) {
     found <- lapply(lines, function(line) if (is.null(line[[name]])) NA else line[[name]])
-    if (name %in% c("class", "feature", "name")) vapply(found, as.character, "") else vapply(found, as.numeric, 0)
+    if (name %in% c("class", "feature", "name", "release", "mechanism")) vapply(found, as.character, "") else vapply(found, as.numeric, 0)
   })
   as.data.frame(setNames(columns, names), stringsAsFactors = FALSE, optional = TRUE)
 }

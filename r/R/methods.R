@@ -119,12 +119,7 @@ plot.tulle_fit <- function(x, n = 20, encoded = TRUE, class = NULL, main = NULL,
 
 tulle_bill <- function(fit) {
   check_fit(fit)
-  names <- c("release", "mechanism", "count", "noise_per_sensitivity", "epsilon_alone")
-  columns <- lapply(names, function(name) {
-    found <- lapply(fit$privacy$bill, function(line) if (is.null(line[[name]])) NA else line[[name]])
-    if (name %in% names[1:2]) vapply(found, as.character, "") else vapply(found, as.numeric, 0)
-  })
-  bill <- as.data.frame(setNames(columns, names), stringsAsFactors = FALSE)
+  bill <- read_lines(fit$privacy$bill, c("release", "mechanism", "count", "noise_per_sensitivity", "epsilon_alone"))
   structure(bill, class = c("tulle_bill", "data.frame"), proved = fit$proved)
 }
 
