@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 # Byte code is kept: tests start some hundred interpreters, and each would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-extras test-all audit local published mutants lint format bench docs lock sbom dist container pictures clean
+.PHONY: demo test test-extras test-r test-all audit local published mutants lint format bench docs lock sbom dist container pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -16,10 +16,14 @@ test: .venv/extra-test .venv/extra-docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, every command of the README,
-# the tutorial and a session in a fresh clone, and the wheel in environments of its own.
+# the tutorial and a session in a fresh clone, the wheel in environments of its own, and the R package.
 test-extras: .venv/extra-test .venv/extra-docs .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py tests/r
+
+# The R package: build, check and its own tests. Needs R with the packages jsonlite and testthat.
+test-r: .venv/extra-test
+	TULLE_R=required $(BIN)/python -m pytest tests/r
 
 # Everything that can be checked, in about 40 minutes on two cores. Without TULLE_DATA, tables on real data are left out.
 test-all: lint test test-extras mutants

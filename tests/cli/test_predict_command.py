@@ -52,6 +52,23 @@ def test_probabilities(run: Any, place: Path, tmp_path: Path) -> None:
     assert "this model has no probabilities" in message
 
 
+def test_margins(run: Any, place: Path, tmp_path: Path) -> None:
+    """One column for two classes, otherwise one a class; with probabilities, too. A regression has none."""
+    frame = table(1, 50)[[*NAMES]]
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    words = (tmp_path / "new.csv", "--margins", "--quiet")
+    values = run("predict", place / "m_outcome", *words, "--probabilities", "--json").values
+    expected = load(place / "m_outcome" / "model.npz").decision_function(frame)
+    assert list(values) == ["n_rows", "prediction", "probability_home", "probability_ward", "margin"]
+    assert values["margin"] == expected.tolist()
+    of_second = np.log(values["probability_ward"]) - np.log(values["probability_home"])
+    np.testing.assert_allclose(values["margin"], of_second, rtol=1e-9)
+    values = run("predict", place / "m_triage", *words, "--json").values
+    found = np.transpose([values[f"margin_{name}"] for name in ("green", "red", "yellow")])
+    np.testing.assert_array_equal(found, load(place / "m_triage" / "model.npz").decision_function(frame))
+    assert "this model has no margins" in one_line(run("predict", place / "m_cost", *words), "predict")
+
+
 def test_columns_are_found_by_name(run: Any, place: Path, tmp_path: Path) -> None:
     """In another order, with others between them and with the target still there: the same predictions."""
     frame = table(1, 50)

@@ -14,6 +14,7 @@ from commands_and_files import one_line
 from test_raw_damage import damaged
 
 from tulle import PrivatePipeline, Schema, load
+from tulle.cli.model_folder import proved
 from tulle.estimators.saving import load_saved
 
 N = 400
@@ -98,6 +99,49 @@ def test_the_report_names_the_schema_and_weights_have_the_users_units(run: Any, 
     again = run("report", tmp_path / "m", "--quiet")
     assert again.code == 0
     assert (tmp_path / "m" / "report.html").read_text(encoding="utf-8") == page
+
+
+def test_json_of_a_draft_has_the_names_of_the_columns(run: Any, raw: Path, tmp_path: Path) -> None:
+    """Printed or written to a file, in the order of the header."""
+    for more in ((), ("-o", tmp_path / "draft.toml")):
+        values = run("schema", raw / "visits.csv", "--json", *more).values
+        assert values["columns"] == [*visits().columns]
+        assert values["n_columns"] == len(visits().columns)
+
+
+def test_json_has_the_guarantee_in_words_and_weights_that_compute_margins(run: Any, raw: Path, tmp_path: Path) -> None:
+    """Of encoded features, and of one unit of a column, for cells within their ranges: both give the same margins."""
+    words = ("--schema", raw / "columns.toml", "--no-private-weights", "--json")
+    values = fit(run, raw, tmp_path, *words).values
+    pipeline = load(tmp_path / "m" / "model.npz")
+    schema, model = (step for _, step in pipeline.steps)
+    assert values["proved"] == proved(model.privacy_)
+    assert values["classes"] == ["no", "yes"]
+    (intercept,) = values["intercepts"]
+    assert (intercept["class"], intercept["intercept"]) == ("", float(model.intercept_[0]))
+    rows = schema.transform(pd.read_csv(raw / "new.csv", dtype=str, keep_default_na=False)).toarray()
+    middles, halves = schema.units()
+    natural = rows * halves + middles
+    places = {name: k for k, name in enumerate(schema.get_feature_names_out())}
+    for X, of, start in (
+        (rows, "weight", intercept["intercept"]),
+        (natural, "weight_per_unit", intercept["intercept_per_unit"]),
+    ):
+        margins = start + sum(line[of] * X[:, places[line["feature"]]] for line in values["weights"])
+        np.testing.assert_allclose(margins, model.decision_function(rows), rtol=1e-9, atol=1e-9)
+    assert intercept["intercept_per_unit"] != intercept["intercept"]
+
+
+def test_json_has_one_intercept_a_class_and_none_for_units_without_a_schema(
+    run: Any, raw: Path, tmp_path: Path
+) -> None:
+    visits().assign(x=range(len(visits()))).eval("z = x % 3")[["x", "z"]].to_csv(tmp_path / "three.csv", index=False)
+    words = ("--target", "z", "--classes", "0,1,2", "--row-linf", 1, "--epsilon", 1, "--quiet", "--json")
+    values = run("fit", tmp_path / "three.csv", *words, "-o", tmp_path / "m").values
+    assert values["classes"] == [0, 1, 2]
+    found = load(tmp_path / "m" / "model.npz").intercept_
+    assert values["intercepts"] == [{"class": f"{k}.0", "intercept": found[k]} for k in range(3)]
+    assert all("weight_per_unit" not in line for line in values["weights"])
 
 
 SHORT = ["--range", "age=18:95", "--text", "note", "--boolean", "smoker", "--date", "seen=2015-01-01:2026-12-31"]

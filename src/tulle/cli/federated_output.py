@@ -17,11 +17,11 @@ from tulle.cli.model_folder import (
     REPORT,
     WEIGHTS,
     check_words,
+    describe_weights,
     largest_weights,
     proved,
     room_for_model,
     save_model,
-    weights_of,
     write_beside,
 )
 from tulle.cli.outcome import Outcome, mark_spent
@@ -145,9 +145,7 @@ def study_outcome(fit: FederatedFit, model: Any, folder: Path) -> Outcome:
         "n_features": model.n_features_in_,
         "n_nonzero": len(model.support_),
         "privacy": fit.privacy.to_dict(),
-        "weights": [
-            {"class": name, "feature": feature, "weight": weight} for name, feature, weight in weights_of(model)
-        ],
+        "weights": describe_weights(model),
     }
     return Outcome("\n".join(lines), values)
 

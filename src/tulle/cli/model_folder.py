@@ -185,12 +185,8 @@ def _write_beside(folder: Path, model: Any, about: About, schema: Schema | None)
 
     write_durably(folder / REPORT, fit_page(model, about, schema=schema).encode())
     write_durably(folder / PRIVACY, model.privacy_.to_json().encode())
-    units = {} if schema is None else dict(zip(schema.get_feature_names_out(), schema.units()[1]))
-    header = ("class", "feature", "weight", *(["weight_per_unit"] if units else []))
-    lines = [
-        (name, feature, repr(weight), *([repr(float(weight / units[feature]))] if units else []))
-        for name, feature, weight in weights_of(model)
-    ]
+    header = ("class", "feature", "weight", *(["weight_per_unit"] if schema is not None else []))
+    lines = [tuple(_cell(line[name]) for name in header) for line in describe_weights(model, schema)]
     write_durably(folder / WEIGHTS, write_csv(header, lines).encode())
     if hasattr(model, "inference_"):
         write_durably(folder / INTERVALS, _write_intervals(model.summary(schema=schema)).encode())
@@ -223,6 +219,40 @@ def weights_of(model: Any) -> list[tuple[str, str, float]]:
     return [("", feature, weight) for feature, weight in model.named_weights()]
 
 
+def describe_weights(model: Any, schema: Schema | None = None) -> list[dict[str, Any]]:
+    """The weights as `weights_of` lists them; where a schema encodes the rows, also for one unit of its columns."""
+    lines: list[dict[str, Any]] = [dict(zip(("class", "feature", "weight"), line)) for line in weights_of(model)]
+    if schema is not None:
+        halves = dict(zip(schema.get_feature_names_out(), schema.units()[1]))
+        for line in lines:
+            line["weight_per_unit"] = float(line["weight"] / halves[line["feature"]])
+    return lines
+
+
+def _describe_intercepts(model: Any, schema: Schema | None = None) -> list[dict[str, Any]]:
+    """The intercept of each output, class "" where there is one; where a schema encodes the rows, also for weights of
+    one unit of its columns, which do not count from the middle of a range."""
+    import numpy as np
+
+    classes = [str(label) for label in getattr(model, "classes_", ())]
+    found = [float(value) for value in np.atleast_1d(model.intercept_)]
+    lines: list[dict[str, Any]] = [
+        {"class": name, "intercept": value} for name, value in zip(classes if len(classes) > 2 else [""], found)
+    ]
+    if schema is not None:
+        middles = dict(zip(schema.get_feature_names_out(), schema.units()[0]))
+        weights = describe_weights(model, schema)
+        for line in lines:
+            own = [weight for weight in weights if weight["class"] == line["class"]]
+            shift = math.fsum(weight["weight_per_unit"] * middles[weight["feature"]] for weight in own)
+            line["intercept_per_unit"] = line["intercept"] - shift
+    return lines
+
+
+def _cell(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
 def largest_weights(model: Any) -> list[str]:
     """The first lines of the table of weights, for people."""
     from tulle.reports.pages.weight_tables import NUMBERED
@@ -253,7 +283,7 @@ def fit_outcome(
     folder: Path, model: Any, about: About, shape: tuple[int, int], schema: Schema | None = None
 ) -> Outcome:
     """The summary of a fit that was written."""
-    report, weights = model.privacy_, weights_of(model)
+    report = model.privacy_
     summary = model.summary(schema=schema) if hasattr(model, "inference_") else None
     lines = [
         f"Fitted {shape[0]:,} rows of {shape[1]:,} features: {len(model.support_):,} features have a weight.",
@@ -268,9 +298,12 @@ def fit_outcome(
         "n_rows": shape[0],
         "n_features": shape[1],
         "n_nonzero": len(model.support_),
+        "proved": proved(report),
         "privacy": report.to_dict(),
         "ledger": about.ledger,
-        "weights": [{"class": name, "feature": feature, "weight": weight} for name, feature, weight in weights],
+        "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "intercepts": _describe_intercepts(model, schema),
+        "weights": describe_weights(model, schema),
     }
     if summary is not None:
         # JSON has no numbers that are not finite: an open end is a word.

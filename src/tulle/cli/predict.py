@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a folder written by tulle fit, or a model file")
     add_data_arguments(parser, target=False, blocks=True)
     parser.add_argument("--probabilities", action="store_true", help="also the probability of each class")
+    parser.add_argument(
+        "--margins",
+        action="store_true",
+        help="also the margin, whose sign decides between two classes (logistic loss: the log-odds of the second); of "
+        "more classes one each",
+    )
     add_offset_argument(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="a CSV file; default: standard output")
 
@@ -62,7 +68,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
                 arguments, schema, arguments.data, labelled=False, private=True, progress=not is_silent(arguments)
             )
         rows = (transform_encoded(model, block) for block in _row_blocks(table.X, None))
-        return _write_predictions(last_model(model), rows, None, table.X.shape[0], target, arguments.probabilities)
+        return _write_predictions(last_model(model), rows, None, table.X.shape[0], target, arguments)
     last = last_model(model)
     names = getattr(last, "feature_names_in_", None)
     arguments.n_features, arguments.missing = last.n_features_in_, takes_missing(model)
@@ -89,7 +95,7 @@ def run(arguments: argparse.Namespace) -> Outcome:
             "with --ignore, or give the file a header with the model's feature names"
         )
     blocks = _row_blocks(table.X, order)
-    return _write_predictions(model, blocks, own["offset"], table.X.shape[0], target, arguments.probabilities)
+    return _write_predictions(model, blocks, own["offset"], table.X.shape[0], target, arguments)
 
 
 def _open_encoded(arguments: argparse.Namespace, schema: Schema) -> Table:
@@ -103,26 +109,37 @@ def _open_encoded(arguments: argparse.Namespace, schema: Schema) -> Table:
 
 
 def _write_predictions(
-    model: Any, blocks: Iterable[Any], offset: Any, n_rows: int, target: Path | None, probabilities: bool
+    model: Any, blocks: Iterable[Any], offset: Any, n_rows: int, target: Path | None, arguments: argparse.Namespace
 ) -> Outcome:
     """Predict for blocks of rows, and write or print the table. Rows with offsets are one block."""
     from tulle.files.csv_cells import write_csv
     from tulle.files.durable_writes import write_durably
 
-    if probabilities and not hasattr(model, "predict_proba"):
+    if arguments.probabilities and not hasattr(model, "predict_proba"):
         raise UserError("this model has no probabilities: it is a regression, or its loss has none")
-    predictions, chances = [], []
+    if arguments.margins and not hasattr(model, "decision_function"):
+        raise UserError("this model has no margins: it is a regression, whose prediction is all there is")
+    asked = {
+        "probability": ("predict_proba", arguments.probabilities),
+        "margin": ("decision_function", arguments.margins),
+    }
+    methods = {word: method for word, (method, wanted) in asked.items() if wanted}
+    predictions: list[Any] = []
+    further: dict[str, list[Any]] = {word: [] for word in methods}
     with warnings.catch_warnings():
         # Columns were put in the order of the model's names already.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         for rows in blocks:
             more = {} if offset is None else {"offset": offset}
             predictions += model.predict(rows, **more).tolist()
-            if probabilities:
-                chances += model.predict_proba(rows, **more).tolist()
+            for word, method in methods.items():
+                further[word] += getattr(model, method)(rows, **more).tolist()
     plain: dict[str, Sequence[Any]] = {"prediction": predictions}
-    if probabilities:
-        plain |= {f"probability_{name}": column for name, column in zip(model.classes_, zip(*chances))}
+    for word, values in further.items():
+        if word == "margin" and len(model.classes_) == 2:
+            plain[word] = values
+        else:
+            plain |= {f"{word}_{name}": column for name, column in zip(model.classes_, zip(*values))}
     text = write_csv(tuple(plain), zip(*plain.values()))
     if target is None:
         return Outcome(text.removesuffix("\n"), {"n_rows": n_rows, **plain})

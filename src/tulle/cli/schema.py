@@ -87,9 +87,10 @@ def _draft(arguments: argparse.Namespace, path: str) -> Outcome:
     warning = "# Types of a file may have been inferred from its rows.\n" if types else ""
     text = _DRAFT.format(source=os.path.basename(os.path.normpath(path)), how=how) + warning + body + "\n" + _TARGET
     if target is None:
-        return Outcome(text.removesuffix("\n"), {"schema": text, "n_columns": len(header)})
+        return Outcome(text.removesuffix("\n"), {"schema": text, "n_columns": len(header), "columns": [*header]})
     write_durably(target, text.encode())
-    return Outcome(f"Drafted {len(header):,} columns: {target}", {"output": str(target), "n_columns": len(header)})
+    values = {"output": str(target), "n_columns": len(header), "columns": [*header]}
+    return Outcome(f"Drafted {len(header):,} columns: {target}", values)
 
 
 def _declared_types(path: str, format: str | None) -> dict[str, str]:

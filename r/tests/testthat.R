@@ -1,0 +1,4 @@
+library(testthat)
+library(tulle)
+
+test_check("tulle")
