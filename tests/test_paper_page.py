@@ -124,6 +124,9 @@ def test_errors_are_the_measured_ones() -> None:
         sizes = ("100", "default", features.replace(",", ""))
         found = [measured[names[name], float(asked), size] for size in sizes]
         assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), (name, asked)
+    seeds = said(PAGE, r"\(means of (\d+), (\d+) and (\d+) seeds\)")
+    script = (ROOT / "docs/pictures/weights.py").read_text(encoding="utf-8")
+    assert seeds == [float(found) for found in re.findall(r"^    \"\w+\": \(\".*\), (\d+)\),$", script, re.M)]
     *prices, patients, ahead = said(
         PAGE,
         r"error on RCV1 is ([\d.]+) at \$\\varepsilon = 1\$ and ([\d.]+) without privacy; on a9a, ([\d.]+) and "
