@@ -15,11 +15,11 @@ demo: .venv/extra-plot
 test: .venv/extra-test .venv/extra-docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, every command of the README,
-# the tutorial and a session in a fresh clone, the wheel in environments of its own, and the R package.
-test-extras: .venv/extra-test .venv/extra-docs .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
+# A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, ONNX files, every command of
+# the README, the tutorial and a session in a fresh clone, the wheel in environments of its own, and the R package.
+test-extras: .venv/extra-test .venv/extra-docs .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-onnx .venv/extra-torch
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py tests/r
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py tests/cli/test_export_command.py tests/estimators/test_onnx_export.py tests/r
 
 # The R package: build, check and its own tests. Needs R with the packages jsonlite and testthat.
 test-r: .venv/extra-test
@@ -40,7 +40,7 @@ local: .venv/extra-plot
 published: .venv/extra-plot
 	$(BIN)/python examples/published_noise.py
 
-mutants: .venv/extra-test .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-torch
+mutants: .venv/extra-test .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-onnx .venv/extra-torch
 	$(BIN)/python tests/mutants.py $(PLANT)
 
 lint: .venv/extra-dev

@@ -35,9 +35,9 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a scaler that keeps the range of the rows",
         "MinMaxScaler's data_min_ and data_max_: two people's entries, in every pickle",
-        "        return np.where(_is_known(X), np.clip(X, -_LARGEST, _LARGEST), _BLANK)",
+        "        return np.where(_is_known(X), np.clip(X, -LARGEST, LARGEST), _BLANK)",
         "        self.range_ = np.min(X), np.max(X)\n"
-        "        return np.where(_is_known(X), np.clip(X, -_LARGEST, _LARGEST), _BLANK)",
+        "        return np.where(_is_known(X), np.clip(X, -LARGEST, LARGEST), _BLANK)",
         (_REPLAY + "[rows-longer-scaler]",),
     ),
     Mutant(
@@ -52,8 +52,8 @@ PREPROCESSING_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "columns centred by the mean of the rows at hand",
         "batch normalisation: every row depends on all others, and no clip makes up for it",
-        "(np.clip(X, -_LARGEST, _LARGEST) - self.centre_)",
-        "(np.clip(X, -_LARGEST, _LARGEST) - np.nanmean(np.where(_is_known(X), X, np.nan), axis=0))",
+        "(np.clip(X, -LARGEST, LARGEST) - self.centre_)",
+        "(np.clip(X, -LARGEST, LARGEST) - np.nanmean(np.where(_is_known(X), X, np.nan), axis=0))",
         (_ANSWERS + "test_a_row_is_transformed_by_itself_and_keeps_its_bounds[scaler]",),
     ),
     Mutant(

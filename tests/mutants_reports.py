@@ -7,6 +7,7 @@ from planted import Mutant
 _ZERO_OUT, _OFFICER = "tests/accounting/test_zero_out.py::", "tests/reports/test_officer_sections.py::"
 _REGISTRY, _CARD = "tests/reports/test_registry_entry.py::", "tests/reports/test_model_card.py::"
 _FORMS = _OFFICER + "TestForms::test_names_of_analysts_and_ledgers_are_internal"
+_ONNX = "tests/estimators/test_onnx_export.py::"
 
 REPORT_MUTANTS: tuple[Mutant, ...] = (
     # --- zero-out adjacency ---
@@ -148,5 +149,29 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
         'plain = (one if one.isascii() and (one.isalnum() or one == " ")',
         'plain = (one if one.isascii() and one != "%"',
         (_OFFICER + "TestTitles::test_the_running_head_of_paper_cannot_leave_its_string",),
+    ),
+    Mutant(
+        "an exported file rounds epsilon to the nearest",
+        "five digits as Python prints them: the file promises more than is proved",
+        '        "tulle.epsilon": rounded_up(report.epsilon, 5),\n',
+        '        "tulle.epsilon": f"{report.epsilon:.5g}",\n',
+        (_ONNX + "test_epsilon_is_rounded_up",),
+        needs="onnx",
+    ),
+    Mutant(
+        "an exported file with all assumptions of the report",
+        "every line of it in the metadata: names of ledgers, files and people go where the model goes",
+        "    notes = [line for line in report.assumptions if line.startswith((WRITTEN_BEFORE, NOT_COVERED))]\n",
+        "    notes = [*report.assumptions]\n",
+        (_ONNX + "test_limits_of_the_guarantee_are_in_the_file",),
+        needs="onnx",
+    ),
+    Mutant(
+        "an exported file of a loss of the user's",
+        "the link of the loss that it is derived from: probabilities of another model",
+        "    if not is_built_in(_loss_of(model)):\n",
+        "    if False:\n",
+        (_ONNX + "test_what_cannot_be_exported_is_refused[a loss of one's own]",),
+        needs="onnx",
     ),
 )

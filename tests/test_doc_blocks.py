@@ -130,6 +130,7 @@ CHECKS: dict[str, Callable[[dict[str, Any], str], None]] = {
 ELSEWHERE = {
     "distributed": "tests/cluster/test_distributed_page.py",
     "federated": "tests/federation/test_federated_page.py",
+    "onnx_files": "tests/estimators/test_onnx_export.py",
     "tutorial": "tests/clone/test_tutorial_page.py",
 }
 HERE = [page for page in PAGES if blocks(page) and page.stem not in ELSEWHERE]

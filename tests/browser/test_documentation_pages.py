@@ -14,6 +14,7 @@ from site_links import build_site
 from test_report_pages import findings
 
 PLACES = ("", "scikit_learn/", "model_features/", "api/", "api/estimators/", "frank_wolfe/", "results/state/")
+PLACES += ("paper/",)  # with wide formulas
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -49,6 +50,20 @@ def test_axe_finds_nothing(width: int, scheme: str, address: str, browser: Any, 
     context.close()
     assert {place: rules for place, rules in found.items() if rules} == {}
     assert [url for url in requests if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def test_wide_formulas_are_scrolled(address: str, browser: Any) -> None:
+    """On a phone some are wider than their place, and each can be reached by keyboard."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(address + "paper/")
+    found = page.locator(".formula").evaluate_all(
+        "all => all.map(one => [one.scrollWidth > one.clientWidth, one.tabIndex])"
+    )
+    context.close()
+    assert len(found) >= 5
+    assert any(wide for wide, _ in found)
+    assert {index for _, index in found} == {0}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ COMMANDS = {
     "convert": "convert the rows of a file into blocks on disk, for data larger than memory",
     "schema": "draft a schema of raw columns from a table's header, or check a table against one",
     "predict": "predict for the rows of a file with a saved model",
+    "export": "write a saved model as an ONNX file",
     "compare": "compare methods and budgets on one data set (internal, not for release)",
     "account": "the cost of a plan, the noise that a budget needs, the epsilon that published noise proves",
     "audit": "attack a method, or your own function, for a lower bound on its epsilon",

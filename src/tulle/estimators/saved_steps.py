@@ -34,15 +34,11 @@ _PLAIN = (bool, int, float, str, type(None))
 
 def split_steps(model: Any) -> tuple[list[dict[str, Any]], Any]:
     """The steps of a pipeline before its model as plain values, and the model; of a model by itself, none."""
-    if type(model) is PrivatePipeline:
-        before, name = model.fitted_steps(), model.steps[-1][0]
-    elif type(model).__name__ == "Pipeline" and type(model).__module__.startswith("sklearn"):
-        *before, (name, _) = model.steps
-        before = [step for step in before if not (step[1] is None or isinstance(step[1], str))]
-    else:
+    of_sklearn = type(model).__name__ == "Pipeline" and type(model).__module__.startswith("sklearn")
+    if type(model) is not PrivatePipeline and not of_sklearn:
         return [], model
-    packed = [_pack_step(*step) for step in before]
-    return ([*packed, {"name": name}] if packed else []), last_model(model)
+    packed = [_pack_step(*step) for step in steps_before(model)]
+    return ([*packed, {"name": model.steps[-1][0]}] if packed else []), last_model(model)
 
 
 def _pack_step(name: str, step: Any) -> dict[str, Any]:
@@ -152,10 +148,15 @@ def last_model(model: Any) -> Any:
     return model.steps[-1][1] if hasattr(model, "steps") else model
 
 
+def steps_before(model: Any) -> list[tuple[str, Any]]:
+    """The fitted steps of a pipeline before its model, with their names; of a model by itself, none."""
+    if type(model) is PrivatePipeline:
+        return model.fitted_steps()
+    return [step for step in getattr(model, "steps", [])[:-1] if not (step[1] is None or isinstance(step[1], str))]
+
+
 def _steps_before(model: Any) -> list[Any]:
-    """The fitted steps of a pipeline before its model."""
-    pairs = model.fitted_steps() if type(model) is PrivatePipeline else getattr(model, "steps", [])[:-1]
-    return [step for _, step in pairs]
+    return [step for _, step in steps_before(model)]
 
 
 def schema_before(model: Any) -> Schema | None:

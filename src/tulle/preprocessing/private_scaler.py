@@ -25,12 +25,13 @@ from tulle.trusted.facts import PublicFacts
 from tulle.trusted.plan import Release
 
 # Values from -1e12 to 1e12, those near 0 down to 1e-6, and everything beyond as these.
-_UNIT, _LARGEST = 1e-6, 1e12
-_END = math.asinh(_LARGEST / _UNIT)
+_UNIT, LARGEST = 1e-6, 1e12
+_END = math.asinh(LARGEST / _UNIT)
 
 # In queries a missing number is this, whose square is finite: rows with numbers that are not would count as nothing.
 # Numbers of half this size and more are missing, too.
 _BLANK = 1e140
+MISSING_FROM = _BLANK / 2
 
 # Where all rows are on one side of a threshold an answer is a quarter away from the value compared with it: noise of
 # this standard deviation, a part of the rows, misleads one round of bisection in a thousand.
@@ -63,7 +64,7 @@ def _level(n_features: int) -> float:
 
 def _is_known(X: FloatArray) -> Any:
     """Which entries are numbers: neither NaN, nor infinite, nor marked as missing."""
-    return np.abs(X) < _BLANK / 2
+    return np.abs(X) < MISSING_FROM
 
 
 class _Quartiles(PrivateStep):
@@ -97,7 +98,7 @@ class _Quartiles(PrivateStep):
 
     def prepare(self, X: Any) -> FloatArray:
         """Finite rows, missing numbers marked."""
-        return np.where(_is_known(X), np.clip(X, -_LARGEST, _LARGEST), _BLANK)
+        return np.where(_is_known(X), np.clip(X, -LARGEST, LARGEST), _BLANK)
 
     def learn(self, ask: Ask, public: PublicFacts, mu: float) -> None:
         d = public.n_features
@@ -174,12 +175,16 @@ class PrivateScaler(_Quartiles):
         """Entries in [-1, 1]."""
         X = read_dense(X)
         self.check_columns(X)
+        with np.errstate(all="ignore"):
+            scaled = np.clip((np.clip(X, -LARGEST, LARGEST) - self.centre_) / self.scale_, -1.0, 1.0)
+        return np.where(_is_known(X), scaled, 0.0)
+
+    @property
+    def scale_(self) -> FloatArray:
+        """How far from the centre entries are cut off."""
         # What bisection cannot tell apart has no width: relative to the value, and never 0.
         least = 2 * _END / 2**self.rounds * np.maximum(np.abs(self.centre_), _UNIT)
-        half = np.maximum(self.high_ / 2 - self.low_ / 2, least)
-        with np.errstate(all="ignore"):
-            scaled = np.clip((np.clip(X, -_LARGEST, _LARGEST) - self.centre_) / (self.reach * half), -1.0, 1.0)
-        return np.where(_is_known(X), scaled, 0.0)
+        return np.asarray(self.reach * np.maximum(self.high_ / 2 - self.low_ / 2, least))
 
     def bounds(self, n_features: int) -> RowBounds:
         return RowBounds(math.sqrt(n_features), 1.0)
@@ -213,8 +218,8 @@ class PrivateImputer(_Quartiles):
 
     def check(self, X: Any) -> None:
         super().check(X)
-        if not (isinstance(self.row_linf, (int, float)) and 0 < self.row_linf <= _LARGEST):
-            raise ValueError(f"PrivateImputer(row_linf=...) must lie in (0, {_LARGEST:g}], got {self.row_linf!r}")
+        if not (isinstance(self.row_linf, (int, float)) and 0 < self.row_linf <= LARGEST):
+            raise ValueError(f"PrivateImputer(row_linf=...) must lie in (0, {LARGEST:g}], got {self.row_linf!r}")
 
     def transform(self, X: Any) -> FloatArray:
         """Rows without missing numbers."""
