@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File
-
 DOCS = Path(__file__).resolve().parent
 FOLDER = "gallery"
 ENTRY = re.compile(r"<!-- notebook: (?P<name>\w+) -->")
@@ -98,7 +96,7 @@ def shown(output: dict[str, Any], alt: str | None, name: str, page: NotebookPage
 def plain(text: str | list[str]) -> str:
     """Printed text, in a block that is told apart from code."""
     # A blank line would end the block of HTML.
-    lines = html.escape("".join(text).strip("\n"), quote=False).replace("\n\n", "\n&#8203;\n")
+    lines = re.sub(r"\n(?=\n)", "&#10;", html.escape("".join(text).strip("\n"), quote=False))
     return f'<pre class="output"><code>{lines}</code></pre>'
 
 
@@ -130,6 +128,8 @@ def entry(name: str) -> str:
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Add a page for each notebook, and its pictures."""
+    from mkdocs.structure.files import File
+
     for path in sorted((DOCS / FOLDER).glob("*.ipynb")):
         page = page_of(path.stem)
         files.append(File.generated(config, f"{FOLDER}/{path.stem}.md", content=page.markdown))
