@@ -13,7 +13,10 @@ import pytest
 from site_links import build_site
 from test_report_pages import findings
 
-PLACES = ("", "scikit_learn/", "model_features/", "api/", "api/estimators/", "frank_wolfe/", "results/state/")
+PLACES = (
+    *("", "scikit_learn/", "model_features/", "api/", "api/estimators/", "frank_wolfe/", "results/state/"),
+    *("gallery/", "gallery/mixed_table/", "gallery/survival/", "gallery/federated/"),
+)
 
 
 class _Quiet(SimpleHTTPRequestHandler):
