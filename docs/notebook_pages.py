@@ -117,7 +117,7 @@ def page_of(name: str) -> NotebookPage:
 
 
 def entry(name: str) -> str:
-    """An entry of a list of notebooks. Picture and title are one link, so that the picture needs no words of its own."""
+    """An entry of a list of notebooks. Picture and title are one link: the picture needs no words of its own."""
     page = page_of(name)
     picture = next(iter(page.pictures))
     return f"- [![]({FOLDER}/{picture})**{page.title}**]({FOLDER}/{name}.md)\n  <br>{page.sentence}"
