@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 # Byte code is kept: tests start some hundred interpreters, and each would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-extras test-r test-all audit local published mutants lint format bench docs lock sbom dist container pictures clean
+.PHONY: demo test test-extras test-r test-all audit local published mutants lint format bench docs gallery lock sbom dist container pictures clean
 
 demo: .venv/extra-plot
 	OMP_NUM_THREADS=2 $(BIN)/python examples/demo.py
@@ -16,8 +16,9 @@ test: .venv/extra-test .venv/extra-docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A real browser, a Dask cluster of a few processes, clients over gRPC and Flower, networks, ONNX files, every command of
-# the README, the tutorial and a session in a fresh clone, the wheel in environments of its own, and the R package.
-test-extras: .venv/extra-test .venv/extra-docs .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-onnx .venv/extra-torch
+# the README, the tutorial and a session in a fresh clone, the notebooks of the gallery, the wheel in environments of its
+# own, and the R package.
+test-extras: .venv/extra-test .venv/extra-docs .venv/extra-build .venv/extra-browser .venv/extra-dask .venv/extra-federated .venv/extra-flower .venv/extra-onnx .venv/extra-torch .venv/extra-gallery
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/clone tests/browser tests/cluster
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/federation tests/cli/test_exit_codes.py tests/cli/test_federated_command.py tests/cli/test_export_command.py tests/estimators/test_onnx_export.py tests/r
 
@@ -55,8 +56,14 @@ format: .venv/extra-dev
 bench: .venv/extra-test
 	$(BIN)/python benchmarks/run.py
 
+# Without the variable the theme announces its end of life in every build.
+docs: export NO_MKDOCS_2_WARNING = 1
 docs: .venv/extra-docs
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# Executes the notebooks in docs/gallery again, and stores their outputs; fails if a cell raises or warns.
+gallery: .venv/extra-gallery
+	$(BIN)/python docs/execute_notebooks.py
 
 # The versions and hashes of all dependencies, for all platforms, and the bill of materials that follows from them.
 lock: .venv/extra-lock

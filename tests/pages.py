@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -48,3 +51,14 @@ def reference_names() -> dict[str, frozenset[str]]:
         for module, names in re.findall(r"<!-- api: ([\w.]+)(?:: ([\w, ]+))? -->", page.read_text(encoding="utf-8")):
             found[module] = found.get(module, frozenset()) | frozenset(filter(None, names.split(", ")))
     return found
+
+
+def loaded(path: str) -> Any:
+    """A script of the documentation, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their module there
+    spec.loader.exec_module(module)
+    return module

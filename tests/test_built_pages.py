@@ -68,6 +68,8 @@ SEARCHED = {
     "imbalanced": "model_features/#imbalanced-classes",
     "class_weight": "model_features/#class_weight",
     "missing values": "raw_tables/#missing-values",
+    "threshold": "gallery/unequal_classes/#the-threshold-from-costs",
+    "hazard ratios": "gallery/survival/#hazard-ratios",
 }
 
 
@@ -96,6 +98,24 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("index.html"))
     assert len(pages) > 100
     assert [page for page in pages if loading.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:
+    """Each notebook is a page, which shows its pictures and links to the notebook itself."""
+    for notebook in (ROOT / "docs" / "gallery").glob("*.ipynb"):
+        folder = site / "gallery" / notebook.stem
+        page = (folder / "index.html").read_text(encoding="utf-8")
+        pictures = re.findall(rf'src="\.\./({notebook.stem}_\d\.png)"', page)
+        assert pictures
+        assert all((site / "gallery" / name).is_file() for name in pictures)
+        assert f'href="../{notebook.name}"' in page
+        assert (site / "gallery" / notebook.name).is_file()
+        assert f'src="{pictures[0]}"' in (site / "gallery" / "index.html").read_text(encoding="utf-8")
+
+
+def test_code_of_the_build_is_not_among_the_pages(site: Path) -> None:
+    kinds = (".py", ".pyc", ".toml", "matplotlibrc")
+    assert [file for file in site.rglob("*") if file.name.endswith(kinds)] == []
 
 
 def test_no_page_of_the_reference_is_huge(site: Path) -> None:

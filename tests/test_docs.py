@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
+import importlib
 import inspect
 import json
 import math
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import PAGES, ROOT, cells
+from pages import PAGES, ROOT, cells, loaded
 
 from tulle.audit import epsilon_lower_bound
 from tulle.experiments.catalogue import published
@@ -489,16 +489,6 @@ def test_table_of_rows_is_the_measured_one() -> None:
         assert [float(figure) for figure in printed] == pytest.approx(found, abs=5.1e-4), (data, n)
 
 
-def loaded(path: str) -> Any:
-    """A script of the documentation, as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_chart_is_what_its_script_draws() -> None:
     """The decision chart was drawn after the last change of its script, and names methods that there are."""
     drawn = loaded("docs/pictures/decision_chart.py").chart()
@@ -626,7 +616,8 @@ def test_every_page_is_in_the_navigation() -> None:
     named = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
     # Tables of results stand on their pages.
     pages = {page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")}
-    assert named == {page.as_posix() for page in pages if not page.match("results/*/table.md")}
+    notebooks = {path.with_suffix(".md").relative_to(ROOT / "docs") for path in (ROOT / "docs/gallery").glob("*.ipynb")}
+    assert named == {page.as_posix() for page in pages | notebooks if not page.match("results/*/table.md")}
 
 
 # --- other libraries -------------------------------------------------------------------------------------------------

@@ -13,8 +13,11 @@ import pytest
 from site_links import build_site
 from test_report_pages import findings
 
-PLACES = ("", "scikit_learn/", "model_features/", "api/", "api/estimators/", "frank_wolfe/", "results/state/")
-PLACES += ("paper/",)  # with wide formulas
+PLACES = (
+    *("", "scikit_learn/", "model_features/", "api/", "api/estimators/", "frank_wolfe/", "results/state/"),
+    *("gallery/", "gallery/mixed_table/", "gallery/survival/", "gallery/federated/"),
+    "paper/",  # with wide formulas
+)
 
 
 class _Quiet(SimpleHTTPRequestHandler):
