@@ -406,12 +406,14 @@ def run_fit(
         )
         released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(logged(ask), witness)))
         receipt = account.receipt()
-    # No row is in reach: this is post-processing.
+    # No row is in reach: this is post-processing. Copies of rows are let go of, since proofs for the report take memory.
+    seen_by = rows.seen_by
+    del rows, held, run
     evidence = method.infer(released, public, receipt.plan.releases)
     if evidence is not None:
         released = evidence.all_weights(public.n_features, public.fit_intercept)
     teacher, weights = method.teach(released, public)
-    report = fit_report(request, method, public, found, receipt, rows.seen_by, rho)
+    report = fit_report(request, method, public, found, receipt, seen_by, rho)
     report = replace(report, billed=describe_entries(account.entries))
     return Fitted(
         weights,

@@ -172,18 +172,16 @@ class FrankWolfe(MethodBase):
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
-        start = self._start(public, settings.feasible, settings.intercept_value)
-        if not settings.selection:
-            w = self._by_gradients(ask, public, settings, start)
-        elif settings.feasible.coordinates is not None:
-            w = self._by_coordinates(ask, public, settings, start)
-        else:
-            w = self._by_vertices(ask, public, settings, start)
+        walk = self._by_gradients
+        if settings.selection:
+            walk = self._by_vertices if settings.feasible.coordinates is None else self._by_coordinates
+        w = walk(ask, public, settings, self._start(public, settings.feasible, settings.intercept_value))
         return finished(w, settings.intercept_value, public)
 
     def _by_coordinates(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
         """The ℓ1-ball and the simplex: a step moves one coordinate and one scale, so the curator can follow it."""
         path, radius = CoordinatePath(start), settings.feasible.radius
+        del start  # a vector less while the path is followed, which has copies
         scores = CoordinateScores(
             path.point,
             settings.clip,
@@ -483,5 +481,7 @@ def step_size(t: int) -> float:
 def finished(w: FloatArray, intercept_value: float, public: PublicFacts) -> FloatArray:
     """The weights of a model: the n_nonzero largest, and the intercept that belongs to a constant column of 1."""
     kept = HardThreshold(public.n_nonzero, free_from=public.n_features)(w)
-    intercept = intercept_value * kept[public.n_features :] if intercept_value else np.zeros((1, w.shape[1]))
-    return np.vstack([kept[: public.n_features], intercept])
+    if not intercept_value:
+        return np.vstack([kept[: public.n_features], np.zeros((1, w.shape[1]))])
+    kept[public.n_features :] *= intercept_value
+    return kept
