@@ -172,16 +172,18 @@ class FrankWolfe(MethodBase):
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
-        walk = self._by_gradients
-        if settings.selection:
-            walk = self._by_vertices if settings.feasible.coordinates is None else self._by_coordinates
-        w = walk(ask, public, settings, self._start(public, settings.feasible, settings.intercept_value))
+        if not settings.selection:
+            w = self._by_gradients(ask, public, settings)
+        elif settings.feasible.coordinates is not None:
+            w = self._by_coordinates(ask, public, settings)
+        else:
+            w = self._by_vertices(ask, public, settings)
         return finished(w, settings.intercept_value, public)
 
-    def _by_coordinates(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
+    def _by_coordinates(self, ask: Ask, public: PublicFacts, settings: Settings) -> FloatArray:
         """The ℓ1-ball and the simplex: a step moves one coordinate and one scale, so the curator can follow it."""
-        path, radius = CoordinatePath(start), settings.feasible.radius
-        del start  # a vector less while the path is followed, which has copies
+        path = CoordinatePath(self._start(public, settings.feasible, settings.intercept_value))
+        radius = settings.feasible.radius
         scores = CoordinateScores(
             path.point,
             settings.clip,
@@ -202,9 +204,9 @@ class FrankWolfe(MethodBase):
             return "plain"
         return choose_engine(self.engine, settings.n_choices, 2 * public.n_parameters, public)
 
-    def _by_vertices(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
+    def _by_vertices(self, ask: Ask, public: PublicFacts, settings: Settings) -> FloatArray:
         polytope: Any = settings.feasible
-        w = start
+        w = self._start(public, settings.feasible, settings.intercept_value)
         for t in range(1, settings.n_choices + 1):
             gradient = ClippedGradient(w, settings.clip, "linf", settings.intercept_value)
             chosen = ask("vertex", VertexScores(gradient, polytope.vertices))
@@ -212,8 +214,9 @@ class FrankWolfe(MethodBase):
             w = (1 - step_size(t)) * w + step_size(t) * v
         return w
 
-    def _by_gradients(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
-        w, direction = start, np.zeros_like(start)
+    def _by_gradients(self, ask: Ask, public: PublicFacts, settings: Settings) -> FloatArray:
+        w = self._start(public, settings.feasible, settings.intercept_value)
+        direction = np.zeros_like(w)
         for t in range(1, settings.n_choices + 1):
             fresh = ask("gradient", ClippedGradient(w, settings.clip, "l2", settings.intercept_value))
             weight = t ** (-2 / 3) if settings.averaging else 1.0
