@@ -1572,6 +1572,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (_BATCHES + "test_batches_in_turn_do_not_disturb_each_other[one block-csr]",),
     ),
     Mutant(
+        "a batch lists the features of the one before",
+        "flags that are not taken back: which features rows of one batch have is seen in the answers about others",
+        "            flags[lines] = False\n",
+        "",
+        (_BATCHES + "test_batches_in_turn_do_not_disturb_each_other[one block-csr]",),
+    ),
+    Mutant(
         "finite precision of a batch of the expected size",
         "a Poisson batch can hold all rows, and its sum is as much larger",
         "fullest = self._public.n_rows / public.n_rows",

@@ -40,14 +40,17 @@ def test_compiled_batches_are_numpys(size: int, outputs: int, index: type, monke
     X = sp.csr_array((X.data, X.indices.astype(index), X.indptr.astype(index)), shape=(N, D))
     numbers = np.sort(rng.choice(N, size, replace=False))
     answers = []
-    for loops in (None, batch_kernels):
+    # Few and many features are listed in different ways, and compiled loops have a third one.
+    for loops, many in ((None, D), (None, D - 1), (batch_kernels, D)):
         monkeypatch.setattr(sparse_batch, "_compiled_loops", lambda n_rows, n_features, loops=loops: loops)
+        monkeypatch.setattr(sparse_batch, "_MANY_FEATURES", many)
         rows = Rows(X, np.zeros(N))
         rows.clip_entries(0.5)
         rows.clip_rows(1.0)
         answers.append(_answers(rows.batch(numbers).blocks[0], outputs))
-    for by_numpy, by_loops in zip(*answers, strict=True):
-        np.testing.assert_array_equal(by_loops, by_numpy)
+    for by_flags, by_marks, by_loops in zip(*answers, strict=True):
+        np.testing.assert_array_equal(by_marks, by_flags)
+        np.testing.assert_array_equal(by_loops, by_flags)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_norms_are_of_columns_and_not_of_lines() -> None:
     assert weights.norms() == (7.0, 5.0)
 
 
+@pytest.mark.parametrize("values", [np.ones((2, 1)), np.ones((3, 2)), np.ones((2, 2), dtype=np.float32)])
+def test_other_values_must_fit_the_lines(values: np.ndarray) -> None:
+    weights = SparseWeights(np.array([1, 4]), np.ones((2, 2)), 6)
+    with pytest.raises(ValueError, match="cannot be replaced"):
+        weights.with_values(values)
+    np.testing.assert_array_equal(weights.with_values(2 * weights.values).to_dense(), 2 * weights.to_dense())
+
+
 def test_pruning_drops_zero_lines_only() -> None:
     weights = SparseWeights(np.array([0, 2, 5]), np.array([[0.0, 1.0], [0.0, 0.0], [-0.0, 0.0]]), 6)
     np.testing.assert_array_equal(weights.pruned().lines, [0])

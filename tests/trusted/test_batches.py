@@ -124,6 +124,7 @@ def assert_scratch_is_clean(rows: Rows) -> None:
     for block in rows.blocks:
         if isinstance(block, SparseBlock) and block._scratch is not None:
             np.testing.assert_array_equal(block._scratch.sums, 0.0)
+            assert not block._scratch.flags.any()
 
 
 @every_storage

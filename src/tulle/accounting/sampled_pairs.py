@@ -25,6 +25,9 @@ _RATIO, _FAR_RATIO = 1 + _STEP / _EVEN_UP_TO, 1.01
 # Beyond this many standard deviations a Gaussian's mass is below 1e-196: far below any delta that is supported.
 _FAR = 30.0
 
+# Terms of all orders together are kept to about so many at a time: those of one order are summed by themselves.
+_MOST_TERMS = 1 << 15
+
 
 @dataclass(frozen=True)
 class SampledGaussianPair:
@@ -137,10 +140,7 @@ class SampledGaussianPair:
         unsampled = orders * self.distance**2 / 2
         if self.rate == 1:
             return unsampled
-        above = orders - 1.0
         losses, log_weights, last = _renyi_nodes(self, float(np.max(orders)) * self.up)
-        grown = np.multiply.outer(orders, losses)
-        exponents = grown + log_weights
         # Beyond the last place the loss grows no faster than there, and Q has no more mass than N(0, 1).
         end = np.array([last])
         _, down, q = self._log_ratios(end)
@@ -148,12 +148,14 @@ class SampledGaussianPair:
         start = last + self.middle
         beyond = orders * (float(self.loss(end)[0]) - slope * start + orders * slope**2 / 2)
         beyond += log_ndtr(orders * slope - start)
-        largest = np.maximum(exponents.max(axis=1), beyond)
-        terms = np.exp(exponents - largest[:, None])
-        terms *= np.expm1(-grown)
-        terms *= np.expm1(-np.multiply.outer(above, losses))
-        log_excess = largest + np.log(terms.sum(axis=1) + np.exp(beyond - largest))
-        bound = np.logaddexp(0.0, log_excess) / above
+        parts = -(-len(orders) * len(losses) // _MOST_TERMS)
+        log_excess = np.concatenate(
+            [
+                _log_excess(some, losses, log_weights, rest)
+                for some, rest in zip(np.array_split(orders, parts), np.array_split(beyond, parts))
+            ]
+        )
+        bound = np.logaddexp(0.0, log_excess) / (orders - 1.0)
         return np.minimum(unsampled, bound * (1 + 1e-12) + 1e-14 * unsampled)  # more than rounding can hide
 
 
@@ -177,6 +179,17 @@ def _log_mass(ends: FloatArray) -> FloatArray:
     smaller = log_ndtr(np.where(mirrored, low, -high))
     with np.errstate(divide="ignore"):
         return larger + np.log(-np.expm1(np.minimum(smaller - larger, 0.0)))
+
+
+def _log_excess(orders: FloatArray, losses: FloatArray, log_weights: FloatArray, beyond: FloatArray) -> FloatArray:
+    """log(E(order) - 1) of `SampledGaussianPair.renyi`; `beyond` is the logarithm of what lies beyond the places."""
+    grown = np.multiply.outer(orders, losses)
+    exponents = grown + log_weights
+    largest = np.maximum(exponents.max(axis=1), beyond)
+    terms = np.exp(exponents - largest[:, None])
+    terms *= np.expm1(-grown)
+    terms *= np.expm1(-np.multiply.outer(orders - 1.0, losses))
+    return np.asarray(largest + np.log(terms.sum(axis=1) + np.exp(beyond - largest)))
 
 
 def _geometric(first: float, last: float, ratio: float) -> FloatArray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ from tulle.reports.words import (
 )
 from tulle.trusted.accountants import MOST_ARITHMETIC
 from tulle.trusted.billing import BillingLedger
+from tulle.trusted.curator import Ask
 from tulle.trusted.events import FloatArray, GaussianEvent, ObjectivePerturbationEvent
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.fit import Order
@@ -400,18 +401,20 @@ def run_fit(
         public, method = chosen.public, chosen.method
         if rho is not None:
             confirm_rho(chosen.plan, rho)
-        run = partial(run_method, request, chosen, X, rows, active)
         logged = partial(
             log_answers, logger=__name__, what=request.what, total=sum(one.answers for one in chosen.plan.releases)
         )
-        released = account.ask(rows, public, chosen.plan, lambda ask: run(show_answers(logged(ask), witness)))
+        run = partial(run_method, request, chosen, X, rows, active)
+        released = account.ask(rows, public, chosen.plan, partial(_run_shown, run, logged, witness))
         receipt = account.receipt()
-    # No row is in reach: this is post-processing.
+    # No row is in reach: this is post-processing. Copies of rows are freed first: proofs for the report take memory.
+    seen_by = rows.seen_by
+    del rows, held, run
     evidence = method.infer(released, public, receipt.plan.releases)
     if evidence is not None:
         released = evidence.all_weights(public.n_features, public.fit_intercept)
     teacher, weights = method.teach(released, public)
-    report = fit_report(request, method, public, found, receipt, rows.seen_by, rho)
+    report = fit_report(request, method, public, found, receipt, seen_by, rho)
     report = replace(report, billed=describe_entries(account.entries))
     return Fitted(
         weights,
@@ -422,6 +425,11 @@ def run_fit(
         report,
         evidence,
     )
+
+
+def _run_shown(run: Callable[[Ask], Any], logged: Callable[[Ask], Ask], witness: Witness | None, ask: Ask) -> Any:
+    """What a run makes of answers that are logged and shown on their way. Not a closure, which would hold the rows."""
+    return run(show_answers(logged(ask), witness))
 
 
 def _describe_request(request: FitRequest, shape: tuple[int, int], planned: Sequence[PlannedFit]) -> dict[str, Any]:

@@ -72,16 +72,14 @@ class BatchAnswers:
         else:
             dense = block.gather(slopes)
             total = SparseWeights(np.arange(len(dense)), dense, len(dense))
-        lines, values = total.lines, total.values
-        if n_lines > total.n_lines:
-            lines, values = np.append(lines, n_lines - 1), np.vstack([values, constant])
-        return SparseWeights(lines, values, n_lines)
+        if n_lines == total.n_lines:
+            return total
+        return SparseWeights(np.append(total.lines, n_lines - 1), np.vstack([total.values, constant]), n_lines)
 
     def mean(self, total: SparseWeights, n_rows: int) -> SparseAnswer:
-        mean = total.scaled(1.0 / n_rows)
+        mean = (1.0 / n_rows) * total.values
         # As in `Curator.ask`: a number that is not finite counts as nothing rather than raise.
-        values = np.nan_to_num(mean.values, nan=0.0, posinf=0.0, neginf=0.0)
-        return SparseAnswer(SparseWeights(mean.lines, values, mean.n_lines))
+        return SparseAnswer(total.with_values(np.where(np.isfinite(mean), mean, 0.0)))
 
     def step(self, start: Any, answer: SparseAnswer, factor: float) -> SparseAnswer:
         """start + factor × answer."""
@@ -92,4 +90,4 @@ class BatchAnswers:
         if background is None:
             return SparseAnswer(moved)
         values = moved.values + background.factor * background.means[moved.lines]
-        return SparseAnswer(SparseWeights(moved.lines, values, moved.n_lines), background)
+        return SparseAnswer(moved.with_values(values), background)

@@ -15,6 +15,22 @@ from tulle.trusted.losses import Norm
 from tulle.trusted.rows import Block, Mask, RowNumbers
 
 
+class _KeptWeights:
+    """A copy of weights to compare others with: of few that are not zero, these alone."""
+
+    def __init__(self, weights: FloatArray) -> None:
+        self._shape = weights.shape
+        places = np.flatnonzero(weights)
+        self._places = places if 2 * len(places) < weights.size else None
+        self._values = weights.copy() if self._places is None else weights.ravel()[places]
+
+    def equal(self, weights: FloatArray) -> bool:
+        if weights.shape != self._shape or self._places is None:
+            return np.array_equal(self._values, weights)
+        places = np.flatnonzero(weights)
+        return np.array_equal(places, self._places) and np.array_equal(weights.ravel()[places], self._values)
+
+
 class FastBlock(Block, ABC):
     """A block that remembers its last answers, and knows weights that are sparse or change along a path."""
 
@@ -26,7 +42,7 @@ class FastBlock(Block, ABC):
 
     def _forget(self) -> None:
         self._known_norms: dict[Norm, FloatArray] = {}
-        self._last_margins: tuple[FloatArray, float, FloatArray] | None = None
+        self._last_margins: tuple[_KeptWeights, float, FloatArray] | None = None
         self._margins_at: tuple[PathPoint, float, FloatArray] | None = None
         self._kept: tuple[tuple[Any, ...], Any] | None = None
 
@@ -81,10 +97,10 @@ class FastBlock(Block, ABC):
     def margins(self, weights: FloatArray, intercept_value: float) -> FloatArray:
         if self._last_margins is not None:
             last_weights, last_value, last = self._last_margins
-            if last_value == intercept_value and np.array_equal(last_weights, weights):
+            if last_value == intercept_value and last_weights.equal(weights):
                 return last
         margins = super().margins(weights, intercept_value)
-        self._last_margins = (weights.copy(), intercept_value, margins)
+        self._last_margins = (_KeptWeights(weights), intercept_value, margins)
         return margins
 
     def margins_at(self, weights: SparseWeights, intercept_value: float) -> FloatArray:

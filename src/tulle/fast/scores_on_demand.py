@@ -132,6 +132,8 @@ class Follower:
             first.append(min(parameters, first[-1] + max(1, min(largest, first[-1] // 8))))
         begin, blocks = np.array(first[:-1]), len(first) - 1
         counts = np.append(np.diff(self._data.starts), len(self._data.targets))[order]
+        size = np.add.reduceat(counts, begin)
+        del counts  # as long as the arrays that follow
         return Weights(
             order=order,
             place=place,
@@ -144,7 +146,7 @@ class Follower:
             total=np.ones(blocks),
             widest=np.maximum.reduceat(spread[order], begin),
             longest=np.maximum.reduceat(length[order], begin),
-            size=np.add.reduceat(counts, begin),
+            size=size,
             wasted=np.zeros(blocks, dtype=np.int64),
             stamp=np.zeros((blocks, 3)),
             log_block=np.zeros(blocks),

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from tulle.fast import compiled
@@ -17,6 +18,9 @@ from tulle.trusted.rows import Mask, RowNumbers
 
 # Entries of all rows, at 75 a row: with fewer, what compiled loops save on batches is less than loading them takes.
 _WORTH_COMPILING = 1e7
+
+# With more features, looking through a flag for each takes longer than sorting those of a batch.
+_MANY_FEATURES = 1 << 18
 
 
 def _compiled_loops(n_rows: int, n_features: int) -> Any:
@@ -71,8 +75,9 @@ class SparseBatch(FastBlock):
             self._loops.take_rows(*arrays, self._features, self._entries)
         else:
             places = np.repeat(starts - (ends - counts), counts) + np.arange(size)
-            self._features = matrix.indices[places]
-            self._entries = matrix.data[places]
+            # numpy looks up places that are no intp several times more slowly.
+            self._features = matrix.indices.take(places).astype(np.intp, copy=False)
+            self._entries = matrix.data.take(places)
             if entry_bound < np.inf:
                 self._entries = np.clip(self._entries, -entry_bound, entry_bound)
         self._leave_out()
@@ -100,7 +105,7 @@ class SparseBatch(FastBlock):
             for output in range(margins.shape[1]):
                 lookup[lines] = weights.values[inside, output]
                 if self._loops is None:
-                    margins[:, output] = self._sum_by_row(self._entries * lookup[self._features])
+                    margins[:, output] = self._sum_by_row(self._entries * lookup.take(self._features))
                 else:
                     self._loops.row_products(self._counts, self._features, self._entries, lookup, margins[:, output])
             lookup[lines] = 0.0
@@ -115,23 +120,34 @@ class SparseBatch(FastBlock):
             return self._gathered(self._scaled(slopes), scratch)
 
     def _gathered(self, scaled: FloatArray, scratch: Scratch) -> SparseWeights:
-        features, marks, sums = self._features, scratch.marks, scratch.sums
+        features, sums = self._features, scratch.sums
         if self._loops is not None and scaled.shape[1] == 1:
             most = min(len(features), self._width)
             lines, values = np.empty(most, dtype=np.intp), np.empty((most, 1))
             arrays = (self._counts, features, self._entries, scaled[:, 0], sums, *scratch.bits)
             found = self._loops.sum_rows(*arrays, lines, values[:, 0])
             return SparseWeights(lines[:found], values[:found], self._width)
-        # Of the entries of one feature the last one that wrote its mark stands for all.
-        places = np.arange(len(features))
-        marks[features] = places
-        lines = np.sort(features[marks[features] == places]).astype(np.intp)
+        lines = self._touched(scratch)
         values = np.empty((len(lines), scaled.shape[1]))
         for output, column in enumerate(scaled.T):
             np.add.at(sums, features, self._entries * np.repeat(column, self._counts))
             values[:, output] = sums[lines]
             sums[lines] = 0.0
         return SparseWeights(lines, values, self._width)
+
+    def _touched(self, scratch: Scratch) -> npt.NDArray[np.intp]:
+        """The features that any row has, in rising order."""
+        features = self._features
+        if self._width <= _MANY_FEATURES:
+            flags = scratch.flags
+            flags[features] = True
+            lines = np.flatnonzero(flags)
+            flags[lines] = False
+            return lines
+        # Of the entries of one feature the last one that wrote its mark stands for all.
+        places, marks = np.arange(len(features)), scratch.marks
+        marks[features] = places
+        return np.sort(features[marks[features] == places]).astype(np.intp, copy=False)
 
     def _n_features(self) -> int:
         return self._width

@@ -42,6 +42,14 @@ class SparseWeights:
             raise ValueError(f"lines must lie between 0 and {self.n_lines - 1}")
 
     @classmethod
+    def _of_checked(cls, lines: npt.NDArray[np.intp], values: FloatArray, n_lines: int) -> SparseWeights:
+        """Without the checks above, which take as long as a short sum: of lines that were checked, or of some of them
+        in their order, with a line of values for each."""
+        weights = object.__new__(cls)
+        weights.__dict__.update(lines=lines, values=values, n_lines=n_lines)
+        return weights
+
+    @classmethod
     def zeros(cls, n_lines: int, outputs: int) -> SparseWeights:
         return cls(np.zeros(0, dtype=np.intp), np.zeros((0, outputs)), n_lines)
 
@@ -71,7 +79,13 @@ class SparseWeights:
         return self.to_dense() if dtype is None else self.to_dense().astype(dtype, copy=False)
 
     def scaled(self, factor: float) -> SparseWeights:
-        return SparseWeights(self.lines, factor * self.values, self.n_lines)
+        return self.with_values(factor * self.values)
+
+    def with_values(self, values: FloatArray) -> SparseWeights:
+        """The same lines with other values, of the same shape."""
+        if values.shape != self.values.shape or values.dtype != np.float64:
+            raise ValueError(f"{self.values.shape} values cannot be replaced by {values.dtype} of {values.shape}")
+        return self._of_checked(self.lines, values, self.n_lines)
 
     def plus(self, other: SparseWeights, factor: float = 1.0) -> SparseWeights:
         """self + factor × other."""
@@ -89,8 +103,9 @@ class SparseWeights:
         old[places[new]] = False
         lines, values = np.empty(len(old), dtype=np.intp), np.zeros((len(old), self.shape[1]))
         lines[old], lines[places] = many, few
-        values[old] = many_values
-        values[places] += few_values
+        for column, listed, added in zip(values.T, many_values.T, few_values.T):  # faster than in two dimensions
+            column[old] = listed
+            column[places] += added
         return SparseWeights(lines, values, self.n_lines)
 
     def __add__(self, other: SparseWeights) -> SparseWeights:
@@ -107,5 +122,5 @@ class SparseWeights:
 
     def pruned(self) -> SparseWeights:
         """The same matrix without the lines that are listed and all zero."""
-        held = self.values.any(axis=1)
-        return SparseWeights(self.lines[held], self.values[held], self.n_lines)
+        held = np.flatnonzero(self.values.any(axis=1))
+        return self._of_checked(self.lines[held], self.values[held], self.n_lines)

@@ -99,4 +99,4 @@ def _largest(
         kept = dense_noisy_largest(listed.values, scale, grid, *border)
     else:
         kept = noisy_largest(listed, exact.background, scale, grid, *border)
-    return SparseWeights(kept.lines, from_units(kept.values, grid), kept.n_lines)
+    return kept.with_values(from_units(kept.values, grid))

@@ -172,18 +172,18 @@ class FrankWolfe(MethodBase):
 
     def run(self, ask: Ask, public: PublicFacts) -> FloatArray:
         settings = self.settings(public)
-        start = self._start(public, settings.feasible, settings.intercept_value)
         if not settings.selection:
-            w = self._by_gradients(ask, public, settings, start)
+            w = self._by_gradients(ask, public, settings)
         elif settings.feasible.coordinates is not None:
-            w = self._by_coordinates(ask, public, settings, start)
+            w = self._by_coordinates(ask, public, settings)
         else:
-            w = self._by_vertices(ask, public, settings, start)
+            w = self._by_vertices(ask, public, settings)
         return finished(w, settings.intercept_value, public)
 
-    def _by_coordinates(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
+    def _by_coordinates(self, ask: Ask, public: PublicFacts, settings: Settings) -> FloatArray:
         """The ℓ1-ball and the simplex: a step moves one coordinate and one scale, so the curator can follow it."""
-        path, radius = CoordinatePath(start), settings.feasible.radius
+        path = CoordinatePath(self._start(public, settings.feasible, settings.intercept_value))
+        radius = settings.feasible.radius
         scores = CoordinateScores(
             path.point,
             settings.clip,
@@ -204,9 +204,9 @@ class FrankWolfe(MethodBase):
             return "plain"
         return choose_engine(self.engine, settings.n_choices, 2 * public.n_parameters, public)
 
-    def _by_vertices(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
+    def _by_vertices(self, ask: Ask, public: PublicFacts, settings: Settings) -> FloatArray:
         polytope: Any = settings.feasible
-        w = start
+        w = self._start(public, settings.feasible, settings.intercept_value)
         for t in range(1, settings.n_choices + 1):
             gradient = ClippedGradient(w, settings.clip, "linf", settings.intercept_value)
             chosen = ask("vertex", VertexScores(gradient, polytope.vertices))
@@ -214,8 +214,9 @@ class FrankWolfe(MethodBase):
             w = (1 - step_size(t)) * w + step_size(t) * v
         return w
 
-    def _by_gradients(self, ask: Ask, public: PublicFacts, settings: Settings, start: FloatArray) -> FloatArray:
-        w, direction = start, np.zeros_like(start)
+    def _by_gradients(self, ask: Ask, public: PublicFacts, settings: Settings) -> FloatArray:
+        w = self._start(public, settings.feasible, settings.intercept_value)
+        direction = np.zeros_like(w)
         for t in range(1, settings.n_choices + 1):
             fresh = ask("gradient", ClippedGradient(w, settings.clip, "l2", settings.intercept_value))
             weight = t ** (-2 / 3) if settings.averaging else 1.0
@@ -483,5 +484,7 @@ def step_size(t: int) -> float:
 def finished(w: FloatArray, intercept_value: float, public: PublicFacts) -> FloatArray:
     """The weights of a model: the n_nonzero largest, and the intercept that belongs to a constant column of 1."""
     kept = HardThreshold(public.n_nonzero, free_from=public.n_features)(w)
-    intercept = intercept_value * kept[public.n_features :] if intercept_value else np.zeros((1, w.shape[1]))
-    return np.vstack([kept[: public.n_features], intercept])
+    if not intercept_value:
+        return np.vstack([kept[: public.n_features], np.zeros((1, w.shape[1]))])
+    kept[public.n_features :] *= intercept_value
+    return kept

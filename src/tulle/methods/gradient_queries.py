@@ -153,8 +153,10 @@ class Step(Recipe):
     penalty: float = 0.0
 
     def resolve(self, public: PublicFacts) -> Affine:
-        start = np.array(self.gradient.weights)
-        start[: public.n_features] *= 1.0 - self.step_size * self.penalty
+        start = np.asarray(self.gradient.weights)
+        if self.penalty or self.gradient.support is not None:
+            start = np.array(start)
+            start[: public.n_features] *= 1.0 - self.step_size * self.penalty
         if self.gradient.support is not None:
             start[~self.gradient.support] = 0.0
         stretch = max(1.0, abs(1.0 - self.step_size * self.penalty))

@@ -266,9 +266,13 @@ class ScreenRefine(MethodBase):
         for number in range(settings.rounds):
             scores = self.screen(ask, public, settings, w, support, number)
             support |= self._rules.whole_groups(scores != 0)
-            for k in range(outputs):
-                features = np.flatnonzero(support[:, k])
-                centre = self._centre(public, settings, w[:, k], features, scores[features, k])
+            chosen = [np.flatnonzero(column) for column in support.T]
+            centres = [
+                self._centre(public, settings, w[:, k], features, scores[features, k])
+                for k, features in enumerate(chosen)
+            ]
+            del scores  # a vector less while the chosen columns are copied
+            for k, (features, centre) in enumerate(zip(chosen, centres)):
                 theta = self._refine(ask, public, settings.refine, features, centre, k)
                 w[features, k] = theta[: len(features)]
                 w[d:, k] = theta[len(features) :]

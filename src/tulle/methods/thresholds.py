@@ -43,8 +43,7 @@ class HardThreshold:
     def sparsely(self, weights: SparseWeights) -> SparseWeights:
         """The same of weights that are zero outside of some lines."""
         features = int(np.searchsorted(weights.lines, self.free_from))
-        kept = HardThreshold(self.keep, features)(weights.values)
-        return SparseWeights(weights.lines, kept, weights.n_lines).pruned()
+        return weights.with_values(HardThreshold(self.keep, features)(weights.values)).pruned()
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class ThresholdByLayer(HardThreshold):
 
     def sparsely(self, weights: SparseWeights) -> SparseWeights:
         kept = self._by_layer(weights.values, np.searchsorted(weights.lines, np.cumsum(self.layers)))
-        return SparseWeights(weights.lines, kept, weights.n_lines).pruned()
+        return weights.with_values(kept).pruned()
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +143,7 @@ class GroupThreshold(HardThreshold):
     def sparsely(self, weights: SparseWeights) -> SparseWeights:
         features = int(np.searchsorted(weights.lines, self.free_from))
         kept = self._by_group(weights.values, self.groups[weights.lines[:features]])
-        return SparseWeights(weights.lines, kept, weights.n_lines).pruned()
+        return weights.with_values(kept).pruned()
 
 
 def make_threshold(keep: int, n_features: int, groups: npt.NDArray[np.intp] | None) -> HardThreshold:
