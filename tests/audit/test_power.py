@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,3 +235,19 @@ def test_a_threshold_of_the_runs_is_near_the_best_event() -> None:
         np.round(5_000 * norm.sf(grid - mu)), np.round(5_000 * norm.sf(grid)), 5_000, 1e-5, 0.95
     ).max()
     assert found > 0.8 * best
+
+
+@pytest.mark.parametrize(("column", "claimed"), [(1, 1.0), (3, 4.0)])
+def test_the_table_of_powers_is_the_computed_one(column: int, claimed: float) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    rows = page.partition("| runs | judge | claimed ε = 0.5 | 1 | 2 | 4 |\n")[2].splitlines()[1:10]
+    mu = gaussian_mu(claimed, 1e-5)
+    words: dict[str, dict[str, Any]] = {
+        '"any"': {"claimed": claimed},
+        '"gaussian"': {"judge": "gaussian", "claimed_mu": mu},
+        "likelihood ratio": {"judge": "gaussian", "claimed_mu": mu, "attack": "likelihood_ratio"},
+    }
+    for row in rows:
+        runs, judge, *seen = (cell.strip() for cell in row.strip("|").split("|"))
+        power = expected_power(int(runs.replace(",", "")), delta=1e-5, **words[judge])
+        assert f"{power.seen:.3g}" == seen[column]

@@ -280,8 +280,9 @@ def _power(judge: Judge, counting: _Counting, counted: int, claimed: float | Non
     if claimed:
         violation = releases[names[0]][2](WORTH_SEEING * claimed)
         needed = _runs_needed(partial(is_seen, names[0], violation), counting)
-    levels = (delta, counting.confidence, claimed, counting.chance)
-    return Power(judge.name, counted, counting.splits, *levels, **seen, runs_needed=needed)
+    shown = seen["gaussian"], seen["easiest"], seen["choice"]
+    levels = delta, counting.confidence, claimed, counting.chance
+    return Power(judge.name, counted, counting.splits, *levels, *shown, needed)
 
 
 def smallest_seen(is_seen: Callable[[float], bool], largest: float) -> float:

@@ -127,9 +127,11 @@ class AuditResult:
             return None if self.judge == "curve" else one_run_power(self.runs, guesses=self.guesses, **levels, **words)
         if not len(self.false_rates) or self.judge not in JUDGES_WITH_POWER:
             return None
-        counted, attack = max(8, self.runs), "likelihood_ratio" if self.attack == KNOWN_EVENT else "chosen"
-        runs = counted if self.attack == KNOWN_EVENT else counted * max(2, self.splits)
-        return expected_power(runs, judge=self.judge, splits=self.splits, attack=attack, **levels, **words)
+        counted = max(8, self.runs)
+        levels |= {"judge": self.judge, "splits": self.splits}
+        if self.attack == KNOWN_EVENT:
+            return expected_power(counted, attack="likelihood_ratio", **levels, **words)
+        return expected_power(counted * max(2, self.splits), **levels, **words)
 
     def _power_lines(self) -> list[str]:
         power = self.power
