@@ -1,4 +1,4 @@
-"""Audits of tulle and of DPSL-KT: `make audit`, a few minutes. The methods are audited by benchmarks/audit_bounds.py.
+"""Audits of tulle and of DPSL-KT: `make audit`, some minutes. The methods are audited by benchmarks/audit_bounds.py.
 
 Prints a row for each subject and draws the attacks' curves to build/audit-*.png.
 """
@@ -13,9 +13,10 @@ import audit_dpsl_kt
 
 from tulle import Bounds, SparseRegressor
 from tulle.accounting.gaussian_budget import gaussian_mu
-from tulle.audit import AuditResult, audit_channel, audit_mechanism, audit_model
+from tulle.audit import AuditResult, audit_channel, audit_mechanism, audit_model, worst_case_pairs
 from tulle.local.user_side.ball import PrivUnit
 from tulle.methods import HardThresholding
+from tulle.methods.loss_functions import Squared
 from tulle.trusted.events import NoisePerSensitivity
 from tulle.trusted.mechanisms import Gaussian
 
@@ -31,14 +32,19 @@ def audits() -> Iterator[tuple[str, AuditResult]]:
             f"gaussian-{epsilon:g}",
             audit_mechanism(Gaussian(noise), delta=DELTA, claimed=epsilon, runs=10_000_000, seed=0),
         )
-    # Every answer on the bill, by the likelihood ratio, against the mu of the plan.
+    # Every answer on the bill, by the likelihood ratio, against the mu of the plan, on the pair of the audited bounds.
     bounds = Bounds(row_linf=1.0, label=1.0)
     method = HardThresholding(noise="gaussian")
     model = SparseRegressor(1.0, DELTA, n_nonzero=1, bounds=bounds, method=method, fit_intercept=False)
+    (pair,) = [
+        pair
+        for pair in worst_case_pairs(Squared(), bounds.known(1), n_rows=6, n_features=1)
+        if pair.name == "opposite labels on a row at the bound"
+    ]
     judged: dict[str, Any] = {"judge": "gaussian", "attack": "likelihood_ratio"}
     yield (
         "hard-thresholding-gaussian",
-        audit_model(model, n_features=1, runs=20_000, pilot_runs=500, n_jobs=2, seed=0, **judged),
+        audit_model(model, pairs=[pair], runs=10_000, n_jobs=2, seed=0, **judged),
     )
     yield "local-hemisphere", audit_channel(PrivUnit.hemisphere(1.0, 1.0, 20), runs=1_000_000, seed=0)
     # DPSL-KT on the pair that breaks it, and its replacement.

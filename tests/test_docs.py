@@ -722,6 +722,16 @@ def test_the_attack_on_a_printed_epsilon_is_the_measured_one() -> None:
     assert claimed < proved <= bound < proved + 0.01
 
 
+def test_the_audits_are_the_measured_ones() -> None:
+    """The table of what audits find is docs/pictures/audits.csv, row by row."""
+    rows = [row for row in cells("audit.md", "subject") if len(row) == 6]
+    for (_, claimed, audited, possible, runs, violation), kept in zip(rows, figures("audits"), strict=True):
+        assert float(claimed) == float(kept["claimed"])
+        assert (float(audited), float(possible)) == (float(kept["audited"]), round(float(kept["possible"]), 1))
+        assert runs == f"{int(kept['runs']):,}"
+        assert violation == ("**false**" if float(audited) > float(claimed) else "none found")
+
+
 def test_the_planted_bugs_are_the_measured_ones() -> None:
     """The table in docs/audit.md is what benchmarks/audit_planted_bugs.py wrote."""
     measured_file = json.loads((ROOT / "docs/pictures/audit_planted_bugs.json").read_text(encoding="utf-8"))
