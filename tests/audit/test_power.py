@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +254,18 @@ def test_the_table_of_powers_is_the_computed_one(column: int, claimed: float) ->
         runs, judge, *seen = (cell.strip() for cell in row.strip("|").split("|"))
         power = expected_power(int(runs.replace(",", "")), delta=1e-5, **words[judge])
         assert f"{power.seen:.3g}" == seen[column]
+
+
+def test_tables_of_parts_and_of_real_power_are_the_measured_ones() -> None:
+    """Those of docs/audit.md are what benchmarks/audit_splits.py wrote."""
+    root = Path(__file__).parents[2]
+    place = importlib.util.spec_from_file_location("audit_splits", root / "benchmarks" / "audit_splits.py")
+    assert place is not None
+    assert place.loader is not None
+    benchmark = importlib.util.module_from_spec(place)
+    sys.modules["audit_splits"] = benchmark  # its dataclass looks itself up
+    place.loader.exec_module(benchmark)
+    page = (root / "docs" / "audit.md").read_text(encoding="utf-8").splitlines()
+    rows = json.loads((root / "docs" / "pictures" / "audit_splits.json").read_text(encoding="utf-8"))
+    assert len(rows) == 23
+    assert [row["words"] for row in rows if benchmark.line(row) not in page] == []
