@@ -12,6 +12,7 @@ own, and not again.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 import warnings
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from tulle import Bounds, PrivatePipeline, SparseClassifier, SparseRegressor
 from tulle.accounting.gaussian_budget import gaussian_mu
@@ -60,6 +62,7 @@ from tulle.methods import (
     TwoStage,
 )
 from tulle.methods.loss_functions import Squared, resolve_loss
+from tulle.methods.published_noise import scsg_noise, sgd_noise
 from tulle.preprocessing import PrivateScaler
 
 RESULTS = Path(__file__).parents[1] / "docs" / "pictures" / "audit_bounds.jsonl"
@@ -349,10 +352,18 @@ def _count_refuted(audit: Callable[..., AuditResult], seed: int) -> dict[str, An
 # --- noise of papers -------------------------------------------------------------------------------------------------
 
 
-def dp_sgd_ht(X: Any, y: Any, rng: np.random.Generator, claimed: float) -> Any:
-    """One step on a batch of one row, with the noise of theorem 4.1."""
+def printed_noise(X: Any, y: Any, rng: np.random.Generator, claimed: float, variant: Any) -> Any:
+    """One step on a batch of one row with the noise of a theorem: 4.1 of DP-SGD-HT; 5.1 of DP-SCSG-HT, after one
+    snapshot on one row."""
+    snapshots = variant == "scsg"
     method = StochasticHardThresholding(
-        batch=1, passes=1 / len(y), sampling="without_replacement", step=1.0, average=0.0
+        variant,
+        1,
+        1 if snapshots else None,
+        passes=(1 + snapshots) / len(y),
+        sampling="without_replacement",
+        step=1.0,
+        average=0.0,
     )
     model = SparseRegressor(
         claimed,
@@ -375,25 +386,64 @@ def one_row_counts(n_rows: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     return (X, first), (X, second)
 
 
+def one_row_against_all(n_rows: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """All rows have the label -1; that of one row is 1 or -1. A batch of this row moves by the whole sensitivity, and
+    in the second data set all batches are alike."""
+    X, second = np.ones((n_rows, 1)), np.full(n_rows, -1.0)
+    first = second.copy()
+    first[0] = 1.0
+    return (X, first), (X, second)
+
+
+def least_epsilon(variant: str, n_rows: int, claimed: float) -> float:
+    """The epsilon at DELTA of one weight on `one_row_against_all`, by the events {weight >= t} alone.
+
+    In sensitivities of a gradient the weight is N(0, z²) on the second data set, and on the first 1 larger with
+    probability 1 / n. With a snapshot the noises of the snapshot and of the step add up; differences have twice the
+    sensitivity, and are 0 in the first step.
+    """
+    if variant == "sgd":
+        z = sgd_noise(n_rows, 1, 1, claimed, DELTA)
+    else:
+        snapshot, step = scsg_noise(n_rows, 1, 1, 1, claimed, DELTA, "II")
+        z = math.hypot(snapshot, 2 * step)
+    thresholds = np.linspace(0.0, 3.0, 6001)
+    rate = (1 - 1 / n_rows) * ndtr(-thresholds / z) + ndtr((1 - thresholds) / z) / n_rows
+    known = rate > DELTA
+    return float(np.max(np.log(rate[known] - DELTA) - log_ndtr(-thresholds[known] / z)))
+
+
 def published() -> Cells:
     sys.path.append(str(Path(__file__).parents[1] / "examples"))
     import audit_dpsl_kt  # type: ignore[import-not-found, unused-ignore]
 
-    small, smaller = (partial(dp_sgd_ht, claimed=claimed) for claimed in (2.0, 1.0))
-    targets: dict[str, tuple[Any, Any, float, int]] = {
-        "DPSL-KT, theorem 4.3": (audit_dpsl_kt.published, audit_dpsl_kt.neighbours(), 1.0, 500),
-        "DP-SGD-HT, theorem 4.1, one row of 100": (small, one_row_counts(100), 2.0, 12_000),
-        "DP-SGD-HT, theorem 4.1, one row of 200": (smaller, one_row_counts(200), 1.0, 8_000),
+    def of(variant: str, claimed: float) -> Any:
+        return partial(printed_noise, claimed=claimed, variant=variant)
+
+    targets: dict[str, tuple[Any, Any, float, int, float | None]] = {
+        "DPSL-KT, theorem 4.3": (audit_dpsl_kt.published, audit_dpsl_kt.neighbours(), 1.0, 500, None),
+        "DP-SGD-HT, theorem 4.1, one row of 100": (of("sgd", 2.0), one_row_counts(100), 2.0, 12_000, None),
+        "DP-SGD-HT, theorem 4.1, one row of 200": (of("sgd", 1.0), one_row_counts(200), 1.0, 8_000, None),
     }
-    for name, (fit, worlds, claimed, runs) in targets.items():
-        yield [name, "fixed"], partial(_fixed, fit, worlds, claimed, runs)
+    # Numbers of rows and runs from the rates of the two mixtures: about the fewest runs that show a violation.
+    for name, variant, others, claimed, runs in (
+        ("DP-SGD-HT, theorem 4.1", "sgd", 99, 1.0, 8_000),
+        ("DP-SGD-HT, theorem 4.1", "sgd", 49, 2.0, 8_000),
+        ("DP-SCSG-HT, theorem 5.1", "scsg", 299, 1.0, 20_000),
+        ("DP-SCSG-HT, theorem 5.1", "scsg", 149, 2.0, 20_000),
+    ):
+        least = least_epsilon(variant, others + 1, claimed)
+        worlds = one_row_against_all(others + 1)
+        targets[f"{name}, one row against {others}"] = (of(variant, claimed), worlds, claimed, runs, least)
+    for name, (fit, worlds, claimed, runs, true) in targets.items():
+        yield [name, "fixed"], partial(_fixed, fit, worlds, claimed, runs, true)
         yield [name, "betting"], partial(_betting, fit, worlds, claimed, runs)
 
 
-def _fixed(fit: Any, worlds: Any, claimed: float, runs: int, seed: int) -> dict[str, Any]:
+def _fixed(fit: Any, worlds: Any, claimed: float, runs: int, true: float | None, seed: int) -> dict[str, Any]:
     result = audit_function(fit, *worlds, delta=DELTA, claimed=claimed, runs=runs, seed=seed)
     figures = {"epsilon": result.epsilon, "most": result.best_possible, "refuted": result.refuted}
-    return {"claimed": claimed, "runs": runs} | figures
+    return {"claimed": claimed, "runs": runs} | figures | ({} if true is None else {"true_epsilon": true})
 
 
 def _betting(fit: Any, worlds: Any, claimed: float, most_runs: int, seed: int) -> dict[str, Any]:

@@ -5,6 +5,10 @@ in a process that imports the copy, on the pair that a pilot in that process cho
 
     python benchmarks/audit_planted_bugs.py             # prints the table, writes docs/pictures/audit_planted_bugs.json
     python benchmarks/audit_planted_bugs.py --only TEXT  # bugs with the text in their names; writes nothing
+    python benchmarks/audit_planted_bugs.py --functions  # measures the functions again, and keeps the other rows
+
+For functions the table also has the fixed size of an audit with defaults, which a user runs who changes nothing: judge
+"any" tests the ε that the claim has at δ. Its runs are drawn at once, as arrays, from the same laws.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,12 +32,14 @@ from scipy.special import expit
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
 from tulle.audit.attacks import strongest_verdict
+from tulle.audit.claimed_curves import epsilon_of_range
 from tulle.audit.judges import Judge, choose_judge
 from tulle.audit.runner import Schedule, Subject, collect
 from tulle.audit.sequential import bet_on_runs
 from tulle.audit.targets import ModelAudit, function_runs
 from tulle.methods import HardThresholding, KnowledgeTransfer, ScreenRefine
 from tulle.methods.loss_functions import Softmax
+from tulle.trusted.gaussian import gaussian_epsilon
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs" / "pictures" / "audit_planted_bugs.json"
@@ -43,6 +49,8 @@ DELTA, CONFIDENCE = 1e-5, 0.95
 SIZES = (50, 100, 200, 400, 800, 1600, 3200, 6400)
 FIXED_SEEDS, ENOUGH = 20, 18
 PILOT_RUNS = 100
+# An audit with defaults is tried up to this size.
+LARGEST_DEFAULT = 819_200
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,9 @@ class Measured:
     fixed: int | None
     most: int
     seconds: float
+    # Of an audit with defaults: judge "any". -1: not measured.
+    default_size: int | None = -1
+    default_most: int = 0
 
 
 # --- bugs in small functions -----------------------------------------------------------------------------------------
@@ -124,6 +135,39 @@ FUNCTIONS: tuple[tuple[str, Fit, dict[str, float]], ...] = (
     ("a label that is not clipped", label_without_bound, {"claimed": 1.0}),
     ("randomised response asked twice", asked_twice, {"claimed": 1.0}),
 )
+
+
+# The same laws, as arrays of many runs on labels that add up to `total`.
+Draw = Callable[[np.random.Generator, float, int], Any]
+
+
+def many_choices(scale: float) -> Draw:
+    def draw(rng: np.random.Generator, total: float, runs: int) -> Any:
+        scores = np.array([0.5, -0.5]) * (1 - 2 * total)
+        return np.argmax(scores + rng.gumbel(scale=scale, size=(runs, 2)), axis=1).astype(float)[:, None]
+
+    return draw
+
+
+def many_of_one_noise(rng: np.random.Generator, total: float, runs: int) -> Any:
+    noise = rng.normal(scale=math.sqrt(2), size=(runs, 1))
+    return np.hstack([total + noise, -total + noise])
+
+
+def many_gaussian(scale: float, count: int = 1) -> Draw:
+    return lambda rng, total, runs: total + rng.normal(scale=scale, size=(runs, count))
+
+
+# Functions whose claim is a μ or a range: for the others the audit with defaults is the fixed audit of the table.
+ARRAYS: dict[str, Draw] = {
+    "Gaussian noise, 2/3 of it": many_gaussian(2 / 3),
+    "Gaussian noise, twice the sensitivity": many_gaussian(1 / 2),
+    "Gaussian noise, a third of it": many_gaussian(1 / 3),
+    "a choice with half of the noise": many_choices(1.0),
+    "a choice with a quarter of the noise": many_choices(0.5),
+    "four answers with the noise of one": many_gaussian(1.0, 4),
+    "one draw of noise for two answers": many_of_one_noise,
+}
 
 
 # --- models with a bug planted in tulle ------------------------------------------------------------------------------
@@ -258,6 +302,25 @@ def fixed_size(subject: Subject, judge: Judge, epsilon: float, delta: float, lar
     return None
 
 
+def default_size(name: str, claim: dict[str, float]) -> int | None:
+    """The smallest of 50, 100, 200, ... at which an audit with defaults refutes the ε of the claim at DELTA."""
+    (value,) = claim.values()
+    epsilon = gaussian_epsilon(value, DELTA) if "claimed_mu" in claim else epsilon_of_range(value, DELTA)
+    size = SIZES[0]
+    while size <= LARGEST_DEFAULT:
+        missed = 0
+        for seed in range(FIXED_SEEDS):
+            rng = np.random.default_rng((2000 + seed, size))
+            first, second = (ARRAYS[name](rng, total, size) for total in (1.0, 0.0))
+            missed += strongest_verdict(first, second, DELTA, CONFIDENCE).epsilon <= epsilon
+            if missed > FIXED_SEEDS - ENOUGH:
+                break
+        else:
+            return size
+        size *= 2
+    return None
+
+
 def measure_function(name: str, fit: Fit, claim: dict[str, float], seeds: int) -> Measured:
     subject, _ = function_runs(fit, (X, ONE), (X, 0 * ONE), 1)
     delta = 0.0 if "claimed" in claim else DELTA
@@ -266,7 +329,10 @@ def measure_function(name: str, fit: Fit, claim: dict[str, float], seeds: int) -
     judge = choose_judge(kinds[what], delta=delta, **{"claimed": None, "claimed_mu": None} | claim)  # type: ignore[arg-type]
     text = {"claimed": "ε", "claimed_mu": "μ", "claimed_range": "range"}[what]
     stated = f"{text} = {value:g}"
-    return measure(subject, judge, claim.get("claimed", 0.0), delta, stated, SIZES[-1], seeds, name, "function")
+    row = measure(subject, judge, claim.get("claimed", 0.0), delta, stated, SIZES[-1], seeds, name, "function")
+    if what == "claimed":
+        return replace(row, default_size=row.fixed, default_most=row.most)
+    return replace(row, default_size=default_size(name, claim), default_most=LARGEST_DEFAULT)
 
 
 def measure_model(name: str, model: str, claimed_mu: float, most: int, seeds: int) -> Measured:
@@ -318,7 +384,8 @@ def show(runs: float | None, most: int) -> str:
 
 def line(row: Measured) -> str:
     where = "" if row.kind == "function" else f" ({row.kind})"
-    runs = (show(value, row.most) for value in (row.median, row.nine_of_ten, row.fixed))
+    runs = [show(value, row.most) for value in (row.median, row.nine_of_ten, row.fixed)]
+    runs.append("" if row.default_size == -1 else show(row.default_size, row.default_most))
     return f"| {row.name}{where} | {row.claim} | {' | '.join(runs)} |"
 
 
@@ -327,17 +394,25 @@ def main() -> None:
     parser.add_argument("--only", default="", help="bugs with this text in their names; nothing is written")
     parser.add_argument("--seeds", type=int, default=40, help="of bets on functions; half of them on models")
     parser.add_argument("--most", type=int, default=800, help="largest number of runs for models")
+    parser.add_argument("--functions", action="store_true", help="functions alone; the other rows are kept")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         worker(arguments.worker)
         return
-    print("| bug | claim | median | 9 of 10 | fixed size |\n| --- | --- | --- | --- | --- |", flush=True)
+    print("| bug | claim | median | 9 of 10 | fixed size | defaults |\n" + "| --- " * 6 + "|", flush=True)
     rows: list[Measured] = []
+    kept: dict[str, Any] = {"bugs": [], "sound": None}
+    if arguments.functions:
+        kept = json.loads(RESULT.read_text(encoding="utf-8"))
     for name, fit, claim in FUNCTIONS:
         if arguments.only in name:
             rows.append(measure_function(name, fit, claim, arguments.seeds))
             note(rows, arguments.only)
+    if arguments.functions:
+        rows += [Measured(**row) for row in kept["bugs"] if row["kind"] != "function"]
+        write(rows, kept["sound"], arguments.only)
+        return
     for name, model in PATCHES:
         if arguments.only in name:
             rows.append(measure_patched(name, model, arguments.most, arguments.seeds // 2))

@@ -713,6 +713,16 @@ def test_the_attack_on_a_printed_epsilon_is_the_measured_one() -> None:
     assert claimed < proved <= bound < proved + 0.01
 
 
+def test_the_audits_are_the_measured_ones() -> None:
+    """The table of what audits find is docs/pictures/audits.csv, row by row."""
+    rows = [row for row in cells("audit.md", "subject") if len(row) == 6]
+    for (_, claimed, audited, possible, runs, violation), kept in zip(rows, figures("audits"), strict=True):
+        assert float(claimed) == float(kept["claimed"])
+        assert (float(audited), float(possible)) == (float(kept["audited"]), round(float(kept["possible"]), 1))
+        assert runs == f"{int(kept['runs']):,}"
+        assert violation == ("**false**" if float(audited) > float(claimed) else "none found")
+
+
 def test_the_planted_bugs_are_the_measured_ones() -> None:
     """The table in docs/audit.md is what benchmarks/audit_planted_bugs.py wrote."""
     measured_file = json.loads((ROOT / "docs/pictures/audit_planted_bugs.json").read_text(encoding="utf-8"))
@@ -724,10 +734,23 @@ def test_the_planted_bugs_are_the_measured_ones() -> None:
     for bug, (name, claim, *runs) in zip(bugs, rows):
         assert name == bug["name"] + ("" if bug["kind"] == "function" else f" ({bug['kind']})")
         assert claim == bug["claim"]
-        measured = (bug["median"], bug["nine_of_ten"], bug["fixed"])
-        assert runs == [f"over {bug['most']:,}" if value is None else f"{value:,.0f}" for value in measured]
+        *measured, default = runs
+        figures = (bug["median"], bug["nine_of_ten"], bug["fixed"])
+        assert measured == [f"over {bug['most']:,}" if value is None else f"{value:,.0f}" for value in figures]
+        if bug["default_size"] == -1:  # patches of tulle: not measured
+            assert default == ""
+        else:
+            limit = f"over {bug['default_most']:,}"
+            assert default == (limit if bug["default_size"] is None else f"{bug['default_size']:,}")
     known = [bug["fixed"] / bug["median"] for bug in bugs if bug["fixed"] and bug["median"]]
     page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
     assert f"the median is {min(known):.1f} to {max(known):.1f} times smaller than a fixed size" in page
+    functions = [bug for bug in bugs if bug["kind"] == "function" and bug["default_size"]]
+    of_mu, of_epsilon = (
+        [bug["default_size"] / bug["median"] for bug in functions if bug["claim"].startswith(kind)] for kind in "με"
+    )
+    assert len(of_mu) == 4
+    assert f"defaults it is {min(of_mu):.0f} to {max(of_mu):,.0f} times smaller for four bugs" in page
+    assert f"betting takes {min(of_epsilon):.1f} to {max(of_epsilon):.1f} times fewer runs" in page
     assert f"Of {sound['audits']} audits of the same ten models" in page
     assert f"at confidence 0.95, {sound['refuted']} was refuted, where {sound['audits'] // 20} are allowed" in page

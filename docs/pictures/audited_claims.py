@@ -6,6 +6,7 @@ Draws what `benchmarks/audit_bounds.py bounds` measured: docs/pictures/audit_bou
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def published_table() -> list[str]:
         decided = ""
         if bet is not None:
             decided = f"{bet['decided_after']:,}" if bet["refuted"] else f"not refuted in {bet['runs']:,}"
-        lines.append(f"| {name} | {fixed['claimed']:g} | {fixed['runs']:,} | {bound} | {decided} |")
+        true = f"{math.floor(10 * fixed['true_epsilon']) / 10:.1f}" if "true_epsilon" in fixed else ""
+        lines.append(f"| {name} | {fixed['claimed']:g} | {true} | {fixed['runs']:,} | {bound} | {decided} |")
     return lines
 
 

@@ -13,7 +13,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import tulle.audit.first_runs
-from tulle.audit import Pair, TargetError, audit_estimator, audit_function, audit_sequentially
+from tulle.audit import (
+    Pair,
+    TargetError,
+    audit_estimator,
+    audit_estimator_sequentially,
+    audit_function,
+    audit_sequentially,
+)
 
 X, Y = np.zeros((4, 1)), np.array([1.0, 0, 0, 0])
 WORLDS = (X, Y), (X, 0 * Y)
@@ -252,6 +259,39 @@ def test_a_slow_target_says_how_long_it_takes(
     found = audit_sequentially(slow, *WORLDS, claimed_mu=1.0, seconds=20_000.0)
     assert clock[0] - begin <= 20_000 + 4 * 100  # and the first runs, which are not counted
     assert found.runs >= 72
+
+
+@pytest.mark.filterwarnings("ignore:SlowMean takes about")
+@pytest.mark.parametrize(
+    "audit",
+    [
+        lambda model: audit_estimator(model, delta=0.0, claimed=1.0, runs=20_000, pilot_runs=16, seconds=4_000.0),
+        lambda model: audit_estimator_sequentially(model, claimed=1.0, delta=0.0, pilot_runs=16, seconds=4_000.0),
+    ],
+    ids=["fixed", "sequential"],
+)
+def test_the_pilot_is_part_of_the_time_limit(audit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that runs 4 seconds in each fit; a pilot of ten pairs takes more than 1,000."""
+    clock = [0.0]
+    monkeypatch.setattr(tulle.audit.first_runs.time, "monotonic", lambda: clock[0])
+
+    class SlowMean(NoisyMean):
+        def fit(self, X: Any, y: Any) -> NoisyMean:
+            clock[0] += 4.0
+            return super().fit(X, y)
+
+    audit(SlowMean(scale=2.5))
+    assert 3_000 < clock[0] < 4_300
+
+
+@pytest.mark.parametrize("name", ["pair.json", "audit.json"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}"])
+def test_a_damaged_file_of_a_folder_says_what_to_do(name: str, text: str, tmp_path: Path) -> None:
+    words = FAST | {"runs": 16, "pilot_runs": 16, "folder": tmp_path / "runs"}
+    audit_estimator(NoisyMean(), **words)
+    (tmp_path / "runs" / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"{name} is damaged: restore it .* or delete .*runs and run the audit again"):
+        audit_estimator(NoisyMean(), **words)
 
 
 def test_a_fast_target_says_nothing(recwarn: pytest.WarningsRecorder) -> None:

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from scale_tests import scale_is_right
 from scipy.special import ndtr
 from scipy.stats import binom
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -216,22 +217,24 @@ def test_residuals_are_those_of_clipped_labels(metric: str) -> None:
     np.testing.assert_array_equal(residuals, [0.0, 1.0])
 
 
-@pytest.mark.parametrize("rows_per_person", [1, 3])
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
-def test_the_noise_has_the_right_scale(epsilon: float, rows_per_person: int) -> None:
-    """Mean magnitude of 2,500 draws: within 10 % of rows per person / (n epsilon), 5 deviations, one in a million.
+@pytest.mark.parametrize(
+    ("epsilon", "rows_per_person", "factor"),
+    [(0.5, 1, 1.0), (0.5, 3, 1.0), (4.0, 1, 1.0), (4.0, 3, 1.0), (0.5, 1, 2 / 3), (0.5, 1, 3 / 2)],
+)
+def test_the_noise_has_the_right_scale(epsilon: float, rows_per_person: int, factor: float) -> None:
+    """Laplace noise of scale rows per person / (n epsilon); a verdict is wrong with a probability of one in a million.
 
-    A scale 20 % too small would be out, but for one in a million.
+    By betting: about 200 scores decide.
     """
     X = np.ones((500, 1))
     y = (np.arange(500) % 2).astype(int)
     model = Told().fit()
-    draws = [
-        private_score(model, X, y, epsilon=epsilon, random_state=seed, rows_per_person=rows_per_person).value - 0.5
+    stated = rows_per_person / (500 * epsilon)
+    scores = (
+        private_score(model, X, y, epsilon=epsilon, random_state=seed, rows_per_person=rows_per_person).value
         for seed in range(2500)
-    ]
-    ratio = np.abs(draws).mean() * 500 * epsilon / rows_per_person
-    assert 0.9 < ratio < 1.1
+    )
+    assert scale_is_right((factor * (score - 0.5) / stated for score in scores), "laplace") == (factor == 1.0)
 
 
 def test_the_histogram_has_the_right_noise() -> None:

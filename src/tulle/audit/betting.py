@@ -6,9 +6,8 @@ capital is multiplied by
 
     (1 + c (x - p0)) (1 - c k (y - q0)),       c >= 0 so small that no factor is negative.
 
-Its mean is (1 + u) (1 + v) with u + v <= 0, which is at most 1. So the capital is a supermartingale, whatever the
-event, the line and the size of the bet were, as long as they were fixed before the runs. Proof: docs/proofs/audit.md,
-lemma 6.
+Its mean is (1 + u) (1 + v) with u + v <= 0, which is at most 1. So the capital is a supermartingale, for any
+event, line and size of the bet that were fixed before the runs. Proof: docs/proofs/audit.md, lemma 6.
 """
 
 from __future__ import annotations

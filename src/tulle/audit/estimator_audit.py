@@ -6,6 +6,7 @@ import inspect
 import math
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from tulle.audit.first_runs import TargetError
 from tulle.audit.neighbours import Pair, worst_case_pairs
 from tulle.audit.result import AuditResult
-from tulle.audit.runner import choose_once
+from tulle.audit.runner import choose_once, time_left
 from tulle.audit.targets import audit_function
 from tulle.backends.known_bounds import KnownBounds
 from tulle.methods.loss_functions import resolve_loss
@@ -85,6 +86,7 @@ def audit_estimator(
     -------
     AuditResult
     """
+    start = time.monotonic()
     words: dict[str, Any] = {
         "delta": delta,
         "claimed": claimed,
@@ -107,7 +109,8 @@ def audit_estimator(
         verbose=verbose,
         **words,
     )
-    return audit_function(fit, *chosen, runs=runs, seconds=seconds, folder=folder, verbose=verbose, **words)
+    left = time_left(seconds, start)
+    return audit_function(fit, *chosen, runs=runs, seconds=left, folder=folder, verbose=verbose, **words)
 
 
 def fit_and_pair(

@@ -13,8 +13,8 @@ import numpy as np
 from tulle.audit.attacks import counted_verdict, split_confidence, strongest_verdict
 from tulle.audit.claimed_curves import epsilon_of_range
 from tulle.audit.judges import ANY_LAW, BoundedRange, GaussianCurve, Judge, WholeCurve
-from tulle.audit.power import JUDGES_WITH_POWER, expected_power
-from tulle.audit.result import AuditResult, attack_curve
+from tulle.audit.power import JUDGES_WITH_POWER, Attack, expected_power
+from tulle.audit.result import KNOWN_EVENT, AuditResult, attack_curve
 from tulle.audit.runner import Schedule, Subject, collect
 from tulle.trusted.events import FloatArray
 from tulle.trusted.gaussian import gaussian_epsilon
@@ -46,7 +46,7 @@ def judge_runs(
     if not (isinstance(schedule.runs, int | np.integer) and schedule.runs >= 1):
         raise ValueError(f"runs must be a whole number >= 8, got {schedule.runs!r}")
     if schedule.verbose:
-        _print_power(schedule.runs, delta, confidence, claimed, judge, known is not None)
+        _print_power(schedule.runs, delta, confidence, claimed, judge, splits, known is not None)
     start = time.monotonic()
     look = judge.look() + ("" if splits == 1 else f", {splits} parts") + (", known event" if known else "")
     first, second = _finite(*collect(subject, schedule, what, look))
@@ -61,7 +61,7 @@ def judge_runs(
         scores, threshold = known
         # The last way to count is made for a likelihood ratio at 1, which is right as often in either world.
         way = judge.ways(confidence)[-1]
-        verdict = counted_verdict("likelihood ratio", *scores(first, second), threshold, delta, confidence, way)
+        verdict = counted_verdict(KNOWN_EVENT, *scores(first, second), threshold, delta, confidence, way)
     of_claim: dict[str, Any] = {}
     if isinstance(judge, GaussianCurve):
         of_claim = {"mu": max(verdict.bound, 0.0), "claimed_mu": judge.claimed_mu}
@@ -88,6 +88,7 @@ def judge_runs(
         best_possible=judge.most_epsilon(verdict.runs, delta, split_confidence(confidence, splits)),
         seconds=time.monotonic() - start,
         judge=judge.name,
+        splits=int(splits),
         false_rates=false_rates,
         hit_rates=hit_rates,
         **of_claim,
@@ -106,15 +107,24 @@ def check_levels(confidence: float, delta: float) -> None:
 
 
 def _print_power(
-    runs: int, delta: float, confidence: float, claimed: float | None, judge: Judge, all_counted: bool
+    runs: int,
+    delta: float,
+    confidence: float,
+    claimed: float | None,
+    judge: Judge,
+    splits: int,
+    known: bool,
 ) -> None:
     """Before the runs: what they can show."""
     claim: dict[str, Any] = {"claimed": claimed}
     if isinstance(judge, GaussianCurve):
         claim = {"claimed_mu": judge.claimed_mu}
-    counted = runs if all_counted else None
-    if judge.name in JUDGES_WITH_POWER and runs >= 8 and None not in claim.values():
-        power = expected_power(runs, delta=delta, confidence=confidence, judge=judge.name, counted=counted, **claim)
+    elif isinstance(judge, BoundedRange):
+        claim = {"claimed_range": judge.claimed_range}
+    if judge.name in JUDGES_WITH_POWER and runs >= 8 * max(1, splits - 1) and None not in claim.values():
+        attack: Attack = "likelihood_ratio" if known else "chosen"
+        levels: dict[str, Any] = {"delta": delta, "confidence": confidence, "splits": splits}
+        power = expected_power(runs, judge=judge.name, attack=attack, **levels, **claim)
         print(f"power: {power}", file=sys.stderr, flush=True)
 
 

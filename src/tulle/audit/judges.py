@@ -37,7 +37,6 @@ from tulle.audit.claimed_curves import (
     moved_claim,
     read_claim,
 )
-from tulle.audit.result import JUDGES
 from tulle.estimators.request import FitRequest
 from tulle.trusted.events import BoundedRangeEvent, FloatArray
 from tulle.trusted.fit import Proved
@@ -45,12 +44,14 @@ from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.mechanisms import price_of
 from tulle.trusted.plan import Plan, PlanError, compose, is_number
 
+JUDGES = ("any", "gaussian", "bounded_range", "curve")
+
 
 class Judge(ABC):
     """Turns counts into a bound in its own measure, and that into an epsilon."""
 
     name: ClassVar[str]
-    # Into how many parts the runs are split where nobody says: measured, docs/audit.md.
+    # Into how many parts the runs are split by default: measured, docs/audit.md.
     splits: ClassVar[int] = 1
 
     @abstractmethod
@@ -95,7 +96,7 @@ class Judge(ABC):
 
     @abstractmethod
     def curve(self, claimed: float, delta: float) -> ClaimedCurve:
-        """What is tested, as a curve for bets; `claimed` is an epsilon at `delta`, for the judge that tests one."""
+        """The claim, as a curve for bets; `claimed` is an epsilon at `delta`, for the judge that tests one."""
 
     def look(self) -> str:
         """How saved runs are judged, where not as usual: a folder refuses another look."""

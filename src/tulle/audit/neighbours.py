@@ -83,7 +83,7 @@ def worst_case_pairs(
     bounds : KnownBounds
         Rows are made as long and labels as large as these allow (1 where they allow anything).
     n_rows, n_features : int
-        Small sizes will do (at least 3 rows): noise is scaled to the sensitivity, whatever the size. In the pairs whose
+        Small sizes will do (at least 3 rows): noise is scaled to the sensitivity, at any size. In the pairs whose
         other rows hold weights near 0, more rows hold them better.
     rows_per_person : int, default=1
         At least 1: this many rows, those of one person, differ, each as the one row of a person would.
@@ -106,7 +106,7 @@ def worst_case_pairs(
     flat = np.full(n_features, min(entry, length / math.sqrt(n_features)))
     nothing = np.zeros(n_features)
     empty = np.zeros((n_rows - 1, n_features))
-    mixed = np.where(np.arange(n_rows - 1) % 2 == 0, yes, no)  # both classes, whatever becomes of the first row
+    mixed = np.where(np.arange(n_rows - 1) % 2 == 0, yes, no)  # both classes, for any first row
 
     k = rows_per_person
 

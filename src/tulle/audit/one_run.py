@@ -148,7 +148,7 @@ def judge_one_run(
     canaries = len(rows)
     if canaries < 2:
         raise ValueError(f"the two versions differ in {canaries} row(s); an audit in one run needs at least 2 canaries")
-    # All that is chosen is chosen here, from what is public: the coins are not drawn yet.
+    # All that is chosen is chosen here, from public facts: the coins are not drawn yet.
     plan = _plan(judge, canaries, check_guesses(guesses, canaries), delta, claimed, confidence, most_guesses)
     if verbose:
         print(f"power: {plan}", file=sys.stderr, flush=True)

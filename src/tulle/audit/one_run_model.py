@@ -76,7 +76,7 @@ def audit_model_in_one_run(
 
     def fit(X: Any, targets: FloatArray, rng: np.random.Generator) -> FloatArray:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # these rows are made up, whatever n and d they have
+            warnings.simplefilter("ignore")  # these rows are made up, for any n and d
             fitted = run_fit(replace(request, seed=int(rng.integers(2**63))), X, targets, ledgers=(AuditLedger(),))
         return fitted.weights if fitted.teacher is None else fitted.teacher
 

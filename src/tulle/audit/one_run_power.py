@@ -78,7 +78,7 @@ class OneRunPower:
         claim = "a claim of no leak" if self.claimed is None else f"the claim ε = {self.claimed:.4g}"
         run = f"one run, {self.canaries:,} canaries, {self.guesses:,} guesses"
         if self.seen == math.inf:
-            return f"{claim} is not refuted, whatever the noise ({run}, confidence {self.confidence:g})"
+            return f"{claim} is not refuted, for any noise ({run}, confidence {self.confidence:g})"
         often = f"in {100 * self.chance:g} % of audits"
         needed = f"{run} of which {self.fewest_right:,} must be right, confidence {self.confidence:g}, best score"
         violation = f"the release is {self.release} with ε >= {rounded_up(self.seen, 3)}"
@@ -106,7 +106,7 @@ def one_run_power(
     delta : float
         In [0, 1).
     claimed, claimed_mu, claimed_range, claimed_curve
-        One claim, as for `audit_one_run`. None: what is told from no leak at all.
+        One claim, as for `audit_one_run`. None: any leak at all.
     guesses : int or None, default=None
         An even number from 2 to the canaries. None: the number, of some parts of the canaries from 1 % to a half, with
         which the smallest violation is seen; a third of the canaries where nothing is claimed or nothing would be seen.

@@ -24,7 +24,7 @@ IntArray = npt.NDArray[np.int_]
 # Where lines touch the curve, as normal quantiles of the false-hit rate. More lines would give sharper bounds; any
 # choice gives true ones.
 _TOUCHES = ndtr(np.arange(-9.0, 6.01, 0.1))
-# Rounding, with room: of heights, of slopes, and of what is compared with 1.
+# Rounding, with room: of heights, of slopes, and of numbers compared with 1.
 _ROUNDING = 1e-11
 _STEEPER = 1 + 1e-12
 _MARGIN = 1e-9

@@ -1,6 +1,6 @@
 """Replay: run a fit on some rows, give the same noisy answers to the fit of other rows, and compare.
 
-A private fit is a conversation: what is asked next depends on the noisy answers so far. Given the answers of the first
+A private fit is a conversation: the next question depends on the noisy answers so far. Given the answers of the first
 data set, a sound fit asks the same questions about the second one and shows the same result, errors, warnings and log
 lines: a difference did not come through a billed answer. And on neighbouring data sets each exact answer may differ by
 the stated sensitivity at most. No statistics are involved: one replay takes two fits, and what it finds is certain.
@@ -364,7 +364,7 @@ def _compare_objectives(one: PenalisedSum, other: PenalisedSum, sensitivity: Sen
 
 
 def _length(vector: Any) -> float:
-    """The ℓ2 norm, also of what is so small or large that squares are not numbers."""
+    """The ℓ2 norm, also of numbers so small or large that their squares are none."""
     largest = float(np.abs(vector).max(initial=0.0))
     return largest * float(np.linalg.norm(np.asarray(vector).ravel() / largest)) if largest else 0.0
 
@@ -388,7 +388,7 @@ def replay(
     max_differing_rows: int | None = 1,
     seconds: float | None = 60.0,
 ) -> ReplayResult:
-    """Run a fit on two data sets with the same noisy answers, and compare what is asked and what is seen.
+    """Run a fit on two data sets with the same noisy answers, and compare questions and everything visible.
 
     For the holder of the rows: the result shows exact answers about both data sets.
 
@@ -420,7 +420,7 @@ def replay(
         if differing > max_differing_rows:
             raise ValueError(
                 f"the data sets differ in {differing} rows and are not neighbours; at most {max_differing_rows} may. "
-                "Pass max_differing_rows=None to compare what is seen of unrelated rows"
+                "Pass max_differing_rows=None to compare everything visible of unrelated rows"
             )
     changes: list[Change] = []
     recording = Recording(None if max_differing_rows is None else changes.append)

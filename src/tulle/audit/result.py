@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from tulle.accounting.bounds_from_counts import allowed_hit_rate, clopper_pearson, gaussian_hit_rate, range_hit_rate
+from tulle.audit.judges import JUDGES
 from tulle.audit.one_run_power import OneRunPower, one_run_power
 from tulle.audit.power import JUDGES_WITH_POWER, Power, expected_power
 from tulle.files.durable_writes import name_file, write_durably
 from tulle.files.number_text import finite, rounded_down
 from tulle.trusted.events import FloatArray
 
-JUDGES = ("any", "gaussian", "bounded_range", "curve")
+# The attack of an event that was fixed before the runs, by a likelihood ratio: all runs are counted.
+KNOWN_EVENT = "likelihood ratio"
 # The fields that each judge fills, besides those that all have.
 FIELDS_OF_JUDGE = {
     "any": (),
@@ -72,6 +74,9 @@ class AuditResult:
         Of an audit in one run: how many canaries were guessed, and `runs` is how many there were. None for others.
     plan_mu : float or None
         Of a model that was audited without power: the mu of its plan, which judge "gaussian" would test.
+    splits : int
+        Into how many parts the runs were split, each counted with an attack that was chosen on the others, `runs` in
+        each; 1 where one part, or all runs, were counted.
     """
 
     epsilon: float
@@ -93,6 +98,7 @@ class AuditResult:
     claimed_curve: str | None = None
     guesses: int | None = None
     plan_mu: float | None = None
+    splits: int = 1
     false_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
     hit_rates: FloatArray = field(repr=False, compare=False, default_factory=lambda: np.zeros(0))
 
@@ -111,17 +117,21 @@ class AuditResult:
     def power(self) -> Power | OneRunPower | None:
         """How large a violation so many runs, or canaries, would have shown; None for an infinite claim, and for judges
         whose power is not known."""
-        words: dict[str, Any] = {"claimed": self.claimed} if self.judge == "any" else {"claimed_mu": self.claimed_mu}
+        words: dict[str, Any] = {"claimed": self.claimed}
+        if self.judge != "any":
+            words = {"claimed_mu": self.claimed_mu, "claimed_range": self.claimed_range}
         if any(claim is not None and math.isinf(claim) for claim in words.values()):
             return None
         levels: dict[str, Any] = {"delta": self.delta, "confidence": self.confidence}
         if self.guesses is not None:
-            words = words if self.claimed_range is None else {"claimed_range": self.claimed_range}
             return None if self.judge == "curve" else one_run_power(self.runs, guesses=self.guesses, **levels, **words)
         if not len(self.false_rates) or self.judge not in JUDGES_WITH_POWER:
             return None
-        runs = max(8, self.runs)
-        return expected_power(runs, judge=self.judge, counted=runs, **levels, **words)
+        counted = max(8, self.runs)
+        levels |= {"judge": self.judge, "splits": self.splits}
+        if self.attack == KNOWN_EVENT:
+            return expected_power(counted, attack="likelihood_ratio", **levels, **words)
+        return expected_power(counted * max(2, self.splits), **levels, **words)
 
     def _power_lines(self) -> list[str]:
         power = self.power
@@ -150,13 +160,15 @@ class AuditResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AuditResult:
         """The result of what `to_dict` or `to_json` gave; an error where no audit can have found it."""
-        values = {"judge": "any", "guesses": None, "plan_mu": None} | dict.fromkeys(_OWN_FIELDS) | dict(values)
+        values = (
+            {"judge": "any", "guesses": None, "plan_mu": None, "splits": 1} | dict.fromkeys(_OWN_FIELDS) | dict(values)
+        )
         plain: dict[str, Any] = {name: values[name] for name in cls.__dataclass_fields__}
         for name in ("epsilon", "delta", "confidence", "best_possible", "seconds"):
             plain[name] = float(plain[name])
         for name in ("claimed", "mu", "claimed_mu", "epsilon_any", "range", "claimed_range", "excess", "plan_mu"):
             plain[name] = None if plain[name] is None else float(plain[name])
-        plain["runs"] = int(plain["runs"])
+        plain["runs"], plain["splits"] = int(plain["runs"]), int(plain["splits"])
         plain["guesses"] = None if plain["guesses"] is None else int(plain["guesses"])
         for name in ("false_rates", "hit_rates"):
             plain[name] = np.asarray(plain[name], dtype=np.float64)
@@ -176,6 +188,7 @@ class AuditResult:
             and 0 <= found.delta < 1
             and 0 < found.confidence < 1
             and found.runs >= 1
+            and found.splits >= 1
             and (found.guesses is None or 0 < found.guesses <= found.runs)
             and (found.claimed is None or found.claimed >= 0)
             and isinstance(found.attack, str)

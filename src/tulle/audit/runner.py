@@ -21,7 +21,7 @@ from tulle.trusted.randomness import keyed_generator
 
 
 class Subject(Protocol):
-    """What is run on two data sets, 0 and 1."""
+    """Runs on two data sets, 0 and 1."""
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         """What `count` runs released, of shape (count, numbers)."""
@@ -131,7 +131,7 @@ def join_runs(parts: list[FloatArray]) -> FloatArray:
 def different_sizes(widths: list[int]) -> ValueError:
     """What to do if runs release different numbers of values."""
     return ValueError(
-        f"what is released must have the same size in every run, on both data sets; it had {widths[0]} values in one "
+        f"a release must have the same size in every run, on both data sets; it had {widths[0]} values in one "
         f"run and {widths[-1]} in another. Let fit fill up shorter answers, with zeros for example"
     )
 
@@ -156,10 +156,29 @@ def choose_once(folder: str | os.PathLike[str] | None, names: Sequence[str], cho
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_durably(kept, json.dumps({"pair": chosen}).encode())
         return chosen
-    found = str(json.loads(kept.read_text())["pair"])
+    found = _read_note(kept, "pair")["pair"]
     if found not in names:
         raise _another_audit(kept.parent)
     return found
+
+
+def _read_note(path: Path, *names: str) -> dict[str, Any]:
+    """What a file of an audit's folder says; it has these names."""
+    try:
+        note = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        note = None
+    if isinstance(note, dict) and all(name in note for name in names):
+        return note
+    raise ValueError(
+        f"{path} is damaged: restore it from a copy of the folder, or delete {path.parent} and run the audit again "
+        "from the start"
+    )
+
+
+def time_left(seconds: float | None, start: float) -> float | None:
+    """The part of a time limit that is left, for an audit that began at `start`, a time of `time.monotonic`."""
+    return None if seconds is None else max(0.0, seconds - (time.monotonic() - start))
 
 
 def _another_audit(folder: Path) -> ValueError:
@@ -183,7 +202,7 @@ class Store:
         self._folder.mkdir(parents=True, exist_ok=True)
         note = self._folder / "audit.json"
         if note.exists():
-            kept = json.loads(note.read_text())
+            kept = _read_note(note, "seed")
             if seed not in (None, kept["seed"]) or {name: kept.get(name) for name in wanted} != wanted:
                 raise _another_audit(self._folder)
             self.seed = kept["seed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tulle.audit.claimed_curves import Profile
 from tulle.audit.estimator_audit import Worlds, fit_and_pair
 from tulle.audit.mechanism_audit import mechanism_runs
 from tulle.audit.neighbours import Pair
+from tulle.audit.runner import time_left
 from tulle.audit.sequential import SequentialResult, audit_sequentially, bet_on_runs, check_bets, read_bet
 from tulle.audit.targets import ModelAudit
 from tulle.backends.known_bounds import KnownBounds
@@ -126,6 +128,7 @@ def audit_estimator_sequentially(
     -------
     SequentialResult
     """
+    start = time.monotonic()
     claims: dict[str, Any] = {
         "claimed": claimed,
         "delta": delta,
@@ -147,8 +150,8 @@ def audit_estimator_sequentially(
         **pilot_claim(claimed, delta),
         **running,
     )
-    running |= {"confidence": confidence, "most_runs": most_runs, "seconds": seconds, **claims}
-    return audit_sequentially(fit, *chosen, **running)
+    running |= {"confidence": confidence, "most_runs": most_runs, **claims}
+    return audit_sequentially(fit, *chosen, seconds=time_left(seconds, start), **running)
 
 
 def pilot_claim(claimed: float | None, delta: float | None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tulle.audit.likelihood import KnownWorlds
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
 from tulle.audit.result import AuditResult
-from tulle.audit.runner import Schedule, choose_once, collect, different_sizes
+from tulle.audit.runner import Schedule, choose_once, collect, different_sizes, time_left
 from tulle.estimators.progress import Witness
 from tulle.estimators.request import FitRequest, clip_and_plan, run_fit
 from tulle.fast.install import install
@@ -259,7 +259,7 @@ def check_model(model: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ModelAudit:
-    """What is claimed of a model, and the pairs that it can be audited on.
+    """The claim of a model, and the pairs that it can be audited on.
 
     Attributes
     ----------
@@ -322,8 +322,7 @@ class ModelAudit:
                 list(pairs),
                 lambda: _strongest_pair(self.request, self.judge, self.pairs, runs, confidence, n_jobs, verbose).name,
             )
-        left = None if seconds is None else max(0.0, seconds - (time.monotonic() - start))
-        return _ModelRuns(self.request, pairs[name]), f"{self.name}, {name}", left
+        return _ModelRuns(self.request, pairs[name]), f"{self.name}, {name}", time_left(seconds, start)
 
 
 def audit_model(
