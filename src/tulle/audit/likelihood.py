@@ -70,9 +70,7 @@ class KnownWorlds:
         A number for each row: rows of one number are equal, on both data sets. None: all are different.
     """
 
-    def __init__(
-        self, planned: PlannedFit, worlds: tuple[Rows, Rows], kinds: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, planned: PlannedFit, worlds: tuple[Rows, Rows], kinds: Sequence[int] | None = None) -> None:
         self._mechanisms = {release.name: release.mechanism for release in planned.plan.releases}
         self._public, self._worlds = planned.public, worlds
         self._everybody = [_exact_answers(rows, planned.public, self._mechanisms) for rows in worlds]
@@ -86,9 +84,7 @@ class KnownWorlds:
             if len(found) <= _MOST_DIFFERENT:
                 self._batches[name] = self._known_batches(list(found), sampling, np.log(list(found.values())))
 
-    def _known_batches(
-        self, members: Sequence[Sequence[int]], sampling: Sampling, log_chances: FloatArray
-    ) -> Batches:
+    def _known_batches(self, members: Sequence[Sequence[int]], sampling: Sampling, log_chances: FloatArray) -> Batches:
         """What asks these batches on both data sets."""
         public = replace(self._public, n_rows=sampling.batch)
         asks = [
@@ -101,9 +97,7 @@ class KnownWorlds:
     def has_densities(self) -> bool:
         """Whether the density of some answer is known; not where all are of batches that are too many."""
         samplings = {name: one.sampling for name, one in self._mechanisms.items()}
-        return any(
-            one is None or one.scheme == "shuffled" or name in self._batches for name, one in samplings.items()
-        )
+        return any(one is None or one.scheme == "shuffled" or name in self._batches for name, one in samplings.items())
 
     def watch(self, ask: Ask, ratios: list[float], asked: WatchedRows | None = None) -> Ask:
         """`ask`, with the log-ratio of every answer appended to `ratios`. `asked` are the rows that it is about, which
@@ -119,9 +113,7 @@ class KnownWorlds:
 
         return ask_and_weigh
 
-    def _log_ratio(
-        self, name: str, query: Query, answer: Any, cut: bool, batch: npt.NDArray[np.intp] | None
-    ) -> float:
+    def _log_ratio(self, name: str, query: Query, answer: Any, cut: bool, batch: npt.NDArray[np.intp] | None) -> float:
         """The log-density of the answer on the first data set minus that on the second. `cut`: numbers that are 0 were
         set to 0 afterwards and are left out."""
         mechanism = self._mechanisms[name]

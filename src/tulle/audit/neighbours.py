@@ -20,7 +20,6 @@ from tulle.backends.known_bounds import KnownBounds
 from tulle.methods.loss_functions import Loss
 from tulle.trusted.events import FloatArray
 
-
 # Beyond every bound that is estimated and every scale that is learnt.
 _FAR = 1e12
 

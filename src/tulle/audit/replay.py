@@ -176,9 +176,7 @@ class Recording:
         The source of the noise of `record`. None: always the same.
     """
 
-    def __init__(
-        self, note: Callable[[Change], None] | None = None, noise: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, note: Callable[[Change], None] | None = None, noise: np.random.Generator | None = None) -> None:
         self._note, self._noise = note, noise
         self._answers: list[_Answer] = []
         self._played: int | None = None

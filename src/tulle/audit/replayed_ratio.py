@@ -85,7 +85,7 @@ class ReplayedRuns:
             ) from None
         if not len(recording):
             raise TargetError(
-                "attack='likelihood_ratio' is for functions whose noise is from mechanisms of tulle, and this one asked "
-                "none of them; use attack='chosen'"
+                "attack='likelihood_ratio' is for functions whose noise is from mechanisms of tulle, and this one "
+                "asked none of them; use attack='chosen'"
             )
         return recording.log_ratio if world == 0 else -recording.log_ratio

@@ -128,10 +128,10 @@ def audit_function(
         1 for judge "any" and 2 for the others.
     attack : {"chosen", "likelihood_ratio"}, default="chosen"
         "chosen": half of the runs choose among attacks on what `fit` returns. "likelihood_ratio": for functions whose
-        noise is all from mechanisms of tulle, such as fits, pipelines and the steps of a client. Each run is played with
-        the same answers on the other data set, which gives the likelihood ratio of all answers, whatever `fit` returns;
-        the event is that it is at least 1, and all runs are counted. For judges "gaussian" and "bounded_range". Not for
-        random batches, which are secret. Blind to leaks that pass the answers by.
+        noise is all from mechanisms of tulle, such as fits, pipelines and the steps of a client. Each run is played
+        with the same answers on the other data set, which gives the likelihood ratio of all answers; the event is that
+        it is at least 1, and all runs are counted. For judges "gaussian" and "bounded_range". Not for random batches,
+        which are secret. Blind to leaks that pass the answers by, in what `fit` returns too.
     confidence : float, default=0.95
         In (0, 1).
     max_differing_rows : int, default=1
@@ -213,7 +213,9 @@ class _ModelRuns:
         for _ in range(count):
             answers: list[FloatArray] = []
             ratios: list[float] = []
-            weights = run_plan(planned, rows, generator, _witness(answers), partial(known.watch, ratios=ratios, asked=rows))
+            weights = run_plan(
+                planned, rows, generator, _witness(answers), partial(known.watch, ratios=ratios, asked=rows)
+            )
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
