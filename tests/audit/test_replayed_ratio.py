@@ -85,9 +85,9 @@ def step_within_estimates(X: Any, y: Any, rng: np.random.Generator) -> Any:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fit", [scaled_step, step_within_estimates])
 def test_the_answers_of_a_whole_fit_tell_worlds_apart_nearly_as_the_claim_allows(fit: Any) -> None:
-    """The spread of the log-ratio is the mu of a Gaussian release: 80 runs know it to 8 % (standard error)."""
-    runs = ReplayedRuns(fit, far_rows())(0, 80, keyed_generator(3))
-    assert 0.8 < runs[:, 0].std() / gaussian_mu(4.0, DELTA) < 1.2
+    """The spread of the log-ratio is the mu of a Gaussian release: 120 runs know it to 7 % (standard error)."""
+    runs = ReplayedRuns(fit, far_rows())(0, 120, keyed_generator(3))
+    assert 0.75 < runs[:, 0].std() / gaussian_mu(4.0, DELTA) < 1.25
 
 
 def batch_step(X: Any, y: Any, rng: np.random.Generator, batch: int) -> Any:

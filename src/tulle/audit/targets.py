@@ -30,6 +30,7 @@ from tulle.fast.install import install
 from tulle.methods.loss_functions import resolve_loss
 from tulle.trusted.events import FloatArray
 from tulle.trusted.plan import PlanError
+from tulle.trusted.randomness import keyed_generator
 from tulle.trusted.rows import Rows
 
 install()
@@ -188,6 +189,7 @@ class _ModelRuns:
 
     request: FitRequest
     pair: Pair
+    paired: bool = False  # whether each run has a source of random numbers of its own
 
     def fingerprint(self) -> str:
         setting = f"{replace(self.request, seed=None)!r}, with likelihood ratios"
@@ -213,8 +215,9 @@ class _ModelRuns:
         for _ in range(count):
             answers: list[FloatArray] = []
             ratios: list[float] = []
+            source = keyed_generator(int(generator.integers(2**63))) if self.paired else generator
             weights = run_plan(
-                planned, rows, generator, _witness(answers), partial(known.watch, ratios=ratios, asked=rows)
+                planned, rows, source, _witness(answers), partial(known.watch, ratios=ratios, asked=rows)
             )
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
@@ -434,7 +437,7 @@ def audit_model(
             "many to go through: use attack='chosen'"
         )
     return judge_runs(
-        subject,
+        replace(subject, paired=known is not None),
         Schedule(runs, 250, seed, n_jobs, left, folder, verbose),
         what,
         delta=audit.request.delta,
