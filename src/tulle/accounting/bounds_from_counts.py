@@ -140,8 +140,8 @@ _SHARE_OF_RIGHT = 0.8
 
 
 def paired_guess_rate(both_right: int, both_wrong: int, pairs: int, confidence: float) -> float:
-    """The rate of `right_guess_rate` from below, where runs are in pairs, one of each world with the same noise, and the
-    pairs are independent of each other. The two runs of a pair may depend on each other in any way.
+    """The rate of `right_guess_rate` from below, where runs are in pairs, one of each world, and pairs are independent
+    of each other. The two runs of a pair may depend on each other in any way; the same noise makes the bound close.
 
     Parameters
     ----------
