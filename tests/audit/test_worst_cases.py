@@ -354,8 +354,8 @@ def test_a_gaussian_label_is_tested_as_a_mu() -> None:
 
 
 def test_tables_of_audited_bounds_are_the_measured_ones() -> None:
-    """Tables of docs/audit.md are those of docs/pictures/audit_bounds.jsonl. One sound claim in twenty may be refuted in
-    them, and is named on the page: at most one was."""
+    """Tables of docs/audit.md are those of docs/pictures/audit_bounds.jsonl. One sound claim in twenty may be refuted
+    in them, and is named on the page: one was."""
     place = importlib.util.spec_from_file_location("audited_claims", ROOT / "docs" / "pictures" / "audited_claims.py")
     assert place is not None
     assert place.loader is not None

@@ -125,7 +125,7 @@ class KnownWorlds:
         if sampling.scheme != "shuffled":
             batch = None  # which is secret
         if batch is not None:
-            known = self._known_batches([batch], sampling, np.zeros(1))
+            known = self._known_batches([batch.tolist()], sampling, np.zeros(1))
         elif name in self._batches:
             known = self._batches[name]
         else:
