@@ -166,6 +166,7 @@ def audit_function(
         judge=chosen,
         splits=splits,
         known=known,
+        paired=known is not None,
     )
 
 
@@ -446,6 +447,7 @@ def audit_model(
         judge=audit.judge,
         splits=splits,
         known=known,
+        paired=known is not None,
         plan_mu=lambda: _mu_of_model(subject),
     )
 
