@@ -8,7 +8,8 @@ _JUDGES = "tests/audit/test_judges.py::"
 _CURVES = "tests/audit/test_curve_judges.py::"
 _BETS = "tests/audit/test_sequential.py::"
 _POWER, _REPLAY = "tests/audit/test_power.py::", "tests/audit/test_replay.py::"
-_WORST = "tests/audit/test_worst_cases.py::"
+_WORST, _PAIRED = "tests/audit/test_worst_cases.py::", "tests/audit/test_paired_runs.py::"
+_PAIRS, _REPLAYED = "tests/audit/test_special_pairs.py::", "tests/audit/test_replayed_ratio.py::"
 _FIRST, _PAGE = "tests/audit/test_estimator_audit.py::", "tests/reports/test_audit_page.py::"
 _TARGETS = "tests/audit/test_sequential_targets.py::"
 _PASSES_BY = _REPLAY + "test_what_passes_the_answers_by_is_found"
@@ -45,6 +46,27 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
         at="GaussianCurve.ways",
     ),
     Mutant(
+        "an attack that knows who is in a batch",
+        "a secret that the price of a sampled release counts on, used by the attack: sound claims would be refuted",
+        "            batch = None  # which is secret\n",
+        "            pass\n",
+        (_PAIRS + "test_only_of_a_shuffled_epoch_the_attacker_knows_who_is_in_a_batch",),
+    ),
+    Mutant(
+        "a replayed attack that knows who is in a batch",
+        "the same batches in both runs of a replay: sound claims would be refuted",
+        "        if mechanism.sampling is not None and mechanism.sampling.unit_rate < 1:\n",
+        "        if False:\n",
+        (_REPLAYED + "test_who_is_in_a_batch_is_secret_unless_all_are",),
+    ),
+    Mutant(
+        "pairs of runs that are both guessed wrong",
+        "left out of the count: a bound that is too high where the noise of a pair is not the same",
+        "    return (1.0 + float(low) - float(high)) / 2\n",
+        "    return (1.0 + float(low)) / 2\n",
+        (_PAIRED + "test_pairs_exceed_mu_no_more_often_than_stated",),
+    ),
+    Mutant(
         "a delta with a claim that has none",
         "a delta that was passed for a mu and ignored",
         "    if claimed is None and delta is not None:\n",
@@ -69,8 +91,8 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a ratio of worlds exchanged",
         "the density on the second data set taken for that on the first",
-        "            return first - second\n        if name not in self._batches:\n",
-        "            return second - first\n        if name not in self._batches:\n",
+        '            return first - second\n        if sampling.scheme != "shuffled":\n',
+        '            return second - first\n        if sampling.scheme != "shuffled":\n',
         (_WORST + "test_the_ratio_of_a_noisy_mean_is_that_of_two_densities",),
     ),
     Mutant(

@@ -21,10 +21,19 @@ def measured(part: str) -> dict[tuple[Any, ...], dict[str, Any]]:
     return {tuple(one["cell"]): one for one in lines if one["part"] == part}
 
 
+# Subjects whose settings were changed, and with them the name.
+RENAMED = {
+    "StochasticHardThresholding, Poisson batches": "StochasticHardThresholding, Poisson batches, 9 of 10 rows",
+    "the same, a shuffled epoch": "the same, a shuffled epoch, batches known",
+}
+
+
 def order() -> list[str]:
-    """The subjects, in the order in which they were measured; local randomisers last."""
-    names = list(dict.fromkeys(name for name, _ in measured("bounds")))
-    return sorted(names, key=lambda name: name.startswith(LOCAL))
+    """The subjects, in the order in which they were first measured; local randomisers last."""
+    lines = [json.loads(line) for line in MEASURED.read_text(encoding="utf-8").splitlines()]
+    names = [one["cell"][0] for one in lines if one["part"] in ("bounds", "replaced")]
+    first = dict.fromkeys(RENAMED.get(name, name) for name in names)
+    return sorted(first, key=lambda name: name.startswith(LOCAL))
 
 
 def table() -> list[str]:
@@ -36,10 +45,30 @@ def table() -> list[str]:
         shown = ["" if one is None else f"{one['ratio']:.2f}" for one in cells]
         some = [one for one in cells if one is not None]
         free = [one.get("epsilon_any", one["epsilon"]) / one["cell"][1] for one in some]
+        curves = [one["epsilon_curve"] / one["cell"][1] for one in some if "epsilon_curve" in one]
+        curve = f"{max(curves):.2f}" if curves else ""
         counts = {min(one["counted"] for one in some), max(one["counted"] for one in some)}
         runs = " to ".join(f"{count:,}" for count in sorted(counts))
-        lines.append(f"| {name} | {some[0]['judge']} | {' | '.join(shown)} | {max(free):.2f} | {runs} |")
+        lines.append(f"| {name} | {some[0]['judge']} | {' | '.join(shown)} | {max(free):.2f} | {curve} | {runs} |")
     return lines
+
+
+def replaced_table() -> list[str]:
+    """Cells that were measured before with other runs, pairs or attacks: the figure then, and the one that counts."""
+    found, lines = measured("bounds"), []
+    for (name, epsilon), before in measured("replaced").items():
+        now = found.get((RENAMED.get(name, name), epsilon))
+        shown = "" if now is None else f"{now['ratio']:.2f} | {now['counted']:,}"
+        lines.append(f"| {name} | {epsilon:g} | {before['ratio']:.2f} | {before['counted']:,} | {shown} |")
+    return sorted(lines)
+
+
+def limits_table() -> list[str]:
+    """The most that any attack shows, over claims."""
+    found = measured("limits")
+    names = list(dict.fromkeys(name for name, _ in found))
+    shown = {name: [f"{found[name, epsilon]['ratio']:.2f}" for epsilon in EPSILONS] for name in names}
+    return [f"| {name} | {' | '.join(ratios)} |" for name, ratios in shown.items()]
 
 
 def sound_table() -> list[str]:
@@ -65,12 +94,15 @@ def published_table() -> list[str]:
     return lines
 
 
+TABLES = (table, limits_table, replaced_table, sound_table, published_table)
+
+
 def main() -> None:
     import matplotlib.pyplot as plt
     from draw import BLUE, GREEN, GREY, INK, ORANGE
     from matplotlib.lines import Line2D
 
-    print("\n\n".join("\n".join(lines()) for lines in (table, sound_table, published_table)))
+    print("\n\n".join("\n".join(lines()) for lines in TABLES))
     colours = {"gaussian": BLUE, "bounded_range": GREEN, "any": ORANGE}
     found, names = measured("bounds"), order()
     figure, panels = plt.subplots(

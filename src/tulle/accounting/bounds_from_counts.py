@@ -125,15 +125,44 @@ def mu_of_right_guesses(
     hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float, moved: float = 0.0
 ) -> FloatArray:
     """As `mu_lower_bound`, from the rate of right guesses: mu-GDP means that it is at most Phi(mu / 2)."""
-    rate = right_guess_rate(hits, false_hits, runs, confidence) - moved
-    return np.asarray(2.0 * ndtri(np.maximum(rate, 0.0)))
+    return mu_of_guess_rate(right_guess_rate(hits, false_hits, runs, confidence) - moved)
 
 
 def range_of_right_guesses(
     hits: npt.ArrayLike, false_hits: npt.ArrayLike, runs: int, confidence: float, moved: float = 0.0
 ) -> FloatArray:
     """As `range_lower_bound`, from the rate of right guesses: a range r means that its logit is at most r / 2."""
-    rate = right_guess_rate(hits, false_hits, runs, confidence) - moved
+    return range_of_guess_rate(right_guess_rate(hits, false_hits, runs, confidence) - moved)
+
+
+# Of the allowed failure, the part for pairs of runs that are guessed right: hardly any are both guessed wrong.
+_SHARE_OF_RIGHT = 0.8
+
+
+def paired_guess_rate(both_right: int, both_wrong: int, pairs: int, confidence: float) -> float:
+    """The rate of `right_guess_rate` from below, where runs are in pairs, one of each world, and pairs are independent
+    of each other. The two runs of a pair may depend on each other in any way; the same noise makes the bound close.
+
+    Parameters
+    ----------
+    both_right, both_wrong : int
+        In how many pairs the event happened in the world that it speaks for alone, and in the other alone.
+    pairs : int
+    confidence : float
+        In (0, 1).
+    """
+    low, _ = clopper_pearson(both_right, pairs, _SHARE_OF_RIGHT * (1 - confidence))
+    _, high = clopper_pearson(both_wrong, pairs, (1 - _SHARE_OF_RIGHT) * (1 - confidence))
+    return (1.0 + float(low) - float(high)) / 2
+
+
+def mu_of_guess_rate(rate: npt.ArrayLike) -> FloatArray:
+    """The least mu that allows this rate of right guesses; -inf where it is 0 or less."""
+    return np.asarray(2.0 * ndtri(np.maximum(rate, 0.0)))
+
+
+def range_of_guess_rate(rate: npt.ArrayLike) -> FloatArray:
+    """The least range that allows this rate of right guesses; -inf where it is 0 or less."""
     return np.asarray(2.0 * logit(np.maximum(rate, 0.0)))
 
 

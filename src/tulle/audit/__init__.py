@@ -23,7 +23,7 @@ from tulle.audit.channel_audit import audit_channel
 from tulle.audit.estimator_audit import audit_estimator
 from tulle.audit.first_runs import TargetError
 from tulle.audit.mechanism_audit import audit_mechanism
-from tulle.audit.neighbours import Pair, worst_case_pairs
+from tulle.audit.neighbours import Pair, even_lead, worst_case_pairs
 from tulle.audit.one_run import audit_one_run, one_run_bound
 from tulle.audit.one_run_model import audit_model_in_one_run
 from tulle.audit.one_run_power import OneRunPower, one_run_power
@@ -62,6 +62,7 @@ __all__ = [
     "best_possible",
     "clopper_pearson",
     "epsilon_lower_bound",
+    "even_lead",
     "expected_power",
     "mu_lower_bound",
     "one_run_bound",

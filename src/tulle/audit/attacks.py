@@ -163,3 +163,11 @@ def counted_verdict(
     scores, other = scores[:runs], other[:runs]
     bound, epsilon = judge.count(scores, other, np.atleast_1d(thresholds), delta, confidence)
     return Verdict(name, bound, epsilon, runs, scores, other)
+
+
+def paired_verdict(
+    name: str, scores: FloatArray, other: FloatArray, threshold: float, delta: float, confidence: float, judge: Judge
+) -> Verdict:
+    """The bound of one event {score >= threshold}, fixed beforehand, on runs that are in pairs."""
+    bound, epsilon = judge.count_pairs(scores, other, threshold, delta, confidence)
+    return Verdict(name, bound, epsilon, len(scores), scores, other)

@@ -17,6 +17,12 @@ def code_text(code: Any) -> str:
     return repr((code.co_code, code.co_names, [code_text(constant) for constant in code.co_consts]))
 
 
+def function_text(fit: Any) -> tuple[str, str]:
+    """Which function it is, and what it does."""
+    name = (getattr(fit, "__module__", ""), getattr(fit, "__qualname__", type(fit).__qualname__))
+    return repr(name), code_text(getattr(fit, "__code__", None))
+
+
 def digest(*parts: Any) -> str:
     """A hash of texts and arrays, dense or sparse."""
     digest = hashlib.sha256()

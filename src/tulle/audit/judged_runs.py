@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tulle.audit.attacks import counted_verdict, split_confidence, strongest_verdict
+from tulle.audit.attacks import counted_verdict, paired_verdict, split_confidence, strongest_verdict
 from tulle.audit.claimed_curves import epsilon_of_range
 from tulle.audit.judges import ANY_LAW, BoundedRange, GaussianCurve, Judge, WholeCurve
 from tulle.audit.power import JUDGES_WITH_POWER, Attack, expected_power
@@ -34,10 +34,12 @@ def judge_runs(
     judge: Judge = ANY_LAW,
     splits: int | None = None,
     known: tuple[TwoScores, float] | None = None,
+    paired: bool = False,
     plan_mu: Callable[[], float | None] | None = None,
 ) -> AuditResult:
     """Make the runs and judge them. `claimed` is an epsilon; other judges than "any" have their own claim. `plan_mu`
-    tells what judge "gaussian" would test, for an audit that had no power."""
+    tells what judge "gaussian" would test, for an audit that had no power. `known` is a number and its threshold, fixed
+    beforehand, and all runs are counted; `paired`: in pairs, one on each data set with the same noise."""
     check_levels(confidence, delta)
     if splits is None:
         splits = judge.splits if known is None else 1
@@ -47,6 +49,8 @@ def judge_runs(
         raise ValueError(f"runs must be a whole number >= 8, got {schedule.runs!r}")
     if schedule.verbose:
         _print_power(schedule.runs, delta, confidence, claimed, judge, splits, known is not None)
+    if paired:
+        schedule = replace(schedule, paired=True)
     start = time.monotonic()
     look = judge.look() + ("" if splits == 1 else f", {splits} parts") + (", known event" if known else "")
     first, second = _finite(*collect(subject, schedule, what, look))
@@ -59,9 +63,12 @@ def judge_runs(
         verdict = strongest_verdict(first, second, delta, confidence, judge, splits)
     else:
         scores, threshold = known
-        # The last way to count is made for a likelihood ratio at 1, which is right as often in either world.
-        way = judge.ways(confidence)[-1]
-        verdict = counted_verdict(KNOWN_EVENT, *scores(first, second), threshold, delta, confidence, way)
+        if paired:
+            verdict = paired_verdict(KNOWN_EVENT, *scores(first, second), threshold, delta, confidence, judge)
+        else:
+            # The last way to count is made for a likelihood ratio at 1, which is right as often in either world.
+            way = judge.ways(confidence)[-1]
+            verdict = counted_verdict(KNOWN_EVENT, *scores(first, second), threshold, delta, confidence, way)
     of_claim: dict[str, Any] = {}
     if isinstance(judge, GaussianCurve):
         of_claim = {"mu": max(verdict.bound, 0.0), "claimed_mu": judge.claimed_mu}

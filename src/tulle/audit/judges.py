@@ -22,8 +22,11 @@ from tulle.accounting.bounds_from_counts import (
     LEAST_CONFIDENCE,
     epsilon_lower_bound,
     mu_lower_bound,
+    mu_of_guess_rate,
     mu_of_right_guesses,
+    paired_guess_rate,
     range_lower_bound,
+    range_of_guess_rate,
     range_of_right_guesses,
     rate_bounds,
 )
@@ -86,6 +89,12 @@ class Judge(ABC):
         with the event."""
         return (self,)
 
+    def count_pairs(
+        self, scores: FloatArray, other: FloatArray, threshold: float, delta: float, confidence: float
+    ) -> tuple[float, float]:
+        """As `count`, of runs that are in pairs with the same noise; one event, fixed before these runs."""
+        raise NotImplementedError(f"judge {self.name!r} counts no pairs")
+
     def pilot(self) -> Judge:
         """The judge of the short audits that choose a pair of data sets."""
         return self
@@ -101,6 +110,12 @@ class Judge(ABC):
     def look(self) -> str:
         """How saved runs are judged, where not as usual: a folder refuses another look."""
         return f", judge {self.name}"
+
+
+def right_rate_of_pairs(scores: FloatArray, other: FloatArray, threshold: float, confidence: float) -> float:
+    """From below: how often a guess of the world by {score >= threshold} is right, of runs in pairs."""
+    first, second = scores >= threshold, other >= threshold
+    return paired_guess_rate(int(np.sum(first & ~second)), int(np.sum(second & ~first)), len(scores), confidence)
 
 
 def count_above(scores: FloatArray, thresholds: FloatArray) -> FloatArray:
@@ -162,6 +177,12 @@ class GaussianCurve(Judge):
         # `gaussian_epsilon` rounds up by 1e-7, for promises; a lower bound is rounded down.
         return gaussian_epsilon(max(bound, 0.0), delta) * (1 - 3e-7)
 
+    def count_pairs(
+        self, scores: FloatArray, other: FloatArray, threshold: float, delta: float, confidence: float
+    ) -> tuple[float, float]:
+        bound = float(mu_of_guess_rate(right_rate_of_pairs(scores, other, threshold, confidence) - self.moved))
+        return bound, self.epsilon(bound, delta)
+
     def curve(self, claimed: float, delta: float) -> ClaimedCurve:
         return moved_claim(GaussianClaim(self.claimed_mu), self.moved)
 
@@ -195,6 +216,12 @@ class BoundedRange(Judge):
 
     def epsilon(self, bound: float, delta: float) -> float:
         return epsilon_of_range(max(bound, 0.0), delta) * (1 - 1e-12)
+
+    def count_pairs(
+        self, scores: FloatArray, other: FloatArray, threshold: float, delta: float, confidence: float
+    ) -> tuple[float, float]:
+        bound = float(range_of_guess_rate(right_rate_of_pairs(scores, other, threshold, confidence) - self.moved))
+        return bound, self.epsilon(bound, delta)
 
     def curve(self, claimed: float, delta: float) -> ClaimedCurve:
         return moved_claim(RangeClaim(self.claimed_range), self.moved)

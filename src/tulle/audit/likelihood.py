@@ -4,19 +4,22 @@ Given the earlier answers, a method asks the same question on either data set. T
 how the noise was drawn, and adds up the logarithms of the two densities at the answer. Nothing but answers, public
 facts and the two data sets enters, so that the number is one more function of what was released, and a bound that is
 counted on it is valid. Where the mechanisms do what they claim, no other statistic tells the data sets apart better
-(Neyman and Pearson). Random batches are secret: the density is then a mixture over all batches.
+(Neyman and Pearson). Random batches are secret: the density is then a mixture over all batches. Of a shuffled epoch no
+secrecy is claimed, and the attacker is told who is in which batch.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import log_softmax, logsumexp
 
 from tulle.estimators.request import PlannedFit
@@ -40,8 +43,19 @@ from tulle.trusted.queries import Query
 from tulle.trusted.rows import Rows
 from tulle.trusted.sampling import Sampling
 
-# Batches that are gone through one by one; with more of them their answers are left out of the ratio.
-_MOST_BATCHES = 64
+# Batches that are gone through one by one, and how many of them may hold different rows, which takes an answer each;
+# with more of them their answers are left out of the ratio.
+_MOST_BATCHES, _MOST_DIFFERENT = 4096, 64
+
+
+class WatchedRows(Rows):
+    """Rows that an audit made up. They remember who was in the last batch."""
+
+    last_batch: npt.NDArray[np.intp] | None = None
+
+    def batch(self, numbers: npt.NDArray[np.intp]) -> Rows:
+        self.last_batch = numbers
+        return super().batch(numbers)
 
 
 class KnownWorlds:
@@ -52,62 +66,82 @@ class KnownWorlds:
     planned : PlannedFit
     worlds : pair of Rows
         Clipped as in a fit.
+    kinds : sequence of int or None, default=None
+        A number for each row: rows of one number are equal, on both data sets. None: all are different.
     """
 
-    def __init__(self, planned: PlannedFit, worlds: tuple[Rows, Rows]) -> None:
+    def __init__(self, planned: PlannedFit, worlds: tuple[Rows, Rows], kinds: Sequence[int] | None = None) -> None:
         self._mechanisms = {release.name: release.mechanism for release in planned.plan.releases}
-        self._public = planned.public
+        self._public, self._worlds = planned.public, worlds
         self._everybody = [_exact_answers(rows, planned.public, self._mechanisms) for rows in worlds]
-        self._batches: dict[str, tuple[FloatArray, list[list[Ask]], PublicFacts]] = {}
+        self._batches: dict[str, Batches] = {}
+        self._last: tuple[Any, list[list[Any]]] | None = None  # a question about batches, and its exact answers
         for name, mechanism in self._mechanisms.items():
             sampling = mechanism.sampling
-            if sampling is not None and _count_batches(sampling) <= _MOST_BATCHES:
-                found = list(_all_batches(sampling))
-                public = replace(planned.public, n_rows=sampling.batch)
-                asks = [
-                    [
-                        _exact_answers(rows.batch(np.array(batch, dtype=np.intp)), public, self._mechanisms)
-                        for batch, _ in found
-                    ]
-                    for rows in worlds
-                ]
-                self._batches[name] = np.log([chance for _, chance in found]), asks, public
+            if sampling is None or sampling.scheme == "shuffled" or _count_batches(sampling) > _MOST_BATCHES:
+                continue
+            found = _different_batches(sampling, range(sampling.n_rows) if kinds is None else kinds)
+            if len(found) <= _MOST_DIFFERENT:
+                self._batches[name] = self._known_batches(list(found), sampling, np.log(list(found.values())))
+
+    def _known_batches(self, members: Sequence[Sequence[int]], sampling: Sampling, log_chances: FloatArray) -> Batches:
+        """What asks these batches on both data sets."""
+        public = replace(self._public, n_rows=sampling.batch)
+        asks = [
+            [_exact_answers(rows.batch(np.array(one, dtype=np.intp)), public, self._mechanisms) for one in members]
+            for rows in self._worlds
+        ]
+        return log_chances, asks, public
 
     @property
     def has_densities(self) -> bool:
         """Whether the density of some answer is known; not where all are of batches that are too many."""
-        return any(one.sampling is None or name in self._batches for name, one in self._mechanisms.items())
+        samplings = {name: one.sampling for name, one in self._mechanisms.items()}
+        return any(one is None or one.scheme == "shuffled" or name in self._batches for name, one in samplings.items())
 
-    def watch(self, ask: Ask, ratios: list[float]) -> Ask:
-        """`ask`, with the log-ratio of every answer appended to `ratios`."""
+    def watch(self, ask: Ask, ratios: list[float], asked: WatchedRows | None = None) -> Ask:
+        """`ask`, with the log-ratio of every answer appended to `ratios`. `asked` are the rows that it is about, which
+        tell who is in a batch of a shuffled epoch."""
 
         def ask_and_weigh(name: str, query: Query, then: Then | None = None) -> Any:
             answer = ask(name, query, then=then)
             with np.errstate(all="ignore"):
-                ratio = self._log_ratio(name, query, answer, then is not None)
+                batch = None if asked is None else asked.last_batch
+                ratio = self._log_ratio(name, query, answer, then is not None, batch)
             ratios.append(ratio if math.isfinite(ratio) else 0.0)
             return answer
 
         return ask_and_weigh
 
-    def _log_ratio(self, name: str, query: Query, answer: Any, cut: bool) -> float:
+    def _log_ratio(self, name: str, query: Query, answer: Any, cut: bool, batch: npt.NDArray[np.intp] | None) -> float:
         """The log-density of the answer on the first data set minus that on the second. `cut`: numbers that are 0 were
         set to 0 afterwards and are left out."""
         mechanism = self._mechanisms[name]
-        if mechanism.sampling is None:
-            density = _log_density(mechanism, query.resolve(self._public).sensitivity(self._public))
+        sampling = mechanism.sampling
+        if sampling is None:
+            density = log_density(mechanism, query.resolve(self._public).sensitivity(self._public))
             first, second = (density(ask(name, query), answer, cut) for ask in self._everybody)
             return first - second
-        if name not in self._batches:
+        if sampling.scheme != "shuffled":
+            batch = None  # which is secret
+        if batch is not None:
+            known = self._known_batches([batch.tolist()], sampling, np.zeros(1))
+        elif name in self._batches:
+            known = self._batches[name]
+        else:
             return 0.0
-        chances, worlds, public = self._batches[name]
+        chances, worlds, public = known
         resolved = query.resolve(public)
-        density = _log_density(
+        density = log_density(
             mechanism, Sensitivity(l2=max(resolved.sensitivity(public).l2, 2.0 * resolved.one_unit(public)))
         )
+        # The first question is the same in every run.
+        asked = (name, None if batch is None else batch.tobytes(), pickle.dumps(query))
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, [[ask(name, query) for ask in asks] for asks in worlds]
         first, second = (
-            float(logsumexp(chances + np.array([density(ask(name, query), answer, cut) for ask in asks])))
-            for asks in worlds
+            float(logsumexp(chances + np.array([density(one, answer, cut) for one in exact])))
+            for exact in self._last[1]
         )
         return first - second
 
@@ -119,16 +153,26 @@ def _exact_answers(rows: Rows, public: PublicFacts, mechanisms: dict[str, Mechan
 
 
 def _count_batches(sampling: Sampling) -> int:
-    """How many batches there are; those of a shuffled epoch are taken one by one, as if drawn anew."""
-    if sampling.scheme == "poisson":
+    """How many batches there are."""
+    if sampling.scheme == "poisson" and sampling.unit_rate < 1:
         return int(2 ** min(sampling.n_rows, 62))
     return math.comb(sampling.n_rows, sampling.batch)
+
+
+def _different_batches(sampling: Sampling, kinds: Sequence[int]) -> dict[tuple[int, ...], float]:
+    """Batches that hold different kinds of rows, each with the probability of all that hold the same."""
+    first: dict[tuple[int, ...], tuple[int, ...]] = {}
+    total: dict[tuple[int, ...], float] = {}
+    for batch, chance in _all_batches(sampling):
+        held = first.setdefault(tuple(sorted(kinds[row] for row in batch)), batch)
+        total[held] = total.get(held, 0.0) + chance
+    return total
 
 
 def _all_batches(sampling: Sampling) -> Iterator[tuple[tuple[int, ...], float]]:
     """Every batch with its probability."""
     n, rate = sampling.n_rows, sampling.batch / sampling.n_rows
-    if sampling.scheme != "poisson":
+    if sampling.scheme != "poisson" or sampling.unit_rate == 1:
         for batch in itertools.combinations(range(n), sampling.batch):
             yield batch, 1 / _count_batches(sampling)
         return
@@ -139,9 +183,11 @@ def _all_batches(sampling: Sampling) -> Iterator[tuple[tuple[int, ...], float]]:
 
 
 Density = Callable[[Any, Any, bool], float]  # of an exact answer, a released one, and whether zeros are left out
+# Logarithms of the chances of batches, what asks them without noise on each data set, and the facts of one of them.
+Batches = tuple[FloatArray, list[list[Ask]], PublicFacts]
 
 
-def _log_density(mechanism: Mechanism, sensitivity: Sensitivity) -> Density:
+def log_density(mechanism: Mechanism, sensitivity: Sensitivity) -> Density:
     """The logarithm of the density of an answer, up to a constant. Of a mechanism that is not known: 0."""
     noise = mechanism.noise.value
     if isinstance(mechanism, Gaussian):
@@ -162,7 +208,7 @@ def _dense(values: Any) -> FloatArray:
 
 
 def _additive(exact: Any, answer: Any, cut: bool, power: int, scale: float) -> float:
-    released = np.asarray(answer, dtype=float)
+    released = np.asarray(_dense(answer), dtype=float)
     off = np.abs(released - _dense(exact).reshape(released.shape))
     if cut:
         off = off[released != 0]

@@ -20,6 +20,9 @@ from tulle.backends.known_bounds import KnownBounds
 from tulle.methods.loss_functions import Loss
 from tulle.trusted.events import FloatArray
 
+# Beyond every bound that is estimated and every scale that is learnt.
+_FAR = 1e12
+
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -41,6 +44,11 @@ class Pair:
             raise ValueError(
                 f"the data sets of the pair {self.name!r} differ beyond their {first} and are not neighbours"
             )
+
+    def kinds(self) -> list[int]:
+        """A number for each row: rows of one number are equal, on both data sets."""
+        cells = np.column_stack([self.X, self.y, self.X_other, self.y_other])
+        return [int(kind) for kind in np.ravel(np.unique(cells, axis=0, return_inverse=True)[1])]
 
     def world(self, index: int) -> tuple[FloatArray, FloatArray]:
         """Rows and targets of world 0 or 1."""
@@ -73,6 +81,8 @@ def worst_case_pairs(
     rows_per_person: int = 1,
     random: int = 2,
     seed: int = 0,
+    special: bool = False,
+    lead: int = 0,
 ) -> list[Pair]:
     """Pairs that press on one sensitivity each.
 
@@ -91,7 +101,14 @@ def worst_case_pairs(
         How many pairs of random rows to add.
     seed : int, default=0
         For the random pairs.
+    special : bool, default=False
+        Whether to add pairs for subjects of one kind: random batches, large intercepts, estimated bounds and scales.
+    lead : int, default=0
+        In [0, n_rows - 4]: for a choice among many features, how many rows raise the first score, so that the first
+        feature is chosen about as often as all others together (`even_lead`).
     """
+    if not 0 <= lead <= max(0, n_rows - rows_per_person - 3):
+        raise ValueError(f"lead must lie in [0, n_rows - 4], got {lead!r}")
     n_rows -= rows_per_person - 1  # of the first person, one row is made here and repeated
     if n_rows < 3:
         raise ValueError(f"an audit needs at least 3 rows, got {n_rows}: one that changes and two others")
@@ -117,6 +134,7 @@ def worst_case_pairs(
     tied = spike[np.arange(n_rows - 1) % 2]
     lifted = np.r_[flat[0], -flat[1:]]
     lifting = np.vstack([np.tile(flat, (n_rows - 2, 1)), nothing])
+    leading = np.r_[flat[0], np.zeros(n_features - 1)]
     # Rows like the changed one pull its weights to 0: their labels are 0, or both classes alike. The last row is empty.
     held = np.vstack([np.tile(spike[0], (n_rows - 2, 1)), nothing])
     holding = np.r_[np.zeros(n_rows - 2), yes] if loss.kind == "regression" else mixed
@@ -124,6 +142,8 @@ def worst_case_pairs(
     leaning = holding.copy()
     leaning[: min(2, n_rows - 2)] = yes
     leaning[-1] = no
+    ahead, ahead_labels = lifting.copy(), leaning.copy()
+    ahead[-1 - lead : -1], ahead_labels[-1 - lead : -1] = leading, yes
     pairs = [
         pair(
             "a row at the bound with either label, others hold its weight",
@@ -134,8 +154,8 @@ def worst_case_pairs(
         ),
         pair(
             "a row that raises one score and lowers all others, others hold weights",
-            lifting,
-            leaning,
+            ahead,
+            ahead_labels,
             (lifted, yes),
             (-lifted, yes),
         ),
@@ -162,6 +182,28 @@ def worst_case_pairs(
     if n_features > 1:
         labels = np.r_[np.full(n_rows - 2, yes), no]
         pairs.append(pair("near-tied features", tied, labels, (spike[0], yes), (spike[1], yes)))
+    if special:
+        # Of both signs, so that they hold weights; two more of the first. All of one class: a large intercept is right
+        # for them, and wrong for the changed row, whose slope is then as large as can be, at weights near 0 as well.
+        couples = (n_rows - 3) // 2
+        signs = np.r_[1.0, 1.0, np.tile([1.0, -1.0], couples), np.zeros(n_rows - 3 - 2 * couples)]
+        pairs += [
+            pair("opposite labels, all others empty", empty, np.full(n_rows - 1, no), (spike[0], yes), (spike[0], no)),
+            pair(
+                "a row that raises one score and lowers all others, wrong by the intercept",
+                signs[:, None] * flat,
+                np.full(n_rows - 1, yes),
+                (lifted, no),
+                (-lifted, no),
+            ),
+            pair(
+                "opposite rows and a label far beyond the bounds",
+                empty,
+                np.zeros(n_rows - 1) if loss.kind == "regression" else mixed,
+                (_FAR * spike[0], _FAR * yes if loss.kind == "regression" else yes),
+                (-_FAR * spike[0], _FAR * yes if loss.kind == "regression" else yes),
+            ),
+        ]
     rng = np.random.default_rng(seed)
     for index in range(random):
         rows = rng.choice([-1.0, 1.0], (n_rows + 1, n_features)) * flat
@@ -169,3 +211,17 @@ def worst_case_pairs(
         labels[:2] = yes, no
         pairs.append(pair(f"random rows {index}", rows[2:], labels, (rows[0], yes), (rows[1], no)))
     return pairs
+
+
+def even_lead(noise: float, n_features: int) -> int:
+    """How many rows of `lead` make the first of so many features as likely as all others together.
+
+    Parameters
+    ----------
+    noise : float
+        The scale of the Gumbel noise over the sensitivity of the scores, > 0; 2 / noise is the range of the choice.
+    n_features : int
+        At least 2.
+    """
+    # A row at the bound adds half of the sensitivity to a score.
+    return round(2 * noise * math.log(n_features - 1))

@@ -172,10 +172,12 @@ class Recording:
     note : callable or None
         Called with each change of an exact answer. None: the rows are unrelated and exact answers are not compared.
         Noise is then also drawn in `play`, and not used: drawing it must show nothing either.
+    noise : Generator or None
+        The source of the noise of `record`. None: always the same.
     """
 
-    def __init__(self, note: Callable[[Change], None] | None = None) -> None:
-        self._note = note
+    def __init__(self, note: Callable[[Change], None] | None = None, noise: np.random.Generator | None = None) -> None:
+        self._note, self._noise = note, noise
         self._answers: list[_Answer] = []
         self._played: int | None = None
         self._inside = False
@@ -209,7 +211,8 @@ class Recording:
         releases, draw, ask = [kind.release for kind in kinds], Sampler.draw, Curator.ask
         # How much randomness an answer takes may depend on rows: noise is drawn from a source of its own, and so are
         # batches, which are the same in both fits.
-        noise, batches = np.random.default_rng(5), np.random.default_rng(7)
+        noise = np.random.default_rng(5) if self._noise is None else self._noise
+        batches = np.random.default_rng(7)
         for kind, release in zip(kinds, releases):
             kind.release = self._in_place_of(release, noise)  # type: ignore[method-assign]
         Sampler.draw = lambda sampler, generator: draw(sampler, batches)  # type: ignore[assignment, method-assign]

@@ -54,6 +54,9 @@ class Schedule:
         1 shows progress on standard error.
     stream : tuple of int
         Tells the random streams of this schedule from those of another under the same seed.
+    paired : bool
+        Whether runs of the same number have the same random numbers in both worlds. The subject must then draw those of
+        each run from a source of its own, so that pairs are independent of each other.
     """
 
     runs: int
@@ -64,6 +67,7 @@ class Schedule:
     folder: str | os.PathLike[str] | None = None
     verbose: int = 0
     stream: tuple[int, ...] = ()
+    paired: bool = False
 
 
 def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> tuple[FloatArray, FloatArray]:
@@ -80,10 +84,11 @@ def collect(subject: Subject, schedule: Schedule, what: str, look: str = "") -> 
     log_event(__name__, "audit.begin", done=len(results), total=len(tasks))
     # A chunk of a few tasks at a time, so that a time limit or Ctrl-C loses no more than that.
     for chunk in _chunks(missing, 4 * effective_n_jobs(schedule.n_jobs)):
-        streams = [(*schedule.stream, world, index) for world, index in chunk]
-        answers = run_batches(
-            subject, [(stream[-2], schedule.batch, stream) for stream in streams], store.seed, schedule.n_jobs
-        )
+        batches = [
+            (world, schedule.batch, (*schedule.stream, 0 if schedule.paired else world, index))
+            for world, index in chunk
+        ]
+        answers = run_batches(subject, batches, store.seed, schedule.n_jobs)
         for task, answer in zip(chunk, answers):
             store.save(*task, answer)
             results[task] = answer

@@ -14,13 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from tulle.audit.attacks import strongest_verdict
-from tulle.audit.fingerprints import code_text, digest
+from tulle.audit.fingerprints import digest, function_text
 from tulle.audit.first_runs import check_first_runs, run_once
-from tulle.audit.judged_runs import judge_runs
+from tulle.audit.judged_runs import TwoScores, judge_runs
 from tulle.audit.judges import BoundedRange, GaussianCurve, Judge, choose_judge, judge_of_model
-from tulle.audit.likelihood import KnownWorlds
+from tulle.audit.likelihood import KnownWorlds, WatchedRows
 from tulle.audit.neighbours import Pair, differing_rows, worst_case_pairs
 from tulle.audit.own_ledger import AuditLedger, run_plan
+from tulle.audit.replayed_ratio import ReplayedRuns
 from tulle.audit.result import AuditResult
 from tulle.audit.runner import Schedule, choose_once, collect, different_sizes, time_left
 from tulle.estimators.progress import Witness
@@ -29,9 +30,12 @@ from tulle.fast.install import install
 from tulle.methods.loss_functions import resolve_loss
 from tulle.trusted.events import FloatArray
 from tulle.trusted.plan import PlanError
+from tulle.trusted.randomness import keyed_generator
 from tulle.trusted.rows import Rows
 
 install()
+
+Attack = Literal["chosen", "likelihood_ratio"]
 
 
 # --- your own function -----------------------------------------------------------------------------------------------
@@ -43,8 +47,7 @@ class _FunctionRuns:
     worlds: tuple[tuple[Any, Any], tuple[Any, Any]]
 
     def fingerprint(self) -> str:
-        name = (getattr(self.fit, "__module__", ""), getattr(self.fit, "__qualname__", type(self.fit).__qualname__))
-        return digest(repr(name), code_text(getattr(self.fit, "__code__", None)), *sum(self.worlds, ()))
+        return digest(*function_text(self.fit), *sum(self.worlds, ()))
 
     def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
         X, y = self.worlds[world]
@@ -84,6 +87,7 @@ def audit_function(
     claimed_curve: Any = None,
     runs: int = 2_000,
     splits: int | None = None,
+    attack: Attack = "chosen",
     confidence: float = 0.95,
     max_differing_rows: int = 1,
     seed: int | None = None,
@@ -123,6 +127,12 @@ def audit_function(
         1: half of the runs choose the attack, the others are counted. 2 or more: each of so many parts of the runs is
         counted with an attack chosen on the others, at a confidence that is corrected for the number of parts. None is
         1 for judge "any" and 2 for the others.
+    attack : {"chosen", "likelihood_ratio"}, default="chosen"
+        "chosen": half of the runs choose among attacks on what `fit` returns. "likelihood_ratio": for functions whose
+        noise is all from mechanisms of tulle, such as fits, pipelines and the steps of a client. Each run is played
+        with the same answers on the other data set, which gives the likelihood ratio of all answers; the event is that
+        it is at least 1, and all runs are counted. For judges "gaussian" and "bounded_range". Not for random batches,
+        which are secret. Blind to leaks that pass the answers by, in what `fit` returns too.
     confidence : float, default=0.95
         In (0, 1).
     max_differing_rows : int, default=1
@@ -142,12 +152,33 @@ def audit_function(
         claimed_range=claimed_range,
         claimed_curve=claimed_curve,
     )
+    known = known_event(attack, chosen, splits)
     subject, what = function_runs(fit, first, second, max_differing_rows)
     schedule = Schedule(runs, max(1, min(250, runs // 8)), seed, n_jobs, seconds, folder, verbose)
     schedule = check_first_runs(fit, subject.worlds, schedule)
     return judge_runs(
-        subject, schedule, what, delta=delta, confidence=confidence, claimed=claimed, judge=chosen, splits=splits
+        subject if known is None else ReplayedRuns(fit, subject.worlds),
+        schedule,
+        what,
+        delta=delta,
+        confidence=confidence,
+        claimed=claimed,
+        judge=chosen,
+        splits=splits,
+        known=known,
+        paired=known is not None,
     )
+
+
+def known_event(attack: Attack, judge: Judge, splits: int | None) -> tuple[TwoScores, float] | None:
+    """The number that is attacked and its threshold, where nothing is chosen; an error where that cannot be counted."""
+    if attack not in ("chosen", "likelihood_ratio"):
+        raise ValueError(f"attack must be 'chosen' or 'likelihood_ratio', got {attack!r}")
+    if attack == "chosen":
+        return None
+    if not isinstance(judge, GaussianCurve | BoundedRange) or splits not in (None, 1):
+        raise ValueError("attack='likelihood_ratio' is for judge='gaussian' and 'bounded_range', and splits=1")
+    return _first_number, 0.0
 
 
 # --- models of tulle -------------------------------------------------------------------------------------------------
@@ -159,6 +190,7 @@ class _ModelRuns:
 
     request: FitRequest
     pair: Pair
+    paired: bool = False  # whether each run has a source of random numbers of its own
 
     def fingerprint(self) -> str:
         setting = f"{replace(self.request, seed=None)!r}, with likelihood ratios"
@@ -176,15 +208,18 @@ class _ModelRuns:
         self, X: FloatArray, targets: FloatArray, count: int, generator: np.random.Generator
     ) -> FloatArray:
         """Declared bounds: clip and plan once, then let the method ask its questions again and again."""
-        rows = Rows(X, targets)
+        rows = WatchedRows(X, targets)
         planned = clip_and_plan(self.request, rows, X.shape, {})
         public = planned.public
-        known = KnownWorlds(planned, self._clipped_worlds())
+        known = KnownWorlds(planned, self._clipped_worlds(), self.pair.kinds())
         released = []
         for _ in range(count):
             answers: list[FloatArray] = []
             ratios: list[float] = []
-            weights = run_plan(planned, rows, generator, _witness(answers), partial(known.watch, ratios=ratios))
+            source = keyed_generator(int(generator.integers(2**63))) if self.paired else generator
+            weights = run_plan(
+                planned, rows, source, _witness(answers), partial(known.watch, ratios=ratios, asked=rows)
+            )
             # A score that the grid rounds to 0 leaves its feature out, so answers of one plan vary in length.
             k = public.n_parameters
             width = max(k * public.loss.n_outputs, (k + 1) * (k + 2) // 2)
@@ -197,7 +232,7 @@ class _ModelRuns:
         X, targets = self.pair.world(0)
         planned = clip_and_plan(self.request, Rows(X.copy(), targets.copy()), X.shape, {})
         divided = planned.method.split(planned.public) is not None
-        return not divided and KnownWorlds(planned, self._clipped_worlds()).has_densities
+        return not divided and KnownWorlds(planned, self._clipped_worlds(), self.pair.kinds()).has_densities
 
     def _clipped_worlds(self) -> tuple[Rows, Rows]:
         """Both data sets, within the declared bounds."""
@@ -337,7 +372,7 @@ def audit_model(
     claimed_curve: Any = None,
     runs: int = 20_000,
     splits: int | None = None,
-    attack: Literal["chosen", "likelihood_ratio"] = "chosen",
+    attack: Attack = "chosen",
     pilot_runs: int = 1_000,
     confidence: float = 0.95,
     pairs: Sequence[Pair] | None = None,
@@ -385,27 +420,24 @@ def audit_model(
     -------
     AuditResult
     """
-    if attack not in ("chosen", "likelihood_ratio"):
-        raise ValueError(f"attack must be 'chosen' or 'likelihood_ratio', got {attack!r}")
     claim = {"claimed": claimed, "claimed_mu": claimed_mu}
     claim |= {"claimed_range": claimed_range, "claimed_curve": claimed_curve}
     audit = ModelAudit.of(model, n_rows, n_features, pairs, judge, **claim)
-    fixed = attack == "likelihood_ratio"
-    judges = GaussianCurve | BoundedRange
-    if fixed and (not isinstance(audit.judge, judges) or audit.request.wanted or splits not in (None, 1)):
+    known = known_event(attack, audit.judge, splits)
+    if known is not None and audit.request.wanted:
         raise ValueError(
-            "attack='likelihood_ratio' is for judge='gaussian' and 'bounded_range', declared bounds and splits=1"
+            "attack='likelihood_ratio' is for declared bounds here; of estimated ones audit_function knows the ratio"
         )
     subject, what, left = audit.on_worst_pair(
         pilot_runs, confidence, n_jobs=n_jobs, folder=folder, verbose=verbose, seconds=seconds
     )
-    if fixed and not subject.shows_ratio():
+    if known is not None and not subject.shows_ratio():
         raise ValueError(
             "attack='likelihood_ratio' sees nothing of a method that divides rows, or of random batches that are too "
             "many to go through: use attack='chosen'"
         )
     return judge_runs(
-        subject,
+        replace(subject, paired=known is not None),
         Schedule(runs, 250, seed, n_jobs, left, folder, verbose),
         what,
         delta=audit.request.delta,
@@ -413,7 +445,8 @@ def audit_model(
         claimed=audit.epsilon,
         judge=audit.judge,
         splits=splits,
-        known=(_first_number, 0.0) if fixed else None,
+        known=known,
+        paired=known is not None,
         plan_mu=lambda: _mu_of_model(subject),
     )
 

@@ -1,0 +1,91 @@
+"""The likelihood ratio of everything that a function asked of mechanisms of tulle: pipelines, clients, whole fits.
+
+A run on one data set is recorded, and played with the same answers on the other one. By that the exact answers on both
+are known, as to an attacker who knows both data sets, and the densities of the released ones. Nothing but answers and
+the two data sets enters, so that a bound that is counted on the ratio is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tulle.audit.fingerprints import digest, function_text
+from tulle.audit.first_runs import TargetError
+from tulle.audit.likelihood import log_density
+from tulle.audit.replay import Change, Recording
+from tulle.audit.visible import ReplayError
+from tulle.trusted.events import FloatArray
+from tulle.trusted.mechanisms import Mechanism, Sensitivity
+
+
+class RatioRecording(Recording):
+    """A recording that adds up log-ratios while it is played: of the recorded data set over the one that is played.
+
+    Parameters
+    ----------
+    noise : Generator
+    """
+
+    def __init__(self, noise: np.random.Generator) -> None:
+        super().__init__(lambda change: None, noise)
+        self.log_ratio = 0.0
+
+    def _compare(self, mechanism: Mechanism, known: Any, exact: Any, sensitivity: Sensitivity) -> Iterator[Change]:
+        if mechanism.sampling is not None and mechanism.sampling.unit_rate < 1:
+            # Batches are the same in both runs here, and secret to an attacker: a ratio that knew them would refute
+            # sound claims.
+            raise self._mismatch("random batches are secret, and the ratio of their answers is not known")
+        assert self._played is not None
+        released = self._answers[self._played - 1].released
+        density = log_density(mechanism, sensitivity)
+        with np.errstate(all="ignore"):
+            # Numbers that are 0 were set to 0 after the noise, or nearly never.
+            ratio = density(known, released, True) - density(exact, released, True)
+        self.log_ratio += ratio if np.isfinite(ratio) else 0.0
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedRuns:
+    """Runs of a function: each releases its log-likelihood ratio, first data set over second, and nothing else.
+
+    Attributes
+    ----------
+    fit : callable
+        fit(X, y, rng), whose noise is all from mechanisms of tulle. What it returns is not looked at.
+    worlds : pair of tuple (X, y)
+    """
+
+    fit: Callable[[Any, Any, np.random.Generator], Any]
+    worlds: tuple[tuple[Any, Any], tuple[Any, Any]]
+
+    def fingerprint(self) -> str:
+        return digest(*function_text(self.fit), *sum(self.worlds, ()), "likelihood ratios by replay")
+
+    def __call__(self, world: int, count: int, generator: np.random.Generator) -> FloatArray:
+        return np.array([[self.log_ratio(world, generator)] for _ in range(count)])
+
+    def log_ratio(self, world: int, generator: np.random.Generator) -> float:
+        """Of one run on this data set."""
+        recording = RatioRecording(np.random.default_rng(generator.integers(2**63)))
+        seed = int(generator.integers(2**63))  # for randomness that is no noise: the same in both runs
+        try:
+            with recording.record():
+                self.fit(*self.worlds[world], np.random.default_rng(seed))
+            with recording.play():
+                self.fit(*self.worlds[1 - world], np.random.default_rng(seed))
+            recording.finish()
+        except ReplayError as mismatch:
+            raise TargetError(
+                f"attack='likelihood_ratio' knows no ratio of this function: {mismatch}; use attack='chosen', or replay"
+            ) from None
+        if not len(recording):
+            raise TargetError(
+                "attack='likelihood_ratio' is for functions whose noise is from mechanisms of tulle, and this one "
+                "asked none of them; use attack='chosen'"
+            )
+        return recording.log_ratio if world == 0 else -recording.log_ratio

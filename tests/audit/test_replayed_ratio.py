@@ -1,0 +1,125 @@
+"""The likelihood ratio of whole fits, by replay."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from tulle import Bounds, PrivatePipeline, SparseRegressor
+from tulle.accounting.gaussian_budget import gaussian_mu
+from tulle.audit import TargetError, audit_function, audit_model, worst_case_pairs
+from tulle.audit.replayed_ratio import ReplayedRuns
+from tulle.fast.sparse_weights import SparseWeights
+from tulle.methods import HardThresholding
+from tulle.methods.gradient_queries import BatchGradient
+from tulle.methods.loss_functions import Squared
+from tulle.preprocessing import PrivateScaler
+from tulle.trusted.curator import Curator
+from tulle.trusted.events import NoisePerSensitivity
+from tulle.trusted.facts import PublicFacts
+from tulle.trusted.mechanisms import Gaussian, SampledGaussian, Sensitivity
+from tulle.trusted.plan import Budget, Plan, Release
+from tulle.trusted.randomness import keyed_generator
+from tulle.trusted.rows import Rows
+from tulle.trusted.sampling import Sampling
+
+DELTA = 1e-5
+ONE_STEP = HardThresholding(noise="gaussian", n_iter=1, damping=0.0)
+X = np.zeros((4, 1))
+FIRST, SECOND = (X, np.array([1.0, 0.0, 0.0, 0.0])), (X, np.zeros(4))
+RATIO: dict[str, Any] = {"delta": DELTA, "judge": "gaussian", "attack": "likelihood_ratio"}
+
+
+def far_rows() -> tuple[Any, Any]:
+    made = worst_case_pairs(Squared(), Bounds(row_linf=1.0, label=1.0).known(1), 6, 1, special=True)
+    (pair,) = [one for one in made if one.name == "opposite rows and a label far beyond the bounds"]
+    return pair.world(0), pair.world(1)
+
+
+def noisy_sum(X: Any, y: Any, rng: np.random.Generator, noise: float = 2.0, seen: list[float] | None = None) -> Any:
+    exact = np.array([[y.sum()]])
+    answer = Gaussian(NoisePerSensitivity(noise)).release(exact, Sensitivity(l2=1.0), rng, None)
+    if seen is not None:
+        seen.append(float(answer[0, 0]))
+    return answer
+
+
+@pytest.mark.parametrize("world", [0, 1])
+def test_the_ratio_is_that_of_two_densities_of_the_recorded_answer(world: int) -> None:
+    """Also where the run was on the second data set: the ratio is of the first over the second."""
+    seen: list[float] = []
+    runs = ReplayedRuns(partial(noisy_sum, seen=seen), (FIRST, SECOND))(world, 3, keyed_generator(1))
+    assert seen[::2] == seen[1::2]  # played with the same answers
+    assert len(set(seen)) == 3  # and each run has noise of its own
+    expected = [norm.logpdf(one, 1.0, 2.0) - norm.logpdf(one, 0.0, 2.0) for one in seen[::2]]
+    np.testing.assert_allclose(runs[:, 0], expected, rtol=1e-9)
+
+
+def test_half_of_the_noise_is_found_and_all_of_it_is_not() -> None:
+    """mu = 1/2, and 1 where 1/2 is claimed. A false alarm has probability 5 %; with seed 0 there is none."""
+    sound = audit_function(noisy_sum, FIRST, SECOND, claimed_mu=0.5, runs=500, seed=0, **RATIO)
+    assert not sound.refuted
+    assert sound.runs == 500  # all are counted
+    assert sound.attack == "likelihood ratio"
+    loud = audit_function(partial(noisy_sum, noise=1.0), FIRST, SECOND, claimed_mu=0.5, runs=500, seed=0, **RATIO)
+    assert loud.refuted
+
+
+def scaled_step(X: Any, y: Any, rng: np.random.Generator) -> Any:
+    model = SparseRegressor(n_nonzero=1, method=ONE_STEP, bounds=Bounds(label=1.0), fit_intercept=False)
+    steps = [("scale", PrivateScaler(rounds=4)), ("model", model)]
+    seed = int(rng.integers(2**62))
+    return PrivatePipeline(steps, epsilon=4.0, delta=DELTA, random_state=seed).fit(X, y).model_.coef_
+
+
+def step_within_estimates(X: Any, y: Any, rng: np.random.Generator) -> Any:
+    seed = int(rng.integers(2**62))
+    model = SparseRegressor(4.0, DELTA, n_nonzero=1, method=ONE_STEP, fit_intercept=False, random_state=seed)
+    return model.fit(X, y).coef_
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fit", [scaled_step, step_within_estimates])
+def test_the_answers_of_a_whole_fit_tell_worlds_apart_nearly_as_the_claim_allows(fit: Any) -> None:
+    """The spread of the log-ratio is the mu of a Gaussian release: 120 runs know it to 7 % (standard error)."""
+    runs = ReplayedRuns(fit, far_rows())(0, 120, keyed_generator(3))
+    assert 0.75 < runs[:, 0].std() / gaussian_mu(4.0, DELTA) < 1.25
+
+
+def batch_step(X: Any, y: Any, rng: np.random.Generator, batch: int) -> Any:
+    public = PublicFacts(len(y), 1, 1, Squared(), Budget(1.0, DELTA), 1.0, 1.0, 1.0, False, 1)
+    plan = Plan((Release("step", SampledGaussian(batches=Sampling("poisson", len(y), batch)), 1),))
+    curator = Curator(Rows(np.ones((4, 1)), y.copy()), public, plan, rng)
+    return curator.ask("step", BatchGradient(SparseWeights.zeros(1, 1), 0.25))
+
+
+def test_who_is_in_a_batch_is_secret_unless_all_are() -> None:
+    """A replay has the same batches on both data sets; a ratio that knew them would refute sound claims."""
+    with pytest.raises(TargetError, match="random batches are secret"):
+        ReplayedRuns(partial(batch_step, batch=2), (FIRST, SECOND))(0, 1, keyed_generator(0))
+    assert ReplayedRuns(partial(batch_step, batch=4), (FIRST, SECOND))(0, 3, keyed_generator(0)).all()
+
+
+@pytest.mark.parametrize(
+    ("fit", "change", "message"),
+    [
+        (lambda X, y, rng: y.sum() + rng.normal(), {}, "asked none of them"),
+        (lambda X, y, rng: noisy_sum(X, y, rng, 2.0 + y.sum()), {}, "knows no ratio of this function"),
+        (noisy_sum, {"judge": "any", "claimed_mu": None, "claimed": 1.0}, "is for judge='gaussian'"),
+        (noisy_sum, {"splits": 2}, "splits=1"),
+        (noisy_sum, {"attack": "best"}, "attack must be"),
+    ],
+)
+def test_functions_and_judges_without_a_ratio_are_refused(fit: Any, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        audit_function(fit, FIRST, SECOND, runs=16, **({"claimed_mu": 0.5} | RATIO | change))
+
+
+def test_estimated_bounds_of_a_model_lead_to_the_function() -> None:
+    model = SparseRegressor(4.0, DELTA, n_nonzero=1, method=ONE_STEP, fit_intercept=False)
+    with pytest.raises(ValueError, match="of estimated ones audit_function knows the ratio"):
+        audit_model(model, judge="gaussian", claimed_mu=1.0, attack="likelihood_ratio", runs=16)
