@@ -164,7 +164,8 @@ def _gaussian_sketch(rows: FloatArray, size: int, rng: np.random.Generator) -> F
 def sketch_level(size: int, count: int, epsilon: float, delta: float) -> float:
     """The smallest eigenvalue at which sketches and the noisy eigenvalue are (epsilon, delta)-private together.
 
-    There are `count` sketches of `size` rows. By Rényi divergences: those of the sketches' rows, and of Gaussian noise level / sqrt(size) on the eigenvalue.
+    There are `count` sketches of `size` rows. By Rényi divergences: those of the sketches' rows, and of Gaussian noise
+    of the scale level / sqrt(size) on the eigenvalue.
     """
 
     def spent(log_level: float) -> float:
