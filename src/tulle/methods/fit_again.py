@@ -125,7 +125,7 @@ class FitAgain(MethodBase):
         None: 30 / (n mu), within [0.03, 0.06]; 0 for regression without public knowledge.
     slope_clip : float or None, default=None
         tau, > 0. None: a fifth of the label bound for regression, with public knowledge a quarter; for classification
-        the slope at margin 0 (1/2 for the logistic loss) where q is at most 0.2, less as q grows, down to a fifth of it.
+        the slope at margin 0 (1/2 for the logistic loss) up to q = 0.2, less as q grows, down to a fifth of it.
     row_bound : float or None, default=None
         What rows are scaled down to, on the features that are fitted, > 0. None: a tenth of row_l2 for classification,
         where only directions matter, and row_l2 for regression; in public directions three quarters of the median
