@@ -3,7 +3,7 @@ its plan is made, and how much source is loaded for it.
 
     python benchmarks/architecture.py [--list]
 
-Each fit runs once to import and compile what it needs, and once more with `sys.setprofile`. What is counted:
+Each fit runs once to import and compile what it needs, and once more with `sys.setprofile`. The counts:
 
 - pairs of files: distinct (caller, callee) pairs of two different files of tulle. A call is that of a Python function
   that is defined in a file of tulle; its caller is the next frame up the stack that is in a file of tulle. Frames in

@@ -260,7 +260,7 @@ def bounds() -> Cells:
 
 
 def _bound(audit: Callable[..., AuditResult], epsilon: float, seed: int) -> dict[str, Any]:
-    """What is kept of an audit. The ratio is of two epsilons: of what was shown, and of the claim that was tested."""
+    """The kept figures of an audit. The ratio is of two epsilons: the one shown, and the tested claim."""
     result = audit(seed=seed)
     kept = (
         "judge",

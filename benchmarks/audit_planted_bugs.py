@@ -304,7 +304,7 @@ def measure_patched(name: str, model: str, most: int, seeds: int) -> Measured:
 def worker(order: str) -> None:
     import tulle
 
-    # What is measured is the copy in the current folder.
+    # The copy in the current folder is measured.
     assert Path(tulle.__file__).resolve().parent == (Path.cwd() / "tulle").resolve()
     print(json.dumps(asdict(measure_model(**json.loads(order)))))
 

@@ -36,7 +36,7 @@ UNIT = Bounds(row_l2=1.0)
 
 @dataclass(frozen=True)
 class DevelopmentSet:
-    """Rows of one trial by its seed, and what is declared of them."""
+    """Rows of one trial by its seed, and the declarations about them."""
 
     task: str  # "classification" or "regression"
     split: Callable[[int], Split]

@@ -129,7 +129,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def run(path: Path, anew: bool, most_entries: int | None) -> None:
-    """Measures what is missing and writes the table after each point."""
+    """Measures missing points and writes the table after each."""
     known = {} if anew else {_key(row): {column: row[column] for column in COLUMNS[7:]} for row in read(path)}
     wanted = [
         (axis, point) for axis, point in points() if most_entries is None or point.n * point.per_row <= most_entries

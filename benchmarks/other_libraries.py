@@ -280,7 +280,7 @@ def work(library: str, task: str, epsilon: float, folder: Path, setting: Any) ->
         fit(task, X, y, entry, epsilon, 0, None)  # compiles what numba compiles, once on a machine
 
     def measured(seed: int, setting: Any) -> tuple[float, float]:
-        start = time.process_time()  # of one thread (OMP_NUM_THREADS=1), whatever else the machine does
+        start = time.process_time()  # of one thread (OMP_NUM_THREADS=1), independent of other load
         predict = fit(task, X, y, entry, epsilon, seed, setting)
         return time.process_time() - start, loss_of(task, predict(X_test), y_test)
 
@@ -432,7 +432,7 @@ def skglm_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int
 
 
 class Racer(NamedTuple):
-    """One line of the race: what is called, in which interpreter, whether it is private, whether rows must be dense."""
+    """One line of the race: the fit, its interpreter, whether it is private, whether rows must be dense."""
 
     package: str
     what: str

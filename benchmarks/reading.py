@@ -1,9 +1,9 @@
-"""Reading files beside the readers that people use: pandas for CSV and Parquet, scikit-learn for svmlight. In CPU time.
+"""CPU time for reading files, compared with the readers of pandas (CSV and Parquet) and scikit-learn (svmlight).
 
-Every cell is looked at: tulle's readers refuse what is empty, infinite or a word, and name its place. Their time
-includes the fingerprint of the file, and they round numbers correctly, which pandas does not do by default. The peak
-of memory is taken in fresh processes, beyond what their imports take, on ten times the rows: blocks and parsers take
-some 30 MB whatever the size, which would be most of it for a small table.
+Every cell is checked: tulle's readers refuse cells that are empty, infinite or words, and name their places. Their time
+includes the fingerprint of the file, and they round numbers correctly, which pandas does not do by default. Peak memory
+is measured in fresh processes, beyond what their imports take, on ten times the rows: blocks and parsers take some
+30 MB for any size, which would be most of it for a small table.
 """
 
 from __future__ import annotations

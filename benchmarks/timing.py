@@ -1,6 +1,6 @@
 """How things are timed here: side by side in one process and in turn, so that a slow moment of the machine meets both.
 
-What is printed is a median of ratios. Lone times mean nothing on a shared machine.
+The printed figure is a median of ratios. Single times mean nothing on a shared machine.
 """
 
 from __future__ import annotations

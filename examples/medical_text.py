@@ -129,7 +129,7 @@ def main() -> None:
 
     promise = model.privacy_
     print(f"\nProved for the private model: ε = {promise.epsilon:.4g}, δ = {promise.delta:.2g}. Unit: {promise.unit}.")
-    print("The other figures are exact, and can be shown because nobody wrote these reports.")
+    print("The other figures are exact, and can be shown because these reports are synthetic.")
     BUILD.mkdir(exist_ok=True)
     about = About(
         title="Words that foretell a hospital stay",

@@ -43,7 +43,7 @@ def main() -> None:
             print(line(HEADINGS))
         print(line(figures(row)))
         print(f"{'':8}fails: {'; '.join(row.failed)}" if row.failed else "", flush=True)
-    print("\nNoise is per sensitivity of replacing one row. ! marks what is above the claim.")
+    print("\nNoise is per sensitivity of replacing one row. ! marks values above the claim.")
 
 
 if __name__ == "__main__":

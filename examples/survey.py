@@ -116,7 +116,7 @@ def main() -> None:
     print("\nInstead: the boxes and ranges of the questionnaire, which are public.")
     print(f"Steps that peek: {len(check_pipeline(pipeline))}")
 
-    training = survey.person < 0.75 * N_PEOPLE  # nobody is in both parts
+    training = survey.person < 0.75 * N_PEOPLE  # no person is in both parts
     scoring = ~training & (survey.wave < WAVES)
     fitted = {}
     with Ledger(Budget(3.0, 1e-6)) as ledger:

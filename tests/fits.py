@@ -178,7 +178,7 @@ def plain_rescaled(X: Array, y: Array, loss: str, coef: Array, intercept: float,
     middle = np.array([run.length * unit, intercept / b] if b else [run.length * unit])
     rows = shortened((X @ coef / unit)[:, None], constants.row_bound, b)
     theta = ridge_fit(rows, y, loss, constants.slope_clip, constants.penalty, middle)
-    theta = theta**3 / (theta**2 + np.square(run.noise[: len(theta)]))  # less by what is noise
+    theta = theta**3 / (theta**2 + np.square(run.noise[: len(theta)]))  # less the noise
     slope = theta[0] * max(1 - (run.own / unit) ** 2, 0.0)
     return coef / unit * max(slope, run.least), float(b * theta[-1]) if b else 0.0
 

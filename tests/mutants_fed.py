@@ -242,7 +242,7 @@ FED_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the journal begins with the first round, and not before the bill",
-        "a server that was killed between, and says that nobody was billed",
+        "a server that was killed between, and says that no client was billed",
         "            if not self._goes_on:  # a server",
         "            if False:  # a server",
         (

@@ -63,7 +63,7 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a search with the figures of its best trial",
         "mu, rho and the epsilon of zero-out of one trial of many",
-        "            **NOTHING_ELSE_PROVED,  # what is proved of one trial is not proved of the search\n",
+        "            **NOTHING_ELSE_PROVED,  # a proof for one trial is no proof for the search\n",
         "",
         (_ZERO_OUT + "TestReports::test_what_is_proved_of_a_trial_is_not_claimed_of_a_search",),
     ),

@@ -124,7 +124,7 @@ def test_survey_protects_people_and_the_ledger_refuses_the_last_fit(tmp_path: Pa
     assert "one person with at most 2 rows" in income
     page, saved = files_of("survey", tmp_path)
     assert "sector_hospitality" in page
-    assert "cap epsilon" not in page  # the ledger is nobody's business outside
+    assert "cap epsilon" not in page  # the ledger is internal
     assert saved.model.bounds.rows_per_person == 2
 
 

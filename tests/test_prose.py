@@ -1,4 +1,4 @@
-"""Phrases that the style rules out do not come back: in pages, docstrings and messages."""
+"""Phrases that the style rules out do not come back: in pages, docstrings, messages and comments."""
 
 from __future__ import annotations
 
@@ -7,22 +7,39 @@ from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT
-from prose import PHRASES, count_phrases, prose_of, strings, without_code
+from prose import PHRASES, comments, count_phrases, prose_of, strings, without_code
 
-# The most that may occur, in pages and in code. The aim is 0: lower a number when the text gets better, never raise it.
-LIMITS = {
-    "pages": {"what is": 210, "nobody": 18, "whatever": 64},
-    "code": {"what is": 228, "nobody": 36, "whatever": 76},
+# The most that may occur. The aim is 0: lower a number when the text gets better, never raise it.
+LIMITS: dict[str, dict[str, int]] = {
+    "pages": {},
+    "pages on audits": {"what is": 9, "nobody": 1, "whatever": 4, "but for": 2, "nothing but": 2},
+    "code": {
+        "of ours": 7,
+        "anew": 31,
+        "hangs on": 1,
+        "at hand": 5,
+        "but for": 1,
+        "nothing but": 13,
+        "is had": 4,
+        "everybody": 12,
+        "somebody": 31,
+    },
+    "audit": {"what is": 13, "nobody": 1, "whatever": 6, "anew": 2, "but for": 2, "nothing but": 2},
 }
+AUDITS = [ROOT / "docs/audit.md", ROOT / "docs/proofs/audit.md"]
+AUDIT = ROOT / "src/tulle/audit"
+# The changelog is history; tables of results are written by `tulle reproduce`.
+HISTORY = [page for page in PAGES if page.name == "CHANGELOG.md" or page.match("results/*/table.md")]
 FILES = {
-    # The changelog is history; tables of results are written by `tulle reproduce`.
-    "pages": [page for page in PAGES if page.name != "CHANGELOG.md" and not page.match("results/*/table.md")],
-    "code": sorted((ROOT / "src").rglob("*.py")),
+    "pages": [page for page in PAGES if page not in (*AUDITS, *HISTORY)],
+    "pages on audits": AUDITS,
+    "code": [file for file in sorted((ROOT / "src").rglob("*.py")) if not file.is_relative_to(AUDIT)],
+    "audit": sorted(AUDIT.rglob("*.py")),
 }
 
 
 def where(phrase: str, files: list[Path]) -> list[str]:
-    counts = {file.relative_to(ROOT).as_posix(): count_phrases(prose_of(file))[phrase] for file in files}
+    counts = {file.relative_to(ROOT).as_posix(): count_phrases(*prose_of(file))[phrase] for file in files}
     return [f"{file}: {count}" for file, count in counts.items() if count]
 
 
@@ -30,7 +47,7 @@ def where(phrase: str, files: list[Path]) -> list[str]:
 def test_phrases_stay_within_their_limits(kind: str) -> None:
     total: Counter[str] = Counter()
     for file in FILES[kind]:
-        total.update(count_phrases(prose_of(file)))
+        total.update(count_phrases(*prose_of(file)))
     above = {name: where(name, FILES[kind]) for name in PHRASES if total[name] > LIMITS[kind].get(name, 0)}
     assert above == {}
 
@@ -40,5 +57,7 @@ def test_phrases_are_found_in_prose_only() -> None:
     counts = count_phrases(without_code(page))
     assert {name: count for name, count in counts.items() if count} == {"whoever": 1, "what is": 1, "beside": 1}
     code = 'beside = 1  # beside\ndef f():\n    """What is done, whatever comes."""\n    raise Oh("nobody asked")\n'
-    found = count_phrases("\n".join(strings(code)))
+    found = count_phrases(*strings(code))
     assert {name: count for name, count in found.items() if count} == {"what is": 1, "whatever": 1, "nobody": 1}
+    noted = count_phrases(*comments("# Tells what\n# is held; what\nx = 1  # is `nobody`\n" + code))
+    assert {name: count for name, count in noted.items() if count} == {"what is": 1, "beside": 1}

@@ -582,7 +582,7 @@ def test_exact_answers_without_a_sensitivity_are_never_sold() -> None:
 TRUSTED_QUERIES = {"Query", "ClippedSum", "Affine", "Magnitudes", "VertexScores", "SignedScores"} | {
     "Minimiser",
 }
-# Queries of other packages: the base class of recipes, exact answers, and what is vouched for on use.
+# Queries of other packages: the base class of recipes, exact answers, and classes that are vouched for on use.
 OTHER_QUERIES = {
     "methods/recipe.py": ["Recipe derives from Query"],
     "fast/exact_answers.py": ["ExactQuery derives from Query"],

@@ -134,7 +134,7 @@ class TestOnePair:
         ends = pair.atom * np.array([1.0, math.exp(-span)])
         losses, masses = np.append(middle, [span, -span]), np.append(mass, ends)
         b = order - 1
-        # Mean of exp(b l) - 1 - (1 - exp(-l)): the last bracket has mean 0, and what is left is >= 0 and of order l².
+        # Mean of exp(b l) - 1 - (1 - exp(-l)): the last bracket has mean 0, and the rest is >= 0 and of order l².
         shifted = float(np.sum(masses * np.exp(b * (losses - span)))) if b * span > 1 else 0.0
         if b * span > 1:
             true = (math.log(shifted) + b * span) / b

@@ -30,7 +30,7 @@ def test_an_infinite_loss_is_paid_out_of_delta(count: int) -> None:
     infinite = 0.01
     ever = 1 - (1 - infinite) ** count
     assert composed_epsilon([(grid(infinite), count)], 0.9 * ever, WINDOW) == math.inf
-    # Sums on the grid, by hand: the law of the sum, and the least epsilon with what is left of delta.
+    # Sums on the grid, by hand: the law of the sum, and the least epsilon at the remaining delta.
     law = np.array([1.0])
     for _ in range(count):
         law = np.convolve(law, grid(infinite).chances)

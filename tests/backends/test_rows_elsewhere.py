@@ -177,7 +177,7 @@ def test_a_fit_without_privacy(folders: dict[str, BlockFolder]) -> None:
     assert_same_fit(model(HardThresholding(n_iter=20), epsilon=None), (X, Y), (folder.X, folder.y))
 
 
-# --- what is said, and what is billed --------------------------------------------------------------------------------
+# --- messages and bills ----------------------------------------------------------------------------------------------
 
 
 def test_the_report_says_who_read_the_folder(folders: dict[str, BlockFolder]) -> None:

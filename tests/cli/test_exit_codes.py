@@ -280,7 +280,7 @@ def test_a_server_that_stops_says_whether_clients_may_have_billed(study: Path, c
         listen(monkeypatch, answers)
         found, values = command(capsys, f"{SERVER} --replace")
         assert (found, values["may_be_billed"]) == (code, code == 4)
-        assert ("nobody was billed" in values["stopped"]) == (code == 1)
+        assert ("no client was billed" in values["stopped"]) == (code == 1)
     entries = [len(FileLedger(f"{name}.json", name).entries) for name in ("small", "south", "north")]
     assert entries == [0, 0, 1]
 

@@ -186,7 +186,7 @@ def test_a_number_of_features_that_rows_decided_was_published(run: Any, place: P
         assert (said in str(load(folder / "model.npz").privacy_)) == published
 
 
-# --- what is wrong with a file ---------------------------------------------------------------------------------------
+# --- faults of a file ------------------------------------------------------------------------------------------------
 
 
 def damaged(kind: str, place: Path, path: Path) -> Path:

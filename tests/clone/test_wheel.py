@@ -29,7 +29,7 @@ from tulle.files.install_hints import install_hint
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-# Fits, a ledger, a report, a saved model, and what is said where an extra is missing.
+# Fits, a ledger, a report, a saved model, and the message where an extra is missing.
 USE = """
 import importlib.util, json, sys, warnings
 import numpy as np

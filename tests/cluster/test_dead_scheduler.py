@@ -51,7 +51,7 @@ def cluster() -> Iterator[Cluster]:
     finally:
         for process in (cluster.scheduler, cluster.worker):
             cluster.kill(process)
-        with suppress(TimeoutError):  # nobody is there to take leave of
+        with suppress(TimeoutError):  # there is no scheduler to sign off from
             cluster.client.close(timeout=1)
 
 

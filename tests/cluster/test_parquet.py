@@ -166,7 +166,7 @@ def test_unknown_chunk_sizes(tmp_path: Path) -> None:
     assert ledger.epsilon == 0
 
 
-# --- what is refused before the bill ---------------------------------------------------------------------------------
+# --- refusals before the bill ----------------------------------------------------------------------------------------
 
 
 def without_a_column(path: Path) -> tuple[Any, Any, Any]:

@@ -28,7 +28,7 @@ def test_the_fit_of_the_same_rows_in_memory(method: str, collection: str) -> Non
 
 def test_frequencies() -> None:
     frequencies = np.ones(D)
-    frequencies[80:] = 0  # private rows have four fifths of what is expected there: the check is passed
+    frequencies[80:] = 0  # private rows have four fifths of the expected share there: the check passes
     rows = in_memory("array"), Y
     found = assert_same_fit(model("auto"), rows, COLLECTIONS["array"](Y), public=PublicFrequencies(frequencies))
     assert found.support_.max() < 80

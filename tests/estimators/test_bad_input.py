@@ -383,7 +383,7 @@ def test_a_model_that_is_not_fitted(cls: Any, name: str) -> None:
         getattr(cls(), name)(*([] if name in ("sparsify", "densify") else [X]))
 
 
-# --- what is not bad -------------------------------------------------------------------------------------------------
+# --- input that is accepted ------------------------------------------------------------------------------------------
 
 
 @reduce_to_pairs()

@@ -58,7 +58,7 @@ Array = NDArray[Any]
 N, D = 120, 6
 N_CLASSES = {"logistic": 2, "squared_hinge": 2, "three classes": 3}
 
-# What is fitted: the method and the calibration of its noise.
+# Fits: the method and the calibration of its noise.
 METHODS: dict[str, Callable[[], tuple[Any, str]]] = {
     "auto": lambda: ("auto", "rigorous"),
     "fit_again": lambda: (FitAgain(), "rigorous"),

@@ -173,7 +173,7 @@ def test_undeclared_bounds_are_estimated_within_the_budget() -> None:
     assert [line.release for line in report.bill][:-1] == ["row_l2 quantile", "row_linf quantile", "label quantile"]
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_no_method_holds_more_vectors_than_it_says(monkeypatch: pytest.MonkeyPat
     if n_classes > 2 and name in ("fit_again", "screen_refine", "two_stage", "knowledge_transfer"):
         pytest.skip("for one output")
     fitted, y = model(method=method), np.arange(N) % n_classes
-    fitted.fit(wide_rows()[:, :200], y)  # compiles what is compiled
+    fitted.fit(wide_rows()[:, :200], y)  # compiles kernels first
     real, found = tulle.estimators.request.open_logged_account, []
 
     def opened(*given: Any, **more: Any) -> Any:

@@ -330,7 +330,7 @@ def test_balanced_classes_are_told_apart_where_one_is_rare() -> None:
     assert balanced[~rare].mean() < 0.4
 
 
-# --- what is refused, before anything is billed ---
+# --- refusals, before anything is billed ---
 
 
 def strange(row: int, cell: Any) -> Any:

@@ -62,7 +62,7 @@ def kinds(pipeline: Any) -> dict[str, str]:
     return {peek.step: peek.kind for peek in check_pipeline(pipeline)}
 
 
-# --- what is called harmless is, and what is said to peek does -------------------------------------------------------
+# --- steps called harmless are, and steps said to peek do ------------------------------------------------------------
 
 WORDS = ("fever", "cough", "rash", "pain", "sleep", "drug", "nausea", "chill")
 
@@ -85,7 +85,7 @@ def inputs_for(step: Any, seed: int) -> tuple[Any, Any]:
     rows = rng.uniform(0.01, 0.5 + seed, (40, 5))
     if "Imputer" in name or name == "MissingIndicator":
         if seed < 2:
-            rows[:, seed] = np.nan  # a feature that nobody has
+            rows[:, seed] = np.nan  # a feature that no row has
             rows[: 2 * seed, 3] = np.nan
         rows[::3, 2] = np.nan
     elif name == "VarianceThreshold":
@@ -211,7 +211,7 @@ def test_what_a_step_learns_is_said_for_the_settings_that_it_has(step: Any, lear
     assert told_apart(step)
 
 
-# --- what is nested is found -----------------------------------------------------------------------------------------
+# --- nested steps are found ------------------------------------------------------------------------------------------
 
 
 def test_the_line_of_a_peek_says_where_why_and_what_instead() -> None:

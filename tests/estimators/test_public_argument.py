@@ -100,7 +100,7 @@ def test_rows_on_disk(tmp_path: Path) -> None:
         classifier().fit(folder.X, folder.y, public=folder.X)
 
 
-# --- what is refused, before anything is billed ----------------------------------------------------------------------
+# --- refusals, before anything is billed -----------------------------------------------------------------------------
 
 
 @pytest.fixture

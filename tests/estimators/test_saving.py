@@ -241,7 +241,7 @@ def test_who_asked_is_kept(tmp_path: Path, fitted: Any) -> None:
     assert load_saved(tmp_path / "b.npz").about == About()
 
 
-# --- what is in the file ---------------------------------------------------------------------------------------------
+# --- the content of the file -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def forged(path: Path, header: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 GONE: Any = object()
-# What is forged in the file of a classifier with three classes, 12 features and 4 weights each, and what is said.
+# Forged parts of the file of a classifier with three classes, 12 features and 4 weights each, and the messages.
 FORGED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no such model": ({"model": "DenseClassifier"}, {}, "unknown model class 'DenseClassifier'"),
     "code for a model": ({"model": "os.system"}, {}, "unknown model class 'os.system'"),
@@ -512,7 +512,7 @@ def test_forged_files_are_refused(tmp_path: Path, fitted: Any, way: str) -> None
 
 METHOD = {"method": "frank_wolfe", "settings": {}}
 LOSS = {"loss": "Logistic", "settings": {}}
-# Parts that a later tulle may write, and what is said of each.
+# Parts that a later tulle may write, and the message about each.
 LATER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a setting": ({"settings": {"depth": 3}}, {}, "SparseClassifier has no setting 'depth'"),
     "settings": ({"settings": {"depth": 3, "age": 1}}, {}, "SparseClassifier has no settings 'age', 'depth'"),

@@ -28,7 +28,7 @@ from tulle.methods import (
 from tulle.methods.feasible_sets import L2Ball
 from tulle.transfer.public_features import GaussianFeatures, UniformFeatures
 
-# The checks use features of a few units and labels of a few hundred at most; whatever lies outside is clipped.
+# The checks use features of a few units and labels of a few hundred at most; values outside are clipped.
 BOUNDS = Bounds(row_l2=10.0, row_linf=5.0, label=100.0)
 
 # Public features of a law, since the checks have rows of many widths.

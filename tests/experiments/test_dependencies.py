@@ -350,7 +350,7 @@ def test_modules_in_messages_have_no_names(tmp_path: Path) -> None:
     assert digest("4", "see tulle.d.X") != digest("1", "see tulle.b.X")
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

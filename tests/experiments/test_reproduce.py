@@ -138,7 +138,7 @@ def kept_file(folder: Path, part: str, cell: Cell) -> Path:
     return found
 
 
-# --- what is run again -----------------------------------------------------------------------------------------------
+# --- cells that are run again ----------------------------------------------------------------------------------------
 
 
 def test_a_deleted_result_is_found_again_and_nothing_else_is_run(data: Path, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def dependent(text: str) -> dict[Cell, str]:
         ('name = "sound"\nmethod = "hard_thresholding"', 'name = "sound"\nmethod = "frank_wolfe"', "sound"),
         ('parameters = { noise = "gaussian" }', 'parameters = { noise = "gaussian", n_iter = 3 }', "sound"),
         ('calibration = "published"', 'calibration = "rigorous"', "as published"),
-        # What is said of results, or is added to them.
+        # Words about results, or additions to them.
         ("A tiny table", "A small table", ""),
         ("Nobody (never)", "Somebody", ""),
         ('notes = ["Tiny."]', 'notes = ["Small."]\nsubstitute = "Other rows."', ""),

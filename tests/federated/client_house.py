@@ -36,7 +36,7 @@ SOME = SparseWeights.from_dense(np.eye(D + 1)[:, [2]])
 
 REPLIES = (Willing, Enrolled, Update, Refused, SparseWeights)
 
-# Of noise and nothing else: rows that have no label of the study count as nothing, whatever is in them.
+# Of noise and nothing else: rows that have no label of the study count as nothing, regardless of their values.
 LONG = 2000
 
 

@@ -387,7 +387,7 @@ def test_nothing_is_pickled_and_nothing_is_run_that_was_sent() -> None:
         assert words.isdisjoint({"pickle", "cloudpickle", "marshal", "dill", "eval", "exec", "compile", "__import__"})
 
 
-# --- whoever drops out, and comes back -------------------------------------------------------------------------------
+# --- clients that drop out and come back -----------------------------------------------------------------------------
 
 
 def counted(houses: Houses, name: str, at: int, then: Callable[[], None]) -> None:
@@ -586,7 +586,7 @@ def test_silence_before_the_bill_costs_nobody_anything(houses: Houses) -> None:
     assert all(houses.ledger(name).entries == () for name in ENDS)
 
 
-# --- what is refused at the server -----------------------------------------------------------------------------------
+# --- refusals at the server ------------------------------------------------------------------------------------------
 
 
 class Mine(Logistic):

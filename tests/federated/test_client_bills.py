@@ -178,7 +178,7 @@ def test_a_client_at_its_cap_refuses_and_nothing_else(tmp_path: Path) -> None:
     second = replace(TERMS, study="second")
     for _ in range(2):
         reply = refused(said(client, Enrol(second)), "cap")
-        assert not any(figure in reply.text for figure in ("2", "%"))  # how much is left is nobody's business
+        assert not any(figure in reply.text for figure in ("2", "%"))  # the server must not learn how much is left
         refused(ask(client, 1, terms=second), "not enrolled")
         assert home.files == before
     assert any(line.startswith("refused (cap)") for line in home.told)

@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-# --- what is billed --------------------------------------------------------------------------------------------------
+# --- bills -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("terms", "rows"), [(SCSG, 20), (SVRG, N), (replace(TERMS, snapshot_batch=1000), N)])

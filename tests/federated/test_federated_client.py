@@ -376,7 +376,7 @@ def test_a_ledger_or_no_privacy_but_not_both_and_not_neither(house: House) -> No
             Client("ada", X, Y, state=house.folder / "s", **both)
 
 
-# --- whatever is sent ------------------------------------------------------------------------------------------------
+# --- any message -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def read_or_refused(raw: bytes) -> Any:
         return error
 
 
-# --- what is written is read -----------------------------------------------------------------------------------------
+# --- written messages are read ---------------------------------------------------------------------------------------
 
 numbers = (
     st.floats() | st.sampled_from([math.inf, -math.inf, math.nan, -0.0, 5e-324, 1.7e308]) | st.integers(-(2**70), 2**70)
@@ -191,7 +191,7 @@ def test_what_a_message_cannot_hold_is_not_written(value: Any) -> None:
         encode(Holder(value))
 
 
-# --- what is no message is refused -----------------------------------------------------------------------------------
+# --- bytes that are no message are refused ---------------------------------------------------------------------------
 
 SAMPLES = [
     encode(message)

@@ -444,7 +444,7 @@ def test_whoever_enrols_wrongly_does_not_stop_the_study_nor_its_report(what: str
     assert np.isfinite(fit.model().coef_).all()
     if what != "silence":
         enrolling = [question for at, question in link.asked if at == "x" and isinstance(question, Enrol)]
-        assert len(enrolling) == 1  # whoever has answered is not asked again
+        assert len(enrolling) == 1  # a client that has answered is not asked again
 
 
 def test_enrolments_of_other_terms_and_other_clients_are_counted() -> None:
@@ -552,7 +552,7 @@ def test_a_study_of_too_few_stops_and_says_why(others: int) -> None:
     text = str(stopped.value)
     assert f"{others} of at least 2 clients would take part, asked for 0.3 seconds" in text
     assert "1 × refused: cap" in text
-    assert "nobody was billed" in text
+    assert "no client was billed" in text
     assert not any(isinstance(question, Enrol) for at, question in link.asked)
 
 

@@ -214,7 +214,7 @@ def test_without_retries_left_the_study_stops_and_goes_on_from_its_journal(hospi
         first.run(link)
     assert first.may_be_billed
     link.deaf = {}
-    # All are started again, too; nobody is billed twice.
+    # All are started again, too; no client is billed twice.
     link.clients = {name: client.answer for name, client in hospitals.start_all().items()}
     second = server(hospitals, terms, journal=journal)
     fit = second.run(link)
@@ -231,7 +231,7 @@ def test_a_server_that_stops_in_a_retry_goes_on_with_the_same_set(hospitals: Hos
     link.deaf = {}
     try:
         records = server(hospitals, terms, journal=journal).run(link).records
-    except StudyStoppedError:  # of another set nobody answers
+    except StudyStoppedError:  # no client answers for another set
         records = ()
     assert [(record.number, record.members, record.attempts) for record in records][:1] == [
         (2, ("ada", "ben", "dan", "eve"), 2)
@@ -329,7 +329,7 @@ def test_a_client_that_is_started_again_in_the_middle_goes_on(hospitals: Hospita
     def restart(record: Any) -> None:
         link.clients["ben"] = hospitals.start("ben").answer
 
-    # Nobody is missing, so that nothing waits so long; on a busy machine a client may need seconds to begin again.
+    # No client is missing, so that nothing waits so long; on a busy machine a client may need seconds to begin again.
     patient = {"seconds": 30.0, "patience": 60.0}
     fit = server(hospitals, hospitals.terms(), progress=restart, **patient).run(link)
     assert all(record.attempts == 1 for record in fit.records)
@@ -433,7 +433,7 @@ def test_a_client_that_was_started_again_forgets_its_key_at_the_end(hospitals: H
 def test_an_unmet_quorum_bills_nobody(hospitals: Hospitals) -> None:
     clients = {name: hospitals.start(name) for name in NAMES[:2]}
     one = server(hospitals, hospitals.terms(), patience=0.3)
-    with pytest.raises(StudyStoppedError, match=r"2 clients are willing.* nobody was billed"):
+    with pytest.raises(StudyStoppedError, match=r"2 clients are willing.* no client was billed"):
         one.run(link_of(clients))
     assert not one.may_be_billed
     assert not any(hospitals.entries(name) for name in NAMES)

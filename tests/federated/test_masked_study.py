@@ -55,7 +55,7 @@ def hospitals(tmp_path: Path) -> Hospitals:
     return Hospitals(tmp_path)
 
 
-# --- what is answered ------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_sum_of_all_answers_is_the_clipped_sum_with_noise_and_one_answer_is_not(hospitals: Hospitals) -> None:

@@ -60,7 +60,7 @@ def test_an_unmet_quorum_bills_nobody(tmp_path: Path) -> None:
     clients = {name: make_client(tmp_path, name, cap) for name, cap in names.items()}
     link, server = Recorded(clients), Server(TERMS, min_clients=3, patience=0.01)
     released = count_releases()
-    with pytest.raises(StudyStoppedError, match=r"2 of at least 3 .*1 × refused: cap.*nobody was billed"):
+    with pytest.raises(StudyStoppedError, match=r"2 of at least 3 .*1 × refused: cap.*no client was billed"):
         server.run(link)
     assert not server.may_be_billed
     assert count_entries(*clients.values()) == [0, 0, 0]

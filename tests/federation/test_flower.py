@@ -361,7 +361,7 @@ def test_a_run_that_the_superlink_took_is_stopped_and_another_is_started(
         pass
 
 
-# --- what is not ours ------------------------------------------------------------------------------------------------
+# --- messages of others ----------------------------------------------------------------------------------------------
 
 
 def other_contents() -> dict[str, RecordDict]:

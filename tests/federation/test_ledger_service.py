@@ -181,7 +181,7 @@ def test_a_lost_answer_is_billed_once(
                 lost.append(answer.read())
                 if restart:
                     service.server.account("visits 2026")
-                    service.server._accounts.clear()  # as a new process, which knows what is in the folder
+                    service.server._accounts.clear()  # as a new process, which knows only the folder
                 raise ConnectionResetError("lost")
             return answer
 

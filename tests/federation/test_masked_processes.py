@@ -134,7 +134,7 @@ def test_a_study_ends_well_whatever_happens_to_some_of_its_clients(tmp_path: Pat
         assert fit.study.digest in entry.what
     assert 0.99 * 2.0 <= fit.privacy.epsilon <= 2.0
     assert codes[1] == codes[2] == 9
-    # The impostors' answers reached nobody: every answer came from the client whom the certificate names.
+    # The impostors' answers did not arrive: every answer came from the client whom the certificate names.
     assert {name for _, name, _ in captured.received} <= set(NAMES)
     check_that_no_answer_is_readable(captured)
 

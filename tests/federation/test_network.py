@@ -448,7 +448,7 @@ class TestSteps:
         curator = Curator(task.rows, task.public, Plan((Release("step", mechanism, 1),)), np.random.default_rng(11))
         at = SparseWeights.zeros(*terms.shape)
         answer = curator.ask("step", task.gradient(at, clip))
-        # With weights of zero only the last biases have gradients; what is left is noise alone.
+        # With weights of zero only the last biases have gradients; the rest is noise.
         answer = answer[:-10, 0]
         scale = noise * 2 * clip * rows_per_unit / batch
         statistic, count = float(np.sum((answer / scale) ** 2)), len(answer)
@@ -602,7 +602,7 @@ class TestModels:
         np.testing.assert_array_equal(flat, weights.to_dense()[:, 0])
         assert module.second.weight is module.first.weight
         assert torch.equal(module.constant, terms.module.constant)
-        # Another's copy: what is done to it does not change the start.
+        # A copy: changing it does not change the start.
         before = copy.deepcopy(terms.module)
         with torch.no_grad():
             module.first.weight.add_(1.0)

@@ -87,7 +87,7 @@ def header_of(path: Path) -> dict[str, Any]:
     return read
 
 
-# --- what is written is read -----------------------------------------------------------------------------------------
+# --- written files are read ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [str, Path])

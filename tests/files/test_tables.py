@@ -82,7 +82,7 @@ def parquet(**columns: Any) -> bytes:
     return buffer.getvalue()
 
 
-# --- CSV: what is read -----------------------------------------------------------------------------------------------
+# --- CSV: reading ----------------------------------------------------------------------------------------------------
 
 
 def test_a_csv_file_becomes_features_targets_and_names(write: Write) -> None:
@@ -229,7 +229,7 @@ def test_a_nameless_column_of_row_numbers_can_be_ignored(write: Write) -> None:
     assert read_table(path, ignore=["column 1"]).X.tolist() == [[5.0], [6.0]]
 
 
-# --- CSV: what is refused --------------------------------------------------------------------------------------------
+# --- CSV: refusals ---------------------------------------------------------------------------------------------------
 
 CSV_REFUSED = {
     "word": (

@@ -250,7 +250,7 @@ def test_a_choice_of_nothing_is_the_first_feature(monkeypatch: pytest.MonkeyPatc
     assert fitted.inference_.features.tolist() == [0]
 
 
-# --- what is refused, and what is warned of, before anything is released ---
+# --- refusals and warnings, before anything is released ---
 
 
 @pytest.mark.parametrize(

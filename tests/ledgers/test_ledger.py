@@ -61,11 +61,11 @@ def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tulle.trusted.fit, "keyed_generator", refuse)
 
 
-# --- what is billed --------------------------------------------------------------------------------------------------
+# --- bills -----------------------------------------------------------------------------------------------------------
 
 
 # Objective perturbation, which the default method rests on, has no price in Gaussian mu²: it is billed in another
-# currency, and so is whatever comes after it.
+# currency, and so is everything after it.
 METHODS = [HardThresholding(noise="gaussian"), HardThresholding(noise="selection"), "auto", "screen_refine"]
 
 
@@ -268,7 +268,7 @@ def test_a_mixture_of_fits_stays_below_the_cap() -> None:
         with pytest.raises(BudgetExceededError):
             model(5.0).fit(X, Y)
     assert len(ledger.fits) == 4
-    # What all four prove together by adding up is 2.1 at 3e-5; whatever the currency, at least the dearest is in.
+    # What all four prove together by adding up is 2.1 at 3e-5; in any currency, at least the dearest is in.
     assert 1.0 <= ledger.epsilon <= 5.0
 
 

@@ -583,7 +583,7 @@ def test_the_folder_is_for_its_owner_unless_its_owner_says_otherwise(path: Path)
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.rglob("*.json")} == {0o600}
     path.chmod(0o770)
     FileLedger(path, "visits").bill("test", [plan()], (0.1, 0.0))
-    assert stat.S_IMODE(entry_files(path)[0].stat().st_mode) == 0o660  # whatever the umask
+    assert stat.S_IMODE(entry_files(path)[0].stat().st_mode) == 0o660  # for any umask
 
 
 # --- rows are only a hint --------------------------------------------------------------------------------------------

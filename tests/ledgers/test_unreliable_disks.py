@@ -95,7 +95,7 @@ def test_a_disk_that_fails_at_any_step(path: Path, number: int, after: bool) -> 
         found = verify(path, "visits").last.number
         assert found - before >= charged, f"step {at}"
         assert found - before <= 1
-        assert ledger.n_billed >= found - before  # so that nobody is told that nothing was spent
+        assert ledger.n_billed >= found - before  # no message says that nothing was spent
         ended = shim.calls < at
         if ended:
             break

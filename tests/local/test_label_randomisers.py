@@ -215,7 +215,7 @@ def test_the_piecewise_density_has_two_heights(epsilon: float) -> None:
         np.testing.assert_allclose(steps, window / 1000, rtol=1e-9)
         low, high = inside[0] - window / 2000, inside[-1] + window / 2000
         assert not np.any((outside > low) & (outside < high))
-        # What is left of the interval, without the window, is filled evenly.
+        # The rest of the interval, without the window, is filled evenly.
         closed_up = np.where(outside > (low + high) / 2, outside - window, outside)
         length = 1000 / 999 * (closed_up[-1] - closed_up[0])
         np.testing.assert_allclose(np.diff(closed_up), length / 1000, rtol=1e-7)
@@ -472,7 +472,7 @@ def test_labels_that_are_no_class_count_as_the_nearest(value: float, code: int) 
     np.testing.assert_array_equal(answers(channel, value, 200, seed=0), answers(channel, float(code), 200, seed=0))
 
 
-# --- whatever a user's label is --------------------------------------------------------------------------------------
+# --- any label of a user ---------------------------------------------------------------------------------------------
 
 
 @given(

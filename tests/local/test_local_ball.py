@@ -428,7 +428,7 @@ def test_priv_unit_beats_the_hemisphere_by_its_gain(length: float) -> None:
     assert errors["hemisphere"] / errors["priv_unit"] == pytest.approx(3.88, rel=5 * 0.026)
 
 
-# --- whatever a user's row holds -------------------------------------------------------------------------------------
+# --- any row of a user -----------------------------------------------------------------------------------------------
 
 EXTREME = st.sampled_from(
     [0.0, -0.0, 1.0, -0.5, 1e308, -1.7e308, 1e-320, -5e-324, 1e154, 1e-160, math.nan, math.inf, -math.inf]

@@ -72,7 +72,7 @@ def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(source, "draw", refuse)
 
 
-# --- what is proved --------------------------------------------------------------------------------------------------
+# --- guarantees ------------------------------------------------------------------------------------------------------
 
 
 @imprecise

@@ -334,7 +334,7 @@ def test_progress_is_shown_if_asked_for(cls: Any, capsys: pytest.CaptureFixture[
     assert capsys.readouterr() == ("", "")
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 BAD: list[tuple[list[Any], str, Any]] = [
     *((ESTIMATORS, "epsilon", value) for value in (0, -1.0, math.nan, math.inf, 17.0, 1e-7, "1", True)),

@@ -203,7 +203,7 @@ def test_a_crash_in_the_middle_of_the_record_allows_no_answer(tmp_path: Path) ->
         user(record=FileRecord(path)).answer(label())
 
 
-# --- what is refused, before anything is spent ------------------------------------------------------------------------
+# --- refusals, before anything is spent -------------------------------------------------------------------------------
 
 
 def here(width: float) -> tuple[float, float]:
@@ -300,7 +300,7 @@ def test_a_user_keeps_its_own_copy_of_the_row() -> None:
     assert anna.answer(gradient()) == ben.answer(gradient())
 
 
-# --- what is answered -------------------------------------------------------------------------------------------------
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 def randomised(question: bytes, monkeypatch: pytest.MonkeyPatch, kind: type[Channel], **settings: Any) -> FloatArray:
@@ -474,7 +474,7 @@ def test_extreme_rows_are_answered_without_a_word(x: float, y: float) -> None:
         quiet_answer(asking(ExceedsAsk("row", threshold, True), YES_OR_NO), [x, x, x], y, Fixed(), 1, YES_OR_NO)
 
 
-# --- what is seen of a user -------------------------------------------------------------------------------------------
+# --- what others see of a user ----------------------------------------------------------------------------------------
 
 
 def test_a_user_that_is_printed_shows_no_row() -> None:

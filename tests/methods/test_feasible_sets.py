@@ -242,7 +242,7 @@ def test_a_polytope_keeps_its_own_vertices(convert: Any) -> None:
     assert largest == 1.0 <= polytope.radius < 1.1
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 BAD_NUMBERS = [0, 0.0, -1.0, math.inf, -math.inf, math.nan, "1", None, True, [1.0]]
 

@@ -769,7 +769,7 @@ def test_the_rescaling_shrinks_by_what_is_known_to_be_noise_and_never_lengthens(
         assert abs(less[-1, 0]) <= abs(more[-1, 0])
 
 
-# --- what is not allowed ---------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @reduce_to_pairs()

@@ -329,7 +329,7 @@ def test_corollary_5_6_names_what_it_needs() -> None:
     with pytest.raises(ValueError, match="is for a regression and has a clip of its own; leave clip=None"):
         fit(weight_norm=1.0, label_noise=0.1, clip=2.0)
     with pytest.warns(PrivacyWarning, match="the published noise for epsilon = 4 proves only epsilon = 4.84"):
-        model = fit(weight_norm=0.01, label_noise=0.0)  # nearly all rows are clipped, and what is proved still holds
+        model = fit(weight_norm=0.01, label_noise=0.0)  # nearly all rows are clipped, and the guarantee still holds
     assert "slopes clipped at 0.0" in model.privacy_.method
 
 

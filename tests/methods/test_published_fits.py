@@ -582,7 +582,7 @@ def test_seconds_are_those_of_the_fit_and_no_value(tmp_path: Path) -> None:
         assert one.seconds > 0
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 def found(task: Fits, **values: Any) -> list[Finished]:

@@ -590,7 +590,7 @@ def test_a_later_round_is_screened_at_the_refined_model(recorder: type[Recording
     np.testing.assert_array_equal(np.flatnonzero(screens[1].weights[:-1, 0]), refined[0].features)
 
 
-# --- what is not allowed ---------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @reduce_to_pairs()

@@ -22,7 +22,7 @@ from tulle.methods.loss_functions import Logistic, Loss, Squared
 
 recorder = fits.recorder
 
-# --- what is not bad -------------------------------------------------------------------------------------------------
+# --- input that is accepted ------------------------------------------------------------------------------------------
 
 
 def strange(which: str) -> tuple[Array, Array]:

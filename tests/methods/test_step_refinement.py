@@ -503,7 +503,7 @@ def test_hazards_of_periods_are_fitted() -> None:
     assert 0.99 * 4 < model.privacy_.epsilon <= 4.0
 
 
-# --- what is not allowed ---------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_noise")

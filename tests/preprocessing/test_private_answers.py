@@ -186,7 +186,7 @@ def test_transforming_marked_rows_is_transforming_rows() -> None:
         np.testing.assert_array_equal(step.transform(step.mark(X)), step.transform(X))
 
 
-# --- what is learnt --------------------------------------------------------------------------------------------------
+# --- learning --------------------------------------------------------------------------------------------------------
 
 
 def test_without_noise_weights_are_of_the_exact_masses() -> None:

@@ -208,7 +208,7 @@ def test_the_command_line_finds_values(tmp_path: Path, capsys: pytest.CaptureFix
     assert "to be found privately" in capsys.readouterr().err
 
 
-# --- what is refused, before anything is billed ----------------------------------------------------------------------
+# --- refusals, before anything is billed -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tulle.files.number_text import rounded_down, rounded_up
 from tulle.reports.report import About, BillLine, PrivacyReport
 from tulle.reports.words import warn_of_published_noise
 
-# What is in no report of an earlier version.
+# Fields that no report of an earlier version has.
 ADDED_LATER = ("rho", "asked_rho", "renyi", "billed", "version", "n_rows", "mu", "zero_out", "bounds")
 
 REPORT = PrivacyReport(

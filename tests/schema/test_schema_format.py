@@ -20,7 +20,7 @@ from tulle.schema.schema_format import SchemaError, parse_kind
 
 AGE = {"age": {"range": [18, 95]}}
 
-# Settings of one column that make no sense, and what is said of them.
+# Settings of one column that make no sense, and the messages about them.
 WRONG: list[tuple[Any, str]] = [
     *[(None, "must be a table"), (7, "must be a table"), ("number", "must be a table"), ([], "must be a table")],
     *[({}, "exactly one of"), ({"missing": 3}, "exactly one of"), ({"range": [0, 1], "text": 4}, "exactly one of")],

@@ -200,7 +200,7 @@ def test_directions_hold_the_share_that_is_stated(convert: Any, d: int) -> None:
     assert even_directions(convert(rows), 12)[1] == pytest.approx(1.0, rel=1e-4)
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_the_teacher_does_not_depend_on_its_student(student: Any) -> None:
     model, alone = fitted(student), fitted(None)
     np.testing.assert_array_equal(model.teacher_coef_, alone.teacher_coef_)
     assert model.teacher_intercept_ == alone.teacher_intercept_
-    # What is said of the method names how many weights the student keeps; all else is the same.
+    # The text about the method names how many weights the student keeps; the rest is the same.
     assert replace(model.privacy_, method="") == replace(alone.privacy_, method="")
     assert 0 < np.count_nonzero(model.coef_) < fits.D
 

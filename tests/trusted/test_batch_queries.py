@@ -65,7 +65,7 @@ def batch_of(rows: Rows, numbers: Any) -> Rows:
         return rows.batch(np.array(sorted(numbers), dtype=np.intp))
 
 
-# --- what is answered ------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def some_problem(loss: Loss, a: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, PublicFacts]:
@@ -183,7 +183,7 @@ def test_a_step_goes_from_its_start_along_gradient_drift_and_penalty(
         exact = step.evaluate(batch, public)
         assert (exact.background is not None) is with_drift
         if a:
-            assert exact.listed.lines[-1] == public.n_features  # a threshold keeps it, whatever it is
+            assert exact.listed.lines[-1] == public.n_features  # a threshold keeps every value of it
 
 
 def test_a_drift_in_other_units_is_taken_in_these() -> None:

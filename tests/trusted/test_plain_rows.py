@@ -91,7 +91,7 @@ def test_plain_blocks_answer_as_the_faster_ones(
     for plain, faster in (blocks, [block.take(numbers) for block in blocks]):
         found, expected = _answers(plain), _answers(faster)
         for name, right in expected.items():
-            # Sums of numbers of opposite signs may cancel: what is left is compared with the terms.
+            # Sums of numbers of opposite signs may cancel: the rest is compared with the terms.
             largest = np.abs(right[np.isfinite(right)]).max(initial=0.0)
             np.testing.assert_allclose(found[name], right, rtol=1e-12, atol=1e-13 * largest, err_msg=name)
         assert not found["contents"][~plain.active].any()

@@ -722,7 +722,7 @@ def test_followed_or_not_is_decided_by_public_figures_and_what_can_be_followed()
         return is_followed(CoordinateScores(walk.point, 1.0, **settings), Rows(matrix, y), replace(public, loss=loss))
 
     assert followed(engine="incremental")
-    assert followed(sp.csr_array((3, 3)), engine="incremental")  # what is stored in the rows decides nothing
+    assert followed(sp.csr_array((3, 3)), engine="incremental")  # the entries of the rows decide nothing
     assert not followed(engine="plain")
     assert not followed()
     for other in ({"matrix": np.eye(3)}, {"loss": Softmax(3)}, {"loss": Poisson()}, {"start": 1e100}):

@@ -274,7 +274,7 @@ def test_a_shuffled_epoch_holds_everybody(k: int) -> None:
     assert Sampling("shuffled", 10, 3, k).unit_rate == 1.0
 
 
-# --- what is billed --------------------------------------------------------------------------------------------------
+# --- bills -----------------------------------------------------------------------------------------------------------
 
 
 def release(scheme: Scheme | None, count: int, n: int = 7, b: int = 3) -> Release:

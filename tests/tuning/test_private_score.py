@@ -96,7 +96,7 @@ class OddChances:
         return np.full(len(X), 0.5)
 
 
-# --- what is asked ---------------------------------------------------------------------------------------------------
+# --- questions -------------------------------------------------------------------------------------------------------
 
 
 def moved(query: Query, first: np.ndarray, second: np.ndarray, unit: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -162,7 +162,7 @@ class TestSensitivity:
         assert metric == "auc" or (one.min() >= 0 and one.max() <= 1)
 
 
-# --- what is released ------------------------------------------------------------------------------------------------
+# --- releases --------------------------------------------------------------------------------------------------------
 
 
 def classified(n: int = 400) -> tuple[np.ndarray, np.ndarray]:

@@ -101,7 +101,7 @@ def _secant_search(spent: Callable[[float], float], low: float, high: float, tar
     """
 
     def excess(place: float) -> float:
-        """Of the middle of what is wanted, in logarithms and not too far from it for a secant to be of use."""
+        """Log of spent over the middle of the wanted interval, kept within limits in which secants are useful."""
         share = spent(place) / (target * (1 + _ENOUGH) / 2)
         return max(min(math.log(max(share, 1e-300)), 3.0), -3.0)
 

@@ -2,11 +2,11 @@
 
 A pair of laws (P, Q) dominates a release when no neighbours are easier to tell apart than P from Q, at any threshold.
 The loss of the pair is log(dP/dQ) under P, and the losses of releases that follow each other add up. So the epsilon of
-many releases is read off a sum of independent losses, which is as sharp as the pairs are. Here is which pair an event
-has, losses on a grid, and the sum, by fast Fourier transforms.
+many releases is read off a sum of independent losses, which is as sharp as the pairs are. This module has the pair of
+each event, losses on a grid, and their sum, by fast Fourier transforms.
 
-Losses are moved to the grid upwards, and the errors of transforms are bounded and added: what is returned is not below
-the epsilon of the pairs, but for a few units in the last place. Proofs: docs/proofs/sampled_gaussian.md,
+Losses are moved to the grid upwards, and the errors of transforms are bounded and added: the result is not below the
+epsilon of the pairs, except for a few units in the last place. Proofs: docs/proofs/sampled_gaussian.md,
 docs/proofs/bounded_losses.md.
 """
 
@@ -49,10 +49,10 @@ class DominatingPair(Protocol):
     def total_variation(self) -> float: ...
 
     def masses(self, losses: FloatArray) -> tuple[FloatArray, float]:
-        """P's mass at losses > 0, moved to the given ones, which rise from 0, and what is moved to infinity."""
+        """P's mass at losses > 0, moved to the given ones, which rise from 0, and the mass moved to infinity."""
 
     def spread(self) -> float:
-        """What a grid must resolve: the mean square of the loss, about."""
+        """The mean square of the loss, roughly: a grid must resolve it."""
 
     def quantile(self, share: float) -> float:
         """A loss that P passes with a chance of at most `share`."""
@@ -203,9 +203,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class Window:
-    """Which sums of losses are looked at, and the tilt under which they are.
+    """The range of sums of losses that is computed, and the tilt that is used.
 
-    Whatever the numbers are the result is valid; good ones make it sharp.
+    The result is valid for any values; good ones make it sharp.
 
     Attributes
     ----------
@@ -236,7 +236,7 @@ class Window:
         b, growth, rest = moments.exponents, moments.logs, math.log(1 / delta)
         reach = (growth + rest - math.log(_SPARED)) / b
         last = int(np.argmin(reach))
-        # The least tilt of those under which epsilon is not less likely than what is likeliest by a factor of exp(4).
+        # The least tilt under which epsilon is at most exp(4) times less likely than the likeliest sum.
         tilts = _TILTS * b[np.argmin(growth - b * epsilon)]
         unlikely = np.interp(tilts, b, growth) - tilts * epsilon + rest > 4
         tilt = float(tilts[min(int(np.sum(unlikely)), len(tilts) - 1)])
@@ -291,7 +291,7 @@ def _least_epsilon(losses: FloatArray, chances: FloatArray, errors: FloatArray, 
     """
 
     def above(j: int) -> tuple[FloatArray, float]:
-        """What is left of larger losses at the j-th, and what errors can hide of it (by Cauchy and Schwarz)."""
+        """The remainders of larger losses at the j-th, and how much errors can hide of them (Cauchy and Schwarz)."""
         left = -np.expm1(losses[j] - losses[j + 1 :])
         return left, math.sqrt(np.sum((left * errors[j + 1 :]) ** 2))
 

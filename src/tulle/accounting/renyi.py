@@ -123,7 +123,7 @@ def renyi_curve(composition: Composition, orders: FloatArray) -> FloatArray:
 
 
 def renyi_conversion(orders: FloatArray, delta: float) -> FloatArray:
-    """What is added to a Rényi curve to get an epsilon at `delta` (Canonne, Kamath, Steinke 2020, prop. 12)."""
+    """The term to add to a Rényi curve to get an epsilon at `delta` (Canonne, Kamath, Steinke 2020, prop. 12)."""
     return (math.log(1 / delta) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
 
 

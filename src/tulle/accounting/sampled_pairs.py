@@ -34,9 +34,9 @@ class SampledGaussianPair:
 
         P = (1 - rate) N(0, 1) + rate N(up, 1),    Q = (1 - rate) N(0, 1) + rate N(down, 1).
 
-    Only the side counts on which P is the larger one, which begins half-way between `up` and `down`. The other side is
-    its mirror image: mass m of P at a loss l stands for mass m exp(-l) at -l, and what is left is a loss of 0. Places
-    on the line are counted from half-way on.
+    Only the side on which P is larger is used; it begins half-way between `up` and `down`. The other side is its mirror
+    image: mass m of P at a loss l stands for mass m exp(-l) at -l, and the rest has a loss of 0. Places on the line are
+    measured from half-way.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 A release is rho-zCDP where its Rényi divergence at every order alpha > 1 is at most rho alpha (Bun and Steinke 2016).
 Vouched for on use: a report prints a rho only where this module has added it up. The epsilon of the same report is
-proved by `tulle.trusted.accountants`, whatever is found here. Proofs: docs/proofs/zcdp.md.
+proved by `tulle.trusted.accountants`, regardless of the result here. Proofs: docs/proofs/zcdp.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tulle.trusted.gaussian import gaussian_epsilon
 from tulle.trusted.mechanisms import price_of
 from tulle.trusted.plan import Composition, Plan, PlanError, Release, compose, is_number
 
-# Sums and functions below err by a few units in the last place; what is printed must not be too small.
+# Sums and functions below err by a few units in the last place; a printed value must not be too small.
 _ROUNDED_UP = 1 + 1e-12
 
 
@@ -211,7 +211,7 @@ def epsilon_left(budget: plans.Budget, releases: Sequence[Release]) -> float:
 def budget_after(
     budget: plans.Budget, releases: Sequence[Release], spent: float, together: bool = False
 ) -> plans.Budget:
-    """What is left of a budget after purely private releases that cost `spent` of its epsilon.
+    """The rest of a budget after purely private releases that cost `spent` of its epsilon.
 
     `together`: composed with what follows as Gaussian differential privacy.
     """

@@ -1,8 +1,8 @@
-"""What is proved where one unit's rows count as nothing instead of being replaced: zero-out adjacency.
+"""Guarantees for zero-out adjacency, where one unit's rows count as nothing instead of being replaced.
 
 Vouched for on use: a report prints a second, smaller epsilon only where every release of the plan is a clipped sum that
-is covered here. The epsilon of budgets, ledgers and reports is that of replace-one, whatever is found here. Proofs:
-docs/proofs/zero_out.md.
+is covered here. The epsilon of budgets, ledgers and reports is that of replace-one, regardless of the result here.
+Proofs: docs/proofs/zero_out.md.
 """
 
 from __future__ import annotations

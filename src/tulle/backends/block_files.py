@@ -88,7 +88,7 @@ def write_array(path: Path, parts: Sequence[npt.NDArray[Any]]) -> StoredFile:
 
 
 class _Hashed:
-    """A file that counts and hashes what is written to it, some at a time: what is hashed is still in the cache."""
+    """A file that counts and hashes its bytes as they are written, a piece at a time, while they are in the cache."""
 
     _BYTES = 1 << 20
 

@@ -14,9 +14,9 @@ rights). Layout:
 - ``k.target.npy`` and ``k.groups.npy``: numbers or words of the block's rows, where there are any. Where a schema
   encoded the rows, the manifest contains it, and targets are as in `tulle.backends.encoded_rows`.
 
-What is checked when: on opening, the manifest, all names, sizes and types, and the bytes of targets and groups. When a
-block is used for the first time, and again where its files have changed since, all its bytes against their SHA-256, and
-every index: compiled code follows them without a look, and a wrong one would read outside of memory.
+Checks on opening: the manifest, all names, sizes and types, and the bytes of targets and groups. Checks when a block is
+used for the first time, and again where its files have changed since: all its bytes against their SHA-256, and every
+index, because compiled code does not check them, and a wrong one would read outside of memory.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class BlockFolder:
 
 
 def is_block_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds blocks, or what is left of some."""
+    """Whether a folder holds blocks, or the remains of some."""
     folder = Path(path)
     return folder.is_dir() and ((folder / MANIFEST).exists() or next(folder.glob("000000.*.npy"), None) is not None)
 
@@ -411,7 +411,7 @@ def _damaged(folder: str, what: str) -> TableError:
 
 @contextmanager
 def _report_damage(folder: str) -> Iterator[None]:
-    """Say that a folder is damaged, whatever is raised on the way."""
+    """Turn any error inside into one that says that the folder is damaged."""
     try:
         yield
     except (TableError, MemoryError):

@@ -64,7 +64,7 @@ class BlockWriter:
         At least 1. None: the number of columns of dense rows; for sparse ones the largest width appended.
     feature_names : sequence of str or None, default=None
     content : str or None, default=None
-        The fingerprint of the file that the rows come from; None: a hash of what is written.
+        The fingerprint of the file that the rows come from; None: a hash of the bytes that are written.
     replace : bool, default=False
         Whether to replace a folder of blocks that is there already. Anything else is never replaced.
     missing : bool, default=False
@@ -168,7 +168,7 @@ class BlockWriter:
             self.discard()
 
     def append(self, X: Any, y: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None) -> None:
-        """Add rows; they are cut into blocks here, so that any number of them will do.
+        """Add any number of rows; they are cut into blocks here.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class BlockWriter:
             self._partial.add(FinishedBlock(n, files, place))
 
     def close(self) -> None:
-        """Write what is left and the manifest, and give the folder its name."""
+        """Write the remaining rows and the manifest, and give the folder its name."""
         try:
             self.finish()
         except BaseException:

@@ -156,7 +156,7 @@ class RowsOnDask(Spread):
         return runs, facts
 
     def _describe(self, runs: Sequence[Any]) -> list[list[PartitionFacts]]:
-        """What is known of the partitions of runs."""
+        """Facts about the partitions of runs."""
         try:
             return self._ask(describe_partitions, runs)
         except ConnectionError:
@@ -324,7 +324,7 @@ def _client() -> Client:
 
 
 def _release(futures: Sequence[Any]) -> None:
-    """Let workers drop results that nobody asks for any more: at once, and not when Python collects garbage."""
+    """Let workers drop results that are no longer needed: at once, and not when Python collects garbage."""
     for future in futures:
         future.release()
 

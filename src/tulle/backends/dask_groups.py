@@ -24,7 +24,7 @@ from tulle.trusted.events import FloatArray
 from tulle.trusted.intake import Cells, Mask, mask_unlabelled
 from tulle.trusted.rows import _DENSE_BLOCK_BYTES, Block, make_block
 
-# Of sparse rows: in memory they are one block, whatever their size.
+# Of sparse rows, which are one block of any size when they are in memory.
 _SPARSE_BLOCK_BYTES = 1 << 25
 # A sparse block is larger than so many sums over it, and a dense block of this many rows at least is summed in the
 # order of memory: more blocks would have more sums than rows.
@@ -155,7 +155,7 @@ def map_targets(group: Sequence[HeldRows], function: Callable[[Cells], Any]) -> 
 
 
 def find_smallest(targets: Cells) -> tuple[float, str]:
-    """The smallest target, or what is wrong with one of them."""
+    """The smallest target, or the fault of one of them."""
     try:
         return float(read_finite_numbers(targets, "y").min(initial=np.inf)), ""
     except ValueError as error:

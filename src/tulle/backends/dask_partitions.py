@@ -4,8 +4,8 @@ X, y and groups of one Dask DataFrame are taken as one expression. Dask would ot
 Parquet folder it reads fewer columns for y than for X, and puts other numbers of files into a partition. Taken as one
 they are also one read: a row's features, target and person come from the same bytes.
 
-What is wrong with a partition is said and not raised: no traceback with rows is logged, and no library's message, which
-may quote a cell, leaves the worker.
+Faults of a partition are returned and not raised: no traceback with rows is logged, and no library's message, which may
+quote a cell, leaves the worker.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rules:
 
 
 class Checked(NamedTuple):
-    """A partition: features, targets, which of these are masked, person ids, and what is wrong ("" for nothing)."""
+    """A partition: features, targets, which of these are masked, person ids, and its fault ("" if it has none)."""
 
     features: Any
     targets: Cells | None
@@ -254,8 +254,8 @@ def _match(features: Sequence[Any], cells: Any, name: str) -> list[Any]:
 
 
 def _delayed(collection: Any) -> list[Any]:
-    """The partitions. Arrays and bags are left as they are: optimising them would lose what their owner said of tasks,
-    such as how often to try again. DataFrames are optimised, or they would read columns that nobody asked for."""
+    """The partitions. Arrays and bags are left as they are: optimising them would lose their owner's settings of tasks,
+    such as the number of retries. DataFrames are optimised, or they would read columns that are not needed."""
     as_it_is = isinstance(collection, (dask.array.Array, dask.bag.Bag))
     delayed = collection.to_delayed(optimize_graph=False) if as_it_is else collection.to_delayed()
     return list(np.ravel(delayed))
@@ -333,7 +333,7 @@ def _join(blocks: Sequence[Any], targets: Any) -> tuple[Any, Any]:
 
 
 def describe_partitions(run: Sequence[Checked]) -> list[PartitionFacts]:
-    """What is known of the partitions of a run."""
+    """Facts about the partitions of a run."""
     return [_describe(part) for part in run]
 
 

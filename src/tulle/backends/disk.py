@@ -176,7 +176,7 @@ class DiskRows(Rows):
         return Rows.of_blocks(taken or [_take_changed(changed[0], numbers)])
 
     def only_block(self) -> Block | None:
-        return None  # what is kept beside a block that is followed is as large as the block
+        return None  # the data kept for following a block would be as large as the block
 
     def derive(self, make: Callable[[Block], Sequence[T]]) -> Pieces[T]:
         return _PiecesOnDisk(self, make)

@@ -1,7 +1,7 @@
 """Rows of a Dask collection that a fitted model answers for: lazily, partition by partition, wherever Dask computes.
 
-Nothing is computed here, and no cluster need be connected. What names and sizes show to be wrong is raised at once;
-what is wrong with rows is raised when answers are computed, in words that quote no cell.
+Nothing is computed here, and no cluster needs to be connected. Faults that show in names and sizes are raised at once;
+faults of rows are raised when answers are computed, in words that quote no cell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LazyRows:
     reader : callable or None, default=None
         Makes rows of numbers of a partition of raw cells.
     changes : Changes
-        What is done to rows before they are answered for.
+        Functions that are applied to rows before the model answers for them.
     """
 
     collection: Any

@@ -82,8 +82,8 @@ def join_ids(parts: Sequence[Cells]) -> Cells:
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """Functions of rows, one after another, that are applied where blocks of rows are: each treats a row by itself, by
-    what is public or was released. Data and not a closure, so that it can travel."""
+    """Functions of rows that are applied in turn where blocks of rows are: each treats a row by itself, and uses only
+    values that are public or were released. Data and not a closure, so that it can be sent."""
 
     functions: tuple[Callable[[Any], Any], ...] = ()
 
@@ -123,13 +123,13 @@ class Spread(ABC):
     feature_names: tuple[str, ...] | None
     sparse = False
     code: Code | None = None
-    changes = Changes()  # what is done to rows whenever they are read
+    changes = Changes()  # applied to rows whenever they are read
     block_bytes = 0  # of the largest dense block that this process reads as a whole, in float64
     answers_at_once = 1  # how many sums over parts of the rows this process holds at a time
     least_memory: int | None = None  # bytes of the smallest of the machines that hold the rows; None where unknown
 
     def check(self) -> None:
-        """Find what is damaged, before anything is billed."""
+        """Find damage before anything is billed."""
         return
 
     def check_reachable(self) -> None:
@@ -213,7 +213,7 @@ class Spread(ABC):
 
 
 def check_feature_names(known: Any, found: Any) -> None:
-    """Raise where columns have other names than those of the fit, or stand in another order; None: nobody knows."""
+    """Raise where columns have other names than those of the fit, or stand in another order; None: unknown."""
     if known is not None and found is not None and list(known) != list(found):
         raise ValueError("The feature names should match those that were passed during fit, in the same order")
 

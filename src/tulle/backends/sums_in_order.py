@@ -1,6 +1,6 @@
 """Sums of many terms of which several machines hold some each, in an order that does not depend on who holds which.
 
-Each machine adds up what can be added up among its own terms without leaving that order. What is left, a few sums, is
+Each machine adds up those of its own terms that can be added without leaving that order. The few sums that remain are
 joined on the way to the process that asked.
 """
 

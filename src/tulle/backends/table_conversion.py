@@ -182,7 +182,7 @@ def convert_table(
 def _write(
     writer: BlockWriter, rows: _Input, files: Sequence[InputFile], resumed: int, jobs: int, *, progress: bool
 ) -> None:
-    """Append the rows of all files, but for those that are in blocks already."""
+    """Append the rows of all files, except those that are in blocks already."""
     at = writer.finished[-1].place if writer.finished else Place(0, 0)
     assert at is not None
     before = resumed - at.taken  # rows of the files before this one

@@ -1,7 +1,7 @@
 """Rows with a weight and an offset each, in memory.
 
 Vouched for on use: privacy rests on weights in [0, 1] and on offsets within their bound, and the report says that they
-were used. Sums over rows are clipped by trusted code whatever weights are. Of objectives, which trusted code minimises,
+were used. Sums over rows are clipped by trusted code for all weights. Of objectives, which trusted code minimises,
 each row's slopes are multiplied by its weight here: gradients and curvatures of a row only shrink. Proof:
 docs/proofs/weighted_rows.md.
 """
@@ -101,7 +101,7 @@ class WeightedRows(Rows):
         Parameters
         ----------
         class_weights : callable or None, default=None
-            A further weight in [0, 1] of each row, as a function of its target and of what is public.
+            A further weight in [0, 1] of each row, as a function of its target and of public values.
         """
         start = 0
         for block in self.blocks:

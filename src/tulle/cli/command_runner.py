@@ -124,7 +124,7 @@ def _run(given: Sequence[str], log: CommandLog) -> int:
             return int(stop.code or 0)
         as_json = parsed.json
         log.begin(command, parsed)
-        # Standard output is for the outcome alone, whatever a library or an audited function prints.
+        # Standard output is for the outcome alone; what a library or an audited function prints goes to standard error.
         with _terminated_like_interrupted(ended), redirect_stdout(sys.stderr), _report_warnings(told, log, as_json):
             outcome: Outcome = parsed.run(parsed)
     except KeyboardInterrupt as stop:
@@ -139,7 +139,7 @@ def _run(given: Sequence[str], log: CommandLog) -> int:
         if isinstance(error, SpentError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
             explained = _explain_spent(error)
-        elif command in _RELEASING and count_releases() > begun:  # whatever the command itself knows of it
+        elif command in _RELEASING and count_releases() > begun:  # even if the command itself does not know of it
             error.add_note(_BEGUN)
             explained = _explain_spent(error)
         else:

@@ -126,9 +126,9 @@ def read_data(
     """The rows that the arguments name, or those of another file read in the same way. `private`: the command takes
     rows with values that are to be found.
 
-    Where `blocks` says that the command can do with them, a folder of blocks is opened in place of a file: `X` is then
-    a `tulle.backends.block_folder.BlockMatrix`, with all the columns of the folder in its own order, whatever
-    `features` says.
+    Where `blocks` says that the command can use them, a folder of blocks is opened in place of a file: `X` is then
+    a `tulle.backends.block_folder.BlockMatrix`, with all the columns of the folder in its own order;
+    `features` is ignored.
     """
     from tulle.files.tables import read_table
 
@@ -159,7 +159,7 @@ def read_data(
 def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
     """The rows of --public, with the columns of a table of private rows; None where there are none.
 
-    They are read like DATA, but for columns that are no features: those are left out by name, and may be absent.
+    They are read like DATA, except for columns that are no features: those are left out by name, and may be absent.
     """
     if arguments.public is None:
         return None
@@ -167,7 +167,7 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
 
     if is_folder_of_blocks(arguments.public):
         raise UserError(f"{arguments.public} is a folder of blocks; public rows are held in memory, so pass a file")
-    # By the name alone: a comparison of contents would be an answer about private rows that nobody pays for.
+    # By the name alone: a comparison of contents would be an unbilled answer about private rows.
     if os.path.exists(arguments.public) and os.path.samefile(arguments.public, table.source):
         raise UserError(f"--public {arguments.public} is the file of private rows itself; pass a file of public rows")
     if table.schema is not None:
@@ -178,8 +178,8 @@ def read_public_rows(arguments: argparse.Namespace, table: Table) -> Any:
 
 
 def is_folder_of_blocks(path: str) -> bool:
-    """Whether a path is a folder written by tulle convert, or what is left of one."""
-    if not os.path.isdir(path):  # before numpy is loaded for nothing
+    """Whether a path is a folder written by tulle convert, or the remains of one."""
+    if not os.path.isdir(path):  # no need to load numpy
         return False
     from tulle.backends.block_folder import is_block_folder
 
@@ -322,7 +322,7 @@ def ledger_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_loss_arguments(group: argparse._ArgumentGroup) -> None:
-    """What is minimised."""
+    """The options of the objective."""
     group.add_argument("--loss", metavar="NAME", help="logistic, squared_hinge; squared, huber, poisson")
     group.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="no constant column")
 

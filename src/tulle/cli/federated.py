@@ -16,8 +16,8 @@ anything, and refuses what passes its cap or, with --approve, terms that were no
 code comes to it. With --trust aggregator, to which clients must agree by --trust-aggregator, they send exact sums over
 their rows, and the server adds the noise once: any method of tulle fit, at its accuracy.
 
-The server's folder gets what tulle fit writes, and rounds.csv: who answered when. Needs the extra federated, but for
-simulate; --transport flower needs the extra flower.
+The server's folder gets what tulle fit writes, and rounds.csv: who answered when. Needs the extra federated, except
+for simulate; --transport flower needs the extra flower.
 """
 
 from __future__ import annotations

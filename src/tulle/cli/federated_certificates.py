@@ -34,7 +34,7 @@ def run_certificates(arguments: argparse.Namespace) -> Outcome:
     lines += [f"To the server: {AUTHORITY} and the folder server."] if hosts else []
     lines += [f"To each client: {AUTHORITY}, and its own two files in the folder clients."] if names else []
     lines.append(
-        f"{AUTHORITY_KEY} signs certificates: keep it off the server, where nobody else reads it. Keys (.key) are "
+        f"{AUTHORITY_KEY} signs certificates: keep it off the server and readable only by you. Keys (.key) are "
         "secret; send each by a way that only its owner can read."
     )
     return Outcome("\n".join(lines), {"written": files, "days": arguments.days})

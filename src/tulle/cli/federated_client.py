@@ -82,7 +82,7 @@ def run_client(arguments: argparse.Namespace) -> Outcome:
     approved = () if arguments.show_terms else arguments.approve
     if approved is not None and arguments.trust_aggregator:
         raise UserError("--approve and --show-terms are for studies with terms; omit them, or omit --trust-aggregator")
-    read_approved(approved)  # a digest that is none is told before files are read
+    read_approved(approved)  # an invalid digest is reported before files are read
     table = read_data(arguments)
     ledger = None
     if arguments.ledger is not None:
@@ -132,7 +132,7 @@ def run_client(arguments: argparse.Namespace) -> Outcome:
 
 
 def _parted(client: Client, counts: Counter[str], spent: bool, proposed: Sequence[str]) -> Outcome:
-    """What became of it. A client that answered has done its part, whatever else it was asked."""
+    """The outcome. A client that answered has done its part, even if it refused other requests."""
     from tulle.federated.client_side.approval import NOT_APPROVED
 
     summary = "" if client.ledger is None else client.ledger.refresh().summary()

@@ -41,8 +41,8 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
         "--trust",
         choices=("nobody", "masked", "aggregator"),
         default="nobody",
-        help="nobody (default): each client draws its own noise; masked: clients share the noise and mask their sums, "
-        "at the accuracy of one data set; aggregator: this server gets exact sums and draws the noise",
+        help="%(default)s (default): each client draws its own noise; masked: clients share the noise and mask their "
+        "sums, at the accuracy of one data set; aggregator: this server gets exact sums and draws the noise",
     )
     trust.add_argument("--method", metavar="NAME", help="with --trust aggregator or masked: as in tulle fit")
     trust.add_argument(

@@ -190,7 +190,7 @@ def make_server_terms(arguments: argparse.Namespace) -> Terms:
 
 
 def public_settings(arguments: argparse.Namespace, classes: tuple[Any, ...] | None) -> dict[str, Any]:
-    """What is public about a linear model, but for its features and its intercept."""
+    """The public settings of a linear model, except its features and its intercept."""
     return {
         "classes": classes,
         "loss": arguments.loss or ("squared" if classes is None else "logistic"),

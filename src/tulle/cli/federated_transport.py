@@ -162,7 +162,7 @@ def connect_client(arguments: argparse.Namespace, answer: Answer, told: Callable
 
 
 def _check(arguments: argparse.Namespace, of_grpc: tuple[str, ...], of_flower: tuple[str, ...]) -> None:
-    """Options of the other transport are told, not ignored; a missing package is told before files are read."""
+    """Options of the other transport are refused, not ignored; a missing package is reported before files are read."""
     if arguments.transport == "flower":
         import tulle.federated.server_side.flower
     else:

@@ -2,7 +2,7 @@
 
   tulle ledger open budget --dataset "visits 2026" --epsilon 3 --delta 1e-6
   tulle fit visits.csv --target y --epsilon 1 --ledger budget --dataset "visits 2026" -o models/first
-  tulle ledger show budget                              # what was spent, and what is left
+  tulle ledger show budget                              # what was spent, and what remains
   tulle ledger show budget --html budget.html           # the same over time, by analyst and purpose
   tulle ledger show budget --receipt spent.json         # a file to sign with tulle sign: entries, totals and heads
   tulle ledger verify budget --head 3fa9c2d1            # is everything still there that a report was printed with?
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     opening.add_argument("--delta", required=True, type=float, metavar="D", help="well below 1 / people")
     opening.add_argument("--witness", metavar="FILE", help="a second place for the heads; every charge then needs it")
     opening.set_defaults(run=_open)
-    showing = commands.add_parser("show", help="show the entries, and what is left")
+    showing = commands.add_parser("show", help="show the entries and the remaining budget")
     showing.add_argument("ledger", metavar="FOLDER", help="the ledger")
     showing.add_argument("--dataset", metavar="NAME", help="default: all data sets of the ledger")
     showing.add_argument("--html", metavar="FILE", help="write a page: spending over time, by analyst and purpose")

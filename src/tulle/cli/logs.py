@@ -158,7 +158,7 @@ class _EventHandler(logging.Handler):
     Parameters
     ----------
     number : int or None
-        A file descriptor; None: standard error, whatever that is when a line is written.
+        A file descriptor; None: the standard error at the time that a line is written.
     as_json : bool
     """
 

@@ -30,7 +30,7 @@ def add_feature_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="A,B,...",
-        help="columns that come and go together; may be repeated. With a schema, a column is all its features",
+        help="columns that are kept or dropped together; may be repeated. With a schema, a column is all its features",
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MODEL, REPORT, PRIVACY, WEIGHTS = "model.npz", "report.html", "privacy.json", "weights.csv"
 INTERVALS = "intervals.csv"
 
-# What is reserved for the report, and for how many weights: see `room_for_model`.
+# Bytes reserved for the report, and for how many weights: see `room_for_model`.
 _PAGE_BYTES, _MOST_WEIGHTS = 4_000_000, 1_000_000
 
 
@@ -171,7 +171,7 @@ def write_beside(folder: Path, model: Any, about: About, schema: Schema | None =
     encodes the rows, the table of weights also has them for one unit of the user's columns."""
     try:
         for old in find_written(folder)[1:]:
-            old.unlink(missing_ok=True)  # never the report of one model beside another
+            old.unlink(missing_ok=True)  # a folder never has the report of one model and the file of another
         _write_beside(folder, model, about, schema)
     except BaseException as error:
         error.add_note(f"The model is saved in {folder / MODEL}.")
@@ -242,7 +242,7 @@ def proved(report: PrivacyReport) -> str:
     if report.asked is None:
         return "No privacy: this fit used no noise."
     whole = f"{rounded_up(report.delta)}{of_which(report.delta, report.floating_point_slack, report.slack_is_for)}"
-    # Rounded like what is proved: where that is no more than was asked for, it does not look like more.
+    # Rounded like the proved value, so that a proved value that is no larger than requested does not look larger.
     measure = rounded_up(report.asked[0]) if report.asked_rho is None else f"ρ = {rounded_up(report.asked_rho)}"
     rho = "" if report.asked_rho is None or report.rho is None else f"ρ = {rounded_up(report.rho)}, "
     asked = f"{measure}, {rounded_up(report.asked[1])}"

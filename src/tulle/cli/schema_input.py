@@ -149,7 +149,7 @@ def read_encoded(
     progress: bool = True,
 ) -> Table:
     """The rows of a file as the schema encodes them; with keys (`tulle.preprocessing.keyed_rows`) where it leaves
-    values to be found, and the command can do with that: `private`.
+    values to be found, and the command supports that: `private`.
 
     Where they are not `labelled`, the schema was matched with a header before, and columns that it did not find there
     are not read.

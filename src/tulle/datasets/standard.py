@@ -1,6 +1,6 @@
 """The papers' own data in the formats it is published in, from a folder that the user names.
 
-Nothing is fetched. A file that is not there, and one that is damaged or another than its name says, is told by name;
+Nothing is fetched. The error names a file that is missing, damaged, or not the one that its name says;
 `tulle.datasets.locations` knows the names and where to get the files.
 """
 
@@ -42,7 +42,7 @@ _RCV1 = _Size(20_242, 677_399, 47_236)
 _E2006 = _Size(16_087, 3_308, 150_360)
 _MNIST = _Size(60_000, 10_000, 28 * 28)
 
-# Text is parsed in blocks of about so many bytes: what is held beside the result stays small.
+# Text is parsed in blocks of about so many bytes, so that little memory is needed in addition to the result.
 _BLOCK = 1 << 23
 
 

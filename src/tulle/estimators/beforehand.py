@@ -1,4 +1,4 @@
-"""What is said before anything is spent: weak guarantees, poor accuracy, and what private steps expect to find."""
+"""Warnings before anything is spent: weak guarantees, poor accuracy, and what private steps expect to find."""
 
 from __future__ import annotations
 

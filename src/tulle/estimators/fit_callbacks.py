@@ -1,6 +1,6 @@
 """scikit-learn's fit callbacks, which it has since version 1.9. With older versions models have none.
 
-What is missing is found by its import, not by a version number.
+Whether callbacks are missing is decided by an import, not by a version number.
 """
 
 from __future__ import annotations

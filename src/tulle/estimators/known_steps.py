@@ -185,7 +185,7 @@ KNOWN_STEPS: dict[str, KnownStep] = {
     },
 }
 
-# Models around models, and what they do with rows beside fitting what is inside.
+# Models around models, and what they do with rows in addition to fitting the inner model.
 SELECTORS = {
     "RFE": "which features are worth keeping, by weights",
     "RFECV": "which and how many features are worth keeping, by scores",

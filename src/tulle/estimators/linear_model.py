@@ -158,7 +158,7 @@ class LinearModel(BaseEstimator):
         return lazy.map(partial(_answer_rows, margins, answer), self.n_features_in_, columns)
 
     def _answer(self) -> Callable[[FloatArray], npt.NDArray[Any]]:
-        """What is predicted for rows of some margins, as a function that holds no model."""
+        """The predictions for rows of given margins, as a function that holds no model."""
         raise NotImplementedError
 
     def release_synthetic(self, X_public: Any) -> SyntheticData:

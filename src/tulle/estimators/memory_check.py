@@ -71,7 +71,7 @@ def rehearse_copy(rows: Rows) -> None:
 
 
 def check_width(n_features: int, n_outputs: int = 1) -> None:
-    """Raise where vectors for so many columns and outputs do not fit, whatever the method."""
+    """Raise where the vectors that a method may need for so many columns and outputs do not fit."""
     _check(n_features, n_outputs * MOST_DENSE_VECTORS)
 
 

@@ -16,7 +16,7 @@ _PARAMETERS = """
         `delta` is where the epsilon of the report is proved. For methods whose every release has a rho:
         "hard_thresholding", "coordinate_descent" and "frank_wolfe"; "auto" chooses one that has.
     n_nonzero : int or None, default=None
-        Non-zero weights (per class where there are more than two), at least 1. None: as many as accuracy wants, by the
+        Non-zero weights (per class where there are more than two), at least 1. None: chosen for accuracy, by the
         method's rule on public quantities. For "auto" all features where it fits, keeps and fits again; else
         n / (2 log d), or n mu / 60 on dense features of equal size, with mu the budget's Gaussian parameter.
     method : str or object, default="auto"
@@ -32,8 +32,8 @@ _PARAMETERS = """
         Features that are never dropped, by their places or by the names of the table's columns. They count among
         `n_nonzero`. For "auto", "fit_again", "screen_refine" and "hard_thresholding". See docs/model_features.md.
     feature_groups : sequence or mapping, or None, default=None
-        Columns that come and go together: a label (whole number or string) for each feature, or a dict from the name
-        of a group to its features, as in `always`; features in no group are groups of one. `n_nonzero` then counts
+        Columns that are kept or dropped together: a label (whole number or string) for each feature, or a dict from the
+        name of a group to its features, as in `always`; features in no group are groups of one. `n_nonzero` then counts
         groups. For the same methods.
     calibration : {{"rigorous", "published"}}, default="rigorous"
         "published" runs the paper's own noise and reports the epsilon that it really has.
@@ -69,7 +69,7 @@ _PARAMETERS = """
     n_thresholds_ : int
         How often a hard threshold was applied to weights; 0 for methods that have none.
     inference_ : tulle.inference.Evidence
-        With `inference=True`: what is known of the weights' errors.
+        With `inference=True`: estimates of the errors of the weights.
     privacy_ : PrivacyReport
         The requested budget, the proved guarantee, the bill, the assumptions. Print it.
 """

@@ -178,7 +178,7 @@ def _check_target(step: Any, path: tuple[str, ...]) -> Iterator[Peek]:
 
 
 def _check_function(name: str, function: Any, owner: str) -> Iterator[Peek]:
-    # A partial of a ufunc holds constants beside the values that are handed to it.
+    # A partial of a ufunc only fixes some of its arguments to constants.
     inner = function.func if isinstance(function, partial) else function
     if inner is not None and not isinstance(inner, np.ufunc):
         yield Peek(
@@ -207,7 +207,7 @@ def _check_chosen_by_model(step: Any, path: tuple[str, ...], protects: Protects)
 
 
 def _check_around(step: Any, around: str, path: tuple[str, ...], protects: Protects) -> Iterator[Peek]:
-    """A model around models: what it does itself, then what is inside."""
+    """A model around models: what it does itself, then the models inside."""
     name = "__".join(path) or type(step).__name__
     inside = _inside(step)
     if around in SELECTORS:
@@ -219,7 +219,7 @@ def _check_around(step: Any, around: str, path: tuple[str, ...], protects: Prote
     elif around == "CalibratedClassifierCV":
         instead = "loss='logistic', whose predict_proba needs no calibration, or calibrate on public rows"
         yield _peek(name, step, "a calibration of scores", instead)
-    # A search, a selector and the like are named above: that their fits are billed one by one would add nothing.
+    # Searches, selectors and so on are named above: that their fits are billed one by one would add nothing.
     elif any(_is_private(model) for _, model in inside):
         yield Peek(
             name,
@@ -345,8 +345,8 @@ _NOT_THE_USER = ("tulle", "sklearn", "joblib", "contextlib")
 def warn_of_peeks(estimator: Any) -> tuple[str, ...]:
     """Warn, before anything is spent, if the pipeline that an estimator is being fitted in peeked at private rows.
 
-    Returns lines for the privacy report: the same, what could not be checked, and what is done around the fit (a search
-    that chooses by scores, an ensemble). They name classes, steps and settings, and depend on no row.
+    Returns lines for the privacy report: the same, what could not be checked, and what surrounds the fit (a search that
+    chooses by scores, an ensemble). They name classes, steps and settings, and depend on no row.
 
     scikit-learn hands a pipeline's last step transformed rows, and nothing that says where they come from. The step
     can only learn of it from the stack, where `Pipeline.fit` waits for it. Frames of functions called fit are opened

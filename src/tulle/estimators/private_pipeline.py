@@ -228,7 +228,7 @@ class PrivatePipeline(BaseEstimator):
                 if elsewhere:
                     X, y, groups = read_raw_rows(step, X, y, groups)
                 else:
-                    X = step.fit(X, None).transform(X)  # what is frozen has no fit_transform
+                    X = step.fit(X, None).transform(X)  # a frozen step has no fit_transform
             steps.append((name, step))
         learning = [(name, clone(step)) for name, step in private]
         if learning:

@@ -1,6 +1,6 @@
 """One fit: the request, the plans that it can lead to, and the call of `tulle.trusted.fit`.
 
-Untrusted, but for the rows that it hands on: what it plans is proved and billed there, and queries clip for themselves.
+Untrusted, except for the rows that it passes on: its plans are proved and billed there, and queries clip rows again.
 """
 
 from __future__ import annotations
@@ -201,12 +201,12 @@ class FitRequest:
             releases = method.published(public, public.budget)
         elif self._learns_first:
             # First the method by itself, to the budget that is left for it: how its noise compares with that of steps
-            # is then known, whatever its mechanisms are.
+            # is then known, for any mechanisms.
             own = self._calibrated(method.releases(public), public.budget, together=False)
             assert self.budget is not None
             left = budget_after(self.budget, self.preliminary(), self.spent_on_bounds, together)
-            # What is inexact about steps does not depend on their noise: `calibrate` counts it, and no part of delta
-            # has to be kept for it.
+            # The inexactness of steps does not depend on their noise: `calibrate` counts it, and no part of delta has
+            # to be kept for it.
             inexact = Plan(of_steps).inexact > 0
             together_with = calibrate if inexact else partial(self._calibrated, together=together)
             releases = together_with((*of_steps, *own), left)
@@ -232,7 +232,7 @@ class FitRequest:
         return tuple(releases)
 
     def _check_steps(self) -> None:
-        """Raise where what is learnt first cannot be billed together with the fit."""
+        """Raise where steps that learn first cannot be billed together with the fit."""
         if self.steps and self.wanted:
             raise ValueError(
                 f"with private steps, declare {', '.join(self.wanted)} in Bounds(...): bounds of transformed rows are "
@@ -296,10 +296,10 @@ class FitRequest:
         return Budget(self.spent_on_bounds + left.epsilon, self.delta)
 
     def promised_rho(self, planned: Sequence[PlannedFit]) -> float | None:
-        """The rho of whatever plan the fit settles on; None where none is proved for all of them.
+        """A rho that holds for every plan that the fit may settle on; None where none is proved for all of them.
 
-        Which one that is may depend on estimated bounds. All plans of a budget in rho are calibrated to it, those that
-        are not planned yet included; what plans of one epsilon have in common is no rho.
+        Which one that is may depend on estimated bounds. All plans of a budget in rho are calibrated to it, including
+        those that are not made yet; plans of one epsilon have no rho in common.
         """
         most = max(total_rho(one.plan) for one in planned)
         if self.budget is None or math.isinf(most) or (self.wanted and self.rho is None):
@@ -315,8 +315,8 @@ def _is_gaussian(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What leaves a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` is what
-    they were learnt from, where the method has one; `evidence` what is known of their errors, where it is."""
+    """The results of a fit. `weights` has shape (features + 1, outputs); its last line is the intercept. `teacher` has
+    the weights they were learnt from, where the method has any; `evidence` describes their errors, if requested."""
 
     weights: FloatArray
     teacher: FloatArray | None

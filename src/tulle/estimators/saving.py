@@ -1,8 +1,8 @@
 """Saved models: one file of arrays and JSON, without pickles, that is checked when it is read.
 
-What is in it was released by the fit and may be given away with it: weights, classes, names of features, public
-settings, the privacy report. What is not: rows, and `random_state`, since anyone who knows the seed can take the noise
-off again. The layout is described in docs/command_line.md.
+The file holds values that were released by the fit and may be given away with it: weights, classes, names of features,
+public settings, the privacy report. It holds no rows, and no `random_state`, since anyone who knows the seed can remove
+the noise. The layout is described in docs/command_line.md.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def load_saved(path: str | os.PathLike[str], *, loss: Loss | None = None) -> Sav
             f"does not know: {error}; upgrade tulle"
         ) from error
     except Exception as error:
-        # What is wrong with a file may show anywhere: a missing part is a KeyError, a number for a list a TypeError.
+        # A fault of a file may show anywhere: a missing part is a KeyError, a number for a list a TypeError.
         words = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise ArchiveError(f"{os.fspath(path)} is not a {KIND} file: {words}") from error
     if told:

@@ -144,7 +144,7 @@ class _SparseLinearModel(CallbackSupportMixin, WithIntervals):
             warn_of_constant_model()
 
     def _rules(self, n_features: int, names: ColumnNames) -> ColumnRules:
-        """What is asked of columns. By names of the table that the model is fitted to, unless a pipeline knows more."""
+        """The rules for columns. Names are those of the table that the model is fitted to, or those of a pipeline."""
         known = names if names.features else ColumnNames(tuple(map(str, getattr(self, "feature_names_in_", ()))))
         rules = read_rules(self.always, self.feature_groups, n_features, known)
         if self.n_nonzero is not None and len(rules.always) > self.n_nonzero:
@@ -295,7 +295,7 @@ class SparseClassifier(LinearClassifier, _SparseLinearModel):
             "fit_again" and "knowledge_transfer". They are not protected, must not be among the private rows nor be
             chosen by looking at these, and are not stored in the model. See docs/public_rows.md.
         sample_weight : array of shape (n,) or None, default=None
-            What each row counts; clipped to [0, 1], cell by cell. Means are divided by n, whatever the weights are.
+            What each row counts; clipped to [0, 1], cell by cell. Means are divided by n, for any weights.
         offset : array of shape (n,) or None, default=None
             A known part of each margin, for two classes; clipped to `Bounds.offset`, which must be declared.
 
@@ -406,7 +406,7 @@ class SparseRegressor(RegressorMixin, _SparseLinearModel):
             "fit_again" and "knowledge_transfer". They are not protected, must not be among the private rows nor be
             chosen by looking at these, and are not stored in the model. See docs/public_rows.md.
         sample_weight : array of shape (n,) or None, default=None
-            What each row counts; clipped to [0, 1], cell by cell. Means are divided by n, whatever the weights are.
+            What each row counts; clipped to [0, 1], cell by cell. Means are divided by n, for any weights.
         offset : array of shape (n,) or None, default=None
             A known part of each prediction, for the Poisson loss of its logarithm, such as log(exposure); clipped to
             `Bounds.offset`, which must be declared.
@@ -482,7 +482,7 @@ def _fit_student(student: Any, rows: Any, responses: FloatArray, n_nonzero: int)
     """Fit a student to public rows and to answers already billed.
 
     A model of this module without privacy is not billed: trusted code lets nothing with noise go unbilled. All other
-    students fit as they do, and whatever they release is billed.
+    students fit in their own way, and everything that they release is billed.
     """
     if isinstance(student, ThresholdedStudent):
         method = HardThresholding(student.n_iter, student.step, start=student.start)

@@ -50,7 +50,7 @@ def averaged(x: float, scores: Sequence[float], role: Role, trials: Sequence[Fin
 
 
 def _true_epsilon(role: Role, trials: Sequence[Finished]) -> str:
-    """What is proved for the noise that a paper prints; nothing to say of sound noise, which keeps its ε."""
+    """The ε that is proved for the noise that a paper prints; "" for sound noise, which keeps its ε."""
     if role == "reference":
         return ""
     proved, asked = max(float(one.values["proved"]) for one in trials), trials[0].cell.epsilon or 0.0

@@ -12,9 +12,9 @@ One TOML file in `published/` is one table or figure; the runner and the output 
 
 `tune` of a line is a small grid, or a list of grids that are searched together, searched by cross-validation on the
 private rows as the papers did: such lines are called oracle-tuned, not private. `printed` of data names a CSV file
-(method, epsilon, mean, std) next to the TOML file with the paper's numbers. `real` of data is what changes where the
-paper's own files are in the folder; `substitute` says what is run where they are not. `fast` says what is left with
-``--fast``.
+(method, epsilon, mean, std) next to the TOML file with the paper's numbers. `real` of data has the settings that
+change where the paper's own files are in the folder; `substitute` says what runs where they are not. `fast` says what
+remains with ``--fast``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Data:
     printed_apart : str
         The name of a panel of their own for these numbers, where they are of other data; "": with the others.
     real : mapping
-        What is different where the files of the paper's own data are there: its source, name and so on.
+        Settings that differ where the files of the paper's own data are there: its source, name and so on.
     lines : sequence of str
         The names of the lines that are run on it; empty: all that are for its task.
     """
@@ -306,7 +306,7 @@ class Published:
             lines=tuple(_named(self.lines, self.fast.get("lines"))),
             trials=self.fast.get("trials", self.trials),
             settings={**self.settings, **self.fast.get("settings", {})},
-            # What is left may be the paper's own data.
+            # The remaining panels may use the paper's own data.
             substitute=self.substitute if any(panel.real for panel in (panels or self.data)) or not self.data else "",
         )
 

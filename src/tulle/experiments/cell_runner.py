@@ -76,15 +76,15 @@ class LostWorkerError(OSError):
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a run keeps what is done.
+    """Where a run keeps its finished cells.
 
     Attributes
     ----------
     path : path
     settings : mapping
-        What it is of.
+        The settings of the run.
     wanted : mapping of cells to str
-        A checksum of all that each cell depends on: a result with another one is of the past.
+        A checksum of all that each cell depends on: a result with another one is out of date.
     code : mapping of cells to str
         The part of it that is code.
     """
@@ -99,7 +99,7 @@ class Folder:
         return _digest(self.settings)
 
     def _name(self, cell: Cell) -> str:
-        # The settings too: whatever a run with other settings may still be writing, it has other names.
+        # The settings too: a run with other settings, which may still be writing, uses other names.
         digest = _digest({"settings": self._digest, "cell": asdict(cell)})
         budget = "" if cell.epsilon is None else f"-{cell.epsilon:g}"
         words = re.sub(r"[^a-zA-Z0-9.]+", "_", f"{cell.data[:24]}-{cell.method[:32]}{budget}-{cell.trial}")
@@ -292,7 +292,7 @@ def run_cells(
             try:
                 _run_missing(store, task, cells, finished, jobs)
             except KeyboardInterrupt:
-                # Workers saved some that this process was not told of.
+                # Workers saved some results that this process does not know of.
                 saved = sum((kept := store.load(cell)) is not None and not kept.failed for cell in cells)
                 raise InterruptedRun(
                     f"interrupted; {saved} of {len(cells)} cells are saved in {store.path}; the same command "

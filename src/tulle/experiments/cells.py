@@ -52,7 +52,7 @@ def noise_seed(root: int, cell: Cell) -> int:
 
 
 class Task(Protocol):
-    """What is run. It travels to other processes; its arrays are shared with them, not copied."""
+    """The work to run. It is sent to other processes; its arrays are shared with them, not copied."""
 
     def cells(self) -> Sequence[Cell]:
         """All cells, each once, in the order of the results."""

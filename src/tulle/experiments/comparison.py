@@ -124,9 +124,9 @@ class Comparison:
         if min(self.n_train - 1, self.n_test) < 1:
             raise ValueError(f"{len(self.rows)} rows are too few for training and test rows; use more rows")
         for epsilon in self.epsilons:
-            Budget(epsilon, self._delta)  # refuses what is no budget
+            Budget(epsilon, self._delta)  # refuses invalid budgets
         if self.public is not None:
-            read_public(self.public, self.rows.X.shape[1])  # refuses what is of no use
+            read_public(self.public, self.rows.X.shape[1])  # refuses rows that cannot be used
 
     @property
     def n_test(self) -> int:
@@ -224,7 +224,7 @@ class Comparison:
         }
 
     def depends(self, cell: Cell) -> dict[str, Any]:
-        """Whether it is given the public rows, further metrics, and objects; all else is in the fingerprint."""
+        """Whether it is given the public rows, further metrics, and objects; the rest is in the fingerprint."""
         found: dict[str, Any] = {} if self.public is None else {"public rows": self._is_informed(cell)}
         if self.metrics:
             found["metrics"] = [[metric.name, metric.code] for metric in self.metrics]
@@ -283,7 +283,7 @@ class Comparison:
     # --- the answer ---
 
     def summary(self, finished: Sequence[Finished]) -> dict[str, Any]:
-        """The means over trials: what is written to comparison.json."""
+        """The means over trials, as comparison.json has them."""
         rows = []
         for name in self.methods:
             for epsilon in self.epsilons:
@@ -397,7 +397,7 @@ def summarised_warnings(finished: Iterable[Finished]) -> list[str]:
     places: dict[str, dict[str, list[str]]] = {}
     for one in finished:
         for text in one.values.get("warnings", ()):
-            kind = re.sub(r"\d[\d.,e-]*", "0", text)  # alike but for numbers
+            kind = re.sub(r"\d[\d.,e-]*", "0", text)  # the same except for numbers
             texts.setdefault(kind, []).append(text)
             budgets = places.setdefault(kind, {}).setdefault(one.cell.method, [])
             if (budget := budget_words(one.cell.epsilon)) not in budgets:

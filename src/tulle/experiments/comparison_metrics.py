@@ -21,7 +21,7 @@ METRIC_NAMES = {
     task: tuple(name for name, of in _TASKS.items() if of == task) for task in ("classification", "regression")
 }
 """The names of metrics for each task."""
-# What is best small; of a function of the caller's own nothing is known.
+# Metrics of which smaller values are better; for a function of the caller's own this is not known.
 _SMALLER_IS_BETTER = ("log_loss",)
 
 

@@ -174,7 +174,7 @@ class Sources:
     def _text(self, name: str, node: Any, imports: list[tuple[str, ...]]) -> str:
         """A part of a syntax tree, without names of modules of the package; those that it imports are added to a list.
 
-        Imports count wherever they stand, but for type checkers.
+        Imports count wherever they stand, except those for type checkers.
         """
         if isinstance(node, list):
             parts = []

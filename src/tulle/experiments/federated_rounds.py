@@ -253,7 +253,7 @@ def _role(method: Mapping[str, Any]) -> Role:
 class RoundsTuning:
     """Every setting of every method in one study each, judged by training rows that were held out: a task.
 
-    Nothing pays for what is learnt here.
+    What this learns from the rows is not billed.
     """
 
     rounds: Rounds

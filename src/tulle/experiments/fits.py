@@ -268,7 +268,7 @@ class Curves(Fits):
 class Tuning:
     """Every setting of every tuned line, judged by cross-validation on the private rows: a task of the runner.
 
-    Nothing pays for what is learnt here. A trial is a fold.
+    What this learns from the rows is not billed. A trial is a fold.
     """
 
     fits: Fits

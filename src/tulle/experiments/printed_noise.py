@@ -51,7 +51,7 @@ class Noise:
         }
 
     def panels(self, finished: Sequence[Finished]) -> tuple[Panel, ...]:
-        """The claim across, what is proved down; one panel for each data set and size of batches."""
+        """The claimed ε on the x axis, the proved one on the y axis; one panel for each data set and batch size."""
         found: dict[str, dict[str, list[Point]]] = {}
         for one in finished:
             if one.failed:

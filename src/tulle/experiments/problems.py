@@ -22,7 +22,7 @@ FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Rows to train on, and what is known to judge by: test rows, or the true weights.
+    """Rows to train on, and the means to judge a fit: test rows, or the true weights.
 
     Attributes
     ----------

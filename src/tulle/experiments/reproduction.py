@@ -1,4 +1,4 @@
-"""A published table or figure, run: its task, and what is written of the results."""
+"""The run of a published table or figure: its task, and the files with its results."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Varied:
         return found
 
     def panels(self) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
-        """What varies and what is fixed, in words; and the settings, by what is special about each."""
+        """What varies and the fixed values, in words; and the settings, by the value that varies."""
         for name, values in self.values.items():
             fixed = named({other: value for other, value in self.usual.items() if other != name})
             yield f"{name} varies; {fixed}", {named({name: value}): {**self.usual, name: value} for value in values}

@@ -51,7 +51,7 @@ class BatchStart:
 
 
 def find_margins(block: Block, point: Any, intercept_value: float) -> FloatArray:
-    """The hook "margins": from what is known of a path, or from the few lines that are not zero."""
+    """The hook "margins": from known margins along a path, or from the few lines that are not zero."""
     if isinstance(point, PathPoint) and isinstance(block, FastBlock):
         return block.margins_along(point, intercept_value)
     if isinstance(point, SparseWeights) and isinstance(block, FastBlock):

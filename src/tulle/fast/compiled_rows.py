@@ -28,7 +28,7 @@ from tulle.trusted.rows import Mask, RowNumbers
 
 _SPARSE_PART_ENTRIES = 1 << 16
 
-# Margins are summed in so many lanes, whatever the number of threads that share them out: the sums do not depend on it.
+# Margins are summed in so many lanes for any number of threads, so that the sums do not depend on that number.
 _LANES = 4
 
 # Dense blocks of fewer entries are one lane.
@@ -111,7 +111,7 @@ class SparseBlock(FastBlock):
         return self._product_on(features, weights[features])
 
     def _product_on(self, features: npt.NDArray[np.intp], values: FloatArray) -> FloatArray:
-        """The same of weights that are zero but for some features, whose lines these are."""
+        """The same for weights that are zero except on some features, whose lines these are."""
         parts = self._feature_parts(features, values.shape[1])
 
         def lane(first: int) -> FloatArray:

@@ -87,7 +87,7 @@ class PathPoint:
         return unscaled
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In another process it is an array: there nobody follows the path."""
+        """In another process it is an array: the path is not followed there."""
         return np.array, (np.asarray(self),)
 
 

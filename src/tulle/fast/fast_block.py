@@ -1,4 +1,4 @@
-"""The base class of faster blocks of rows: what is remembered of answers, and weights that are sparse."""
+"""The base class of faster blocks of rows: cached answers, and sparse weights."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Weights(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What is drawn: coordinates with weight exp(f(sharpness × g))."""
+    """The law of a draw: coordinates with weight exp(f(sharpness × g))."""
 
     kind: int
     sharpness: float

@@ -302,7 +302,7 @@ def _set_weight(weights, b, k, log_weight):  # type: ignore[no-untyped-def]
     weights.relative[k] = math.exp(log_weight - weights.top[b])
     total = _sum(weights.relative, weights.first[b], weights.first[b + 1])
     weights.total[b] = total
-    if total < 1e-9:  # the leader fell: others would vanish beside its former weight
+    if total < 1e-9:  # the leader fell: others would vanish next to its former weight
         _sum_block(weights, b)
 
 
@@ -397,7 +397,7 @@ def draw_coordinate(data, path, weights, draw, uniforms, patience):  # type: ign
     read = 0
     for used in range(0, len(uniforms) - 5, 6):
         total = _sum(weights.block, 0, len(weights.block))
-        if total < 1e-100:  # the leading block fell: others would vanish beside its former weight
+        if total < 1e-100:  # the leading block fell: others would vanish next to its former weight
             top = _weigh_blocks(path, weights, draw)
             total = _sum(weights.block, 0, len(weights.block))
         b = _pick(weights.block, 0, len(weights.block), total, uniforms[used], uniforms[used + 1])

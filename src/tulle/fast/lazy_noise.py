@@ -2,8 +2,8 @@
 
 Vouched for on use: it sees exact answers. Noise is a function of a uniform number, and large only where that number
 begins with many zeros. Lines are drawn level by level: first those whose numbers begin with most zeros, as far down as
-noise could still matter; all other noise exists in law alone. What is returned has exactly the law of the full draw,
-whatever the data and whatever is guessed here to save work (docs/proofs/lazy_noise.md). Means, noise and borders are
+noise could still matter; all other noise exists in law alone. The result has exactly the law of the full draw,
+for any data and any guesses that are made here to save work (docs/proofs/lazy_noise.md). Means, noise and borders are
 whole units of a public grid (`tulle.trusted.exact_noise`).
 """
 
@@ -241,7 +241,7 @@ def _expected(n_lines: int, keep: int) -> tuple[int, float, list[float], list[fl
 
 
 class _Sample:
-    """Magnitudes of some lines of a column. What is chosen by them affects the cost alone.
+    """Magnitudes of some lines of a column. Choices that are based on them affect only the cost.
 
     Attributes
     ----------
@@ -262,7 +262,7 @@ class _Sample:
         border = max(cut + scale * up for cut, up in zip(cuts, lifted))
         if border == -math.inf:
             return border
-        # Beside a large mean, noise of its own sign alone can pass the border.
+        # Where the mean is large, only noise of the same sign can pass the border.
         signs = [count * (1.0 + math.exp(-2.0 * border * cut / scale / scale)) for cut, count in zip(cuts, near)]
         step = scale
         while step > 0.05 * scale:
@@ -426,8 +426,8 @@ def noisy_largest(
 ) -> SparseWeights:
     """The `keep` largest magnitudes of each column of means + scale × N(0, I), and all lines from `free_from` on.
 
-    Means and noise are rounded to the grid before they are added up; returns whole units of it. Costs what is listed
-    and kept, not the number of lines.
+    Means and noise are rounded to the grid before they are added up; returns whole units of it. The cost grows with the
+    listed and kept lines, not with the number of all lines.
 
     Parameters
     ----------
@@ -446,7 +446,7 @@ def noisy_largest(
     n_lines, outputs = exact.shape
     free = int(np.searchsorted(exact.lines, free_from))
     if len(exact.lines) - free != n_lines - free_from:
-        raise ValueError(f"all lines from {free_from} on are kept whatever they are, so all of them must be listed")
+        raise ValueError(f"all lines from {free_from} on are always kept, so all of them must be listed")
     if background is not None and background.means.shape != exact.shape:
         raise ValueError(f"a background of shape {background.means.shape} does not go with weights of {exact.shape}")
     steps = scale / grid

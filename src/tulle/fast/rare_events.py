@@ -44,7 +44,7 @@ def _gaps(draws: Draws, one_in: int) -> Indices:
         count = int(nearest[place])
 
         def border(count: int = count, side: bool = bool(draws.sides[place])) -> Decimal:
-            # The chance that nothing happens `count` times; the uniform number is that chance, or what is left to 1.
+            # The chance that nothing happens `count` times; the uniform number is that chance, or 1 minus it.
             nothing = (1 - 1 / Decimal(one_in)) ** count
             return nothing if side else 1 - nothing
 

@@ -188,8 +188,8 @@ class Follower:
         The score of coordinate j is |g_j| ("magnitudes") or -g_j ("simplex"); for "vertices" each coordinate has two,
         of scores -g_j (sign +1) and +g_j (sign -1).
 
-        Whatever the rows are, it ends after a public number of proposals. What was refused until then says nothing of
-        who is drawn in the end, so that a draw from all sums instead has the same law.
+        For any rows, it ends after a public number of proposals. The proposals refused until then are independent of
+        the final draw, so that a draw from all sums instead has the same law.
         """
         wanted = self._bounds_for(self._kinds[kind], sharpness)
         for k in range(_MOST_ROUNDS):
@@ -211,7 +211,7 @@ class Follower:
         return best % len(sums), 1.0 if best < len(sums) else -1.0
 
     def _bounds_for(self, kind: int, sharpness: float) -> Any:
-        """What is drawn, from the bounds that are there if they will do.
+        """The law of the draw, with the bounds that are there if they can be used.
 
         Magnitudes and pairs of vertices weigh more the sharper the draw is, and their log-weights grow no faster than
         in proportion. So bounds that were made for a sharper draw hold, and those for a blunter one are stretched. On a

@@ -45,7 +45,7 @@ class SparseBatch(FastBlock):
     scratch : Scratch
         Shared by all batches of a block.
     targets, active : arrays
-        Of all rows. Those that do not count are taken as zeros, whatever the matrix holds.
+        Of all rows. Those that do not count are taken as zeros, regardless of their entries in the matrix.
     """
 
     def __init__(

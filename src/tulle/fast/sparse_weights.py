@@ -79,7 +79,7 @@ class SparseWeights:
             raise ValueError(f"weights of the shapes {self.shape} and {other.shape} cannot be added")
         if not len(self.lines):
             return other.scaled(factor)
-        # The shorter list is looked up in the longer one, and what is not found goes in between.
+        # The shorter list is looked up in the longer one, and lines that are not found are inserted.
         terms = [(self.lines, self.values), (other.lines, factor * other.values)]
         (few, few_values), (many, many_values) = sorted(terms, key=lambda term: len(term[0]))
         places = np.searchsorted(many, few)

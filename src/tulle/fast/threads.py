@@ -24,12 +24,12 @@ from tulle.trusted.events import FloatArray
 
 T = TypeVar("T")
 
-# Rows of text have about 75 entries. With fewer entries than this, so reckoned from public figures (how many there
-# really are is nobody's business), waking another core takes longer than it helps.
+# Rows of text have about 75 entries. With fewer entries than this, estimated from public figures (the real number is
+# private), waking another core costs more time than it saves.
 _ENTRIES_A_ROW = 75
 _WORTH_SHARING = 10_000_000
 
-# What a line of a product costs beside its entries, in entries.
+# The cost of a line of a product in addition to its entries, in entries.
 _LINE = 4
 
 
@@ -95,7 +95,7 @@ def product(matrix: Any, vectors: FloatArray) -> FloatArray:
     def run(first: int, last: int) -> None:
         starts = matrix.indptr[first : last + 1]
         place = slice(starts[0], starts[-1])
-        # Array by array: the constructor copies what is less than half of a larger array.
+        # Array by array: the constructor copies an array that is less than half of a larger one.
         lines = sp.csr_array((last - first, matrix.shape[1]))
         lines.data, lines.indices, lines.indptr = matrix.data[place], matrix.indices[place], starts - starts[0]
         result[first:last] = lines @ vectors

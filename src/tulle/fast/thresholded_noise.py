@@ -25,12 +25,12 @@ _LONG = 200_000
 
 @dataclass(frozen=True, eq=False)
 class SparseAnswer:
-    """An exact answer of which few lines differ from what is public, so that most of its noise need not be drawn.
+    """An exact answer of which few lines differ from public values, so that most of its noise need not be drawn.
 
     Attributes
     ----------
     listed : SparseWeights
-        Lines that depend on rows, and whatever else is convenient.
+        Lines that depend on rows, and any others for convenience.
     background : Background or None
         The public values of all other lines; None for zero.
     """
@@ -52,7 +52,7 @@ class SparseAnswer:
 
 @runtime_checkable
 class Threshold(Protocol):
-    """What is read of `tulle.methods.thresholds.HardThreshold`."""
+    """The attributes of `tulle.methods.thresholds.HardThreshold` that are used here."""
 
     @property
     def keep(self) -> int: ...
@@ -62,7 +62,7 @@ class Threshold(Protocol):
 
     @property
     def one_border(self) -> bool:
-        """Whether the `keep` largest magnitudes of each column, and all lines from `free_from` on, are what is left."""
+        """Whether exactly the `keep` largest magnitudes of each column, and all lines from `free_from` on, are kept."""
         ...
 
     def sparsely(self, weights: SparseWeights) -> SparseWeights: ...

@@ -128,7 +128,7 @@ def check_certificate(
     Raises
     ------
     ValueError
-        The certificate is not that client's, with what is wrong.
+        The certificate is not that client's; the message says why.
     """
     x509, _, _ = import_cryptography()
     now = datetime.now(UTC) if now is None else now
@@ -224,7 +224,7 @@ def _check_times(certificate: Certificate, now: datetime, which: str) -> None:
 
 
 def _extensions(certificate: Certificate, which: str) -> dict[Any, Any]:
-    """Extensions by class. What is critical and not known here may restrict the certificate, so that it is refused."""
+    """Extensions by class. An unknown critical extension may restrict the certificate, so it is refused."""
     x509, _, _ = import_cryptography()
     known = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage, x509.SubjectAlternativeName)
     try:

@@ -38,8 +38,8 @@ def weigh_sums(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[
     f_i = N p_i / n_i <= 1 it is (sum_i f_i × sum of client i) / N. Replace-one: a row adds f_i times what it adds to a
     plain sum, so no more than a clipped row may add, and replacing it moves the mean by at most 2 C f_i / N =
     2 C p_i / n_i, where a query of N rows states 2 C / N >= 2 C max p_i / n_i. Methods, mechanisms and noise are those
-    of N rows. Rounding: the curator allows for sums of N rows, and there are more; factors are smaller by what is
-    missing, two more roundings for the product included.
+    of N rows. Rounding: the curator allows for sums of N rows, and there are more; factors are reduced by the
+    difference, which includes two more roundings for the product.
     """
     total = sum(sizes.values())
     counted = math.floor(min(sizes[name] / weight for name, weight in weights.items()) * (1 + 1e-12))

@@ -3,11 +3,11 @@
     b"tulle federated 2\\n", the length of the head (8 bytes, little-endian), the head as JSON, and arrays as raw bytes.
 
 A value of the head is plain JSON, or one of {"float": "inf"}, {"tuple": [...]}, {"array": number} and
-{"is": class, "of": {field: value}} with one of the classes that the reader expects. Readers refuse what has another
-version, unknown classes or fields, the same field twice, arrays that do not fit their bytes, and what is longer than
+{"is": class, "of": {field: value}} with one of the classes that the reader expects. Readers refuse another
+version, unknown classes or fields, the same field twice, arrays that do not fit their bytes, and messages longer than
 they allow. A field that was added later (`ADDED_LATER`) may be missing, and is not sent where it has its default value:
-then states and messages of before can be read, and those who do not know the field can read what is sent. Classes check
-their own values as they are made: nothing that was read is run.
+then older states and messages can be read, and readers that do not know the field can read new ones. Classes check
+their own values when they are made: nothing that was read is run.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Reader:
         values = {key: self.value(item, depth + 1) for key, item in parts.items()}
         try:
             return cls(**values)
-        except Exception as error:  # whatever a class says of values that it cannot have
+        except Exception as error:  # any error of a class about values that it does not allow
             raise WireError(f"no {name}: {error}") from None
 
 

@@ -14,7 +14,7 @@ from tulle.federated.encoding import MOST_BYTES
 from tulle.files.install_hints import install_hint
 
 try:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # failures are told here, in our words
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # failures are reported here, in our words
     import grpc
 except ImportError as error:
     raise ImportError(
@@ -69,5 +69,5 @@ def unpack(raw: bytes) -> tuple[int, bytes] | None:
     return None if len(raw) < _HEADER else (int.from_bytes(raw[:_HEADER], "big"), raw[_HEADER:])
 
 
-# The version of the protocol stands in the greeting: another one is told, not guessed.
+# The version of the protocol is in the greeting: another one is reported, not guessed.
 GREETING, GOODBYE = pack(0, b"tulle study 1"), pack(0, b"goodbye")

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# What a client does with a message: it answers it, whatever it is.
+# What a client does with a message: it answers every one.
 Answer = Callable[[bytes], bytes]
 
 

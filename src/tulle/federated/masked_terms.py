@@ -46,7 +46,7 @@ class MaskedTerms:
     study : str
         Its name, of 1 to 100 printable characters.
     model : LinearTerms
-        What is fitted: columns, classes, loss and bounds.
+        The model to fit: columns, classes, loss and bounds.
     epsilon, delta : float
         What each client promises its own people for the whole study: epsilon > 0, delta in (0, 1).
     least : int
@@ -54,7 +54,7 @@ class MaskedTerms:
         where more clients take part than that, there is more noise than needed.
     authority : str
         SHA-256 of the certificate (DER) of the study's certificate authority, in 64 hexadecimal digits. It certifies
-        the clients, and nobody else may use it to make up clients.
+        the clients, and no other party may use it to make up clients.
     colluding : int, default=0
         t, at least 0: how many clients may tell the server all that they know, without harm to the others.
     retries : int, default=0
@@ -165,7 +165,7 @@ class Seat:
 
     @property
     def statement(self) -> bytes:
-        """What is signed. The first line keeps the signature from being one for any other protocol."""
+        """The signed bytes. The first line keeps the signature from being valid in any other protocol."""
         return b"tulle masked seat 1\n" + f"{self.terms}\n{self.client}\n{self.n_rows}\n{self.key}\n".encode()
 
 

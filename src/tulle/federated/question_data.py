@@ -72,12 +72,12 @@ ROW_FUNCTIONS: tuple[type, ...] = (
     row_functions.RootsOfMoments,
 )
 
-# What is made of blocks and kept there, for many sums.
+# Parts that are made of blocks and kept with them, for many sums.
 DERIVED: dict[tuple[type, str], Allowed] = {
     (objectives.Minimiser, "_parts"): Allowed(("public",), lambda of, **_: Expected(())),
 }
 
-# What is asked of the parts that were made.
+# Sums over the parts that were made.
 OF_PARTS: dict[tuple[type, str], Allowed] = {
     (objectives.RowTerms, "gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
     (objectives.RowTerms, "wide_gradient"): Allowed(("theta",), lambda of, theta: Expected(theta.shape)),
@@ -97,7 +97,7 @@ class Scattered:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A method of an object, with keywords: what is summed over rows or parts."""
+    """A method of an object, with keywords, that is summed over rows or parts."""
 
     of: Any
     method: str
@@ -135,7 +135,7 @@ def pack(of: Any) -> Any:
 
 
 def unpack(of: Any) -> Any:
-    """An object as it was before `pack`, but for what the client does not read."""
+    """An object as it was before `pack`, except for fields that the client does not read."""
     if not is_dataclass(of) or isinstance(of, type):
         return of
     parts = {part.name: getattr(of, part.name) for part in fields(of)}

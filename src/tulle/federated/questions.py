@@ -153,7 +153,7 @@ class Opening:
     def __post_init__(self) -> None:
         _check_id(self.nonce)
         if not (isinstance(self.what, str) and self.what.isprintable() and 0 < len(self.what) <= 100):
-            raise ValueError("what is fitted is said in 1 to 100 printable characters")
+            raise ValueError("the name of the fit must have 1 to 100 printable characters")
         _check_whole(1, self.rows_per_unit)
         if not (isinstance(self.plans, tuple) and 0 < len(self.plans) <= _MOST_PLANS):
             raise ValueError(f"a fit has 1 to {_MOST_PLANS} plans")
@@ -443,19 +443,19 @@ def check_can_travel(value: Any) -> None:
             check_can_travel(item)
     elif isinstance(value, Loss) and type(value) not in LOSSES:
         raise TypeError(
-            f"the loss {value!r} is not one of tulle's own, and clients run no code but what is installed there; use "
+            f"the loss {value!r} is not one of tulle's own, and clients run only code that is installed there; use "
             f"one of {sorted(loss_functions.LOSSES)}"
         )
     elif is_dataclass(value):
         if type(value) not in CLASSES:
             raise TypeError(
-                f"{type(value).__name__} is not one of tulle's own classes that clients know, and they run no code but "
-                "what is installed there"
+                f"{type(value).__name__} is not one of tulle's own classes that clients know, and they run only code "
+                "that is installed there"
             )
         for part in fields(value):
             check_can_travel(getattr(value, part.name))
     elif value is not None and not isinstance(value, (bool, int, float, str, np.generic, np.ndarray)):
-        raise TypeError(f"{value!r} cannot be sent to clients, which run no code but what is installed there")
+        raise TypeError(f"{value!r} cannot be sent to clients, which run only code that is installed there")
 
 
 def portable(code: ClassCodes | AsNumbers | NoTargets | None) -> ClassCodes | AsNumbers | NoTargets:

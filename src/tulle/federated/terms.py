@@ -27,7 +27,7 @@ from tulle.trusted.plan import Budget, is_number
 from tulle.trusted.queries import Query
 from tulle.trusted.rows import Rows
 
-# Nobody plans more steps, or more in one round; anyone who asks for more wants to keep a machine busy.
+# No study needs more steps, or more in one round; a server that asks for more wants to keep a machine busy.
 _MOST = 10**7
 _MOST_LOCAL_STEPS = 10_000
 # Numbers of the server's choice: products of any of them with rows stay within what floats can hold.
@@ -64,7 +64,7 @@ class Task(ABC):
 
 
 class ModelTerms(ABC):
-    """What is fitted. Subclasses are frozen dataclasses that check themselves: they are read off the wire."""
+    """The model to fit. Subclasses are frozen dataclasses that check themselves: they are read off the wire."""
 
     takes_snapshots: ClassVar[bool] = False  # whether their tasks have a `gradient_change`
 
@@ -92,8 +92,8 @@ class ModelTerms(ABC):
 
     @abstractmethod
     def task(self, X: Any, y: Any, groups: Any, rows_per_person: int) -> Task:
-        """The rows of a client that takes part. Errors are those of `facts`; what is in the columns, or what labels
-        there are, never makes one: the server would learn it."""
+        """The rows of a client that takes part. Errors are those of `facts`; the content of columns and labels
+        never causes one, because the server would learn of it."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Terms:
     study : str
         Its name, of 1 to 100 printable characters.
     model : ModelTerms
-        What is fitted: `tulle.federated.LinearTerms`, or `tulle.federated.client_side.network_study.NetworkTerms`.
+        The model to fit: `tulle.federated.LinearTerms`, or `tulle.federated.client_side.network_study.NetworkTerms`.
     rounds : int
         R, at least 1: how often each client may be asked.
     local_steps : int

@@ -1,7 +1,7 @@
-"""One file that holds arrays and a JSON header, without pickles: what `save` writes and `load` trusts.
+"""One file that holds arrays and a JSON header, without pickles: the format of `save` and `load`.
 
-A numpy .npz whose member `header` is JSON: the format's name and version, the SHA-256 of every array, and whatever the
-writer says. Reading checks all of it before anything is believed; a file that is cut short, changed, or of another
+A numpy .npz whose member `header` is JSON: the format's name and version, the SHA-256 of every array, and the
+writer's own entries. Reading checks all of it before anything is used; a file that is cut short, changed, or of another
 program is refused.
 """
 
@@ -26,13 +26,13 @@ from tulle.files.number_text import finite
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# What a file may unpack to: this much, or this many times its own size. Deflate reaches a thousand times, and what
-# would pass the limit is written without it, so that nobody's small file fills a memory.
+# A file may unpack to this many bytes, or to this many times its own size, so that a small file cannot fill the memory.
+# Deflate reaches a factor of a thousand; arrays that would pass the limit are written without it.
 _ALWAYS_ALLOWED = 2**26
 _LARGEST_RATIO = 100
 
 
-# Types of what is written and believed: truth values, numbers and text.
+# Types that are written and read: truth values, numbers and text.
 _KINDS = "biufU"
 
 

@@ -1,7 +1,7 @@
 """Files that one process alone can create under a name, on file systems whose locks cannot be relied on.
 
 `link()` gives a written file its name, or fails because the name is taken: the one operation that is atomic on local
-disks and network file systems alike. Nothing is locked, so nobody waits for a process that hangs.
+disks and network file systems alike. Nothing is locked, so no process waits for one that hangs.
 """
 
 from __future__ import annotations

@@ -72,9 +72,9 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def locked(path: str | os.PathLike[str], seconds: float | None = None) -> Iterator[None]:
-    """Hold the lock file `path` alone. The system takes it back when the holder dies, however it dies.
+    """Hold the lock file `path` alone. The system releases the lock when the holder dies, for any reason.
 
-    Raises `LockError`, with the file's name, where it cannot be locked or where locks keep nobody out.
+    Raises `LockError`, with the file's name, where it cannot be locked or where locks have no effect.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def _excludes(file: IO[bytes], path: str | os.PathLike[str]) -> bool:
             same = os.path.samestat(os.fstat(file.fileno()), os.fstat(second.fileno()))
             return not same or not _try_lock(second)
     except FileNotFoundError:
-        return True  # deleted by somebody: nobody can open it any more
+        return True  # deleted meanwhile: no process can open it any more
 
 
 def _try_lock(file: IO[bytes]) -> bool:

@@ -10,7 +10,7 @@ file, in the middle of a line, was therefore never confirmed to anybody, and is 
 does not match is refused.
 
 A checksum is not a signature: anyone who can write the file can compute new ones. And a file that lost whole records at
-its end, or the end of its last one, cannot be told from the file of a crash.
+its end, or the end of its last one, cannot be distinguished from the file of a crash.
 
 Files of older versions, whose lines have no checksums, are read. The checksum of the first record that is appended to
 such a file covers all lines before it.
@@ -106,7 +106,7 @@ class Journal:
 
     def _write(self, content: bytes) -> None:
         """Write a record and have the disk confirm it. If that fails nothing of it stays: the next record would
-        continue it, and nobody could read the journal again."""
+        continue it, and the journal could not be read again."""
         if self._file is None:
             raise JournalError(f"{self._path} is closed, or the disk did not confirm an earlier record; open it again")
         checksum = _chain(self._checksum, content)

@@ -14,7 +14,7 @@ def rounded_up(value: float, digits: int = 5) -> str:
     text = f"{value:.{digits}g}"
     if float(text) >= value:
         return text
-    # No float in between: what is above the value in decimal digits is not below it as a float.
+    # Conversion to float is monotone: a decimal number above the value is not below it as a float.
     up = Context(prec=digits, rounding=ROUND_UP).create_decimal_from_float(value)
     return f"{float(up):.{digits}g}"
 

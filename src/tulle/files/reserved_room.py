@@ -17,7 +17,7 @@ _PIECE = 1 << 20
 
 
 class ReservedRoom:
-    """Room in a folder: a file without a name, which the system takes away whatever becomes of the process.
+    """Room in a folder: a file without a name, which the system removes when the process ends, however it ends.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Detached Ed25519 signatures of models, reports, receipts and other files.
 
-A signature is one JSON file. What is signed is the line "tulle signature v1" followed by the canonical JSON of a
+A signature is one JSON file. The signed bytes are the line "tulle signature v1" followed by the canonical JSON of a
 statement: the kind of thing, the name, size and SHA-256 of every file, the fingerprint of the key, and what the signer
-says. The line keeps the signature from being one for any other protocol that uses the same key; the names and the kind
-keep it from being one for other files.
+says. The line keeps the signature from being valid in any other protocol that uses the same key; the names and the
+kind keep it from being valid for other files.
 
 A signature proves that no byte changed since the holder of the key signed. It does not prove that an epsilon is right.
 """

@@ -106,7 +106,7 @@ def estimate(
     symmetric = (covariance + covariance.T) / 2
     np.fill_diagonal(symmetric, np.maximum(variances, 0.0))
     found = (scores.start + moved, symmetric, np.maximum(sampling, 0.0), freedom)
-    # Whatever was released, there is an answer: by now the budget is spent.
+    # There is an answer for any released values: by now the budget is spent.
     determined &= all(bool(np.isfinite(part).all()) for part in found)
     weights, covariance, sampling, freedom = (np.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0) for part in found)
     return Estimated(weights, covariance, sampling, np.maximum(freedom, _LEAST_FREEDOM), determined)
@@ -142,7 +142,7 @@ def _covariance(
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known of the errors of fitted weights; a function of what was released.
+    """Estimates of the errors of fitted weights; a function of what was released.
 
     Attributes
     ----------
@@ -262,7 +262,7 @@ class Evidence:
 def take_to_curves(
     features: npt.NDArray[np.intp], found: Estimated, curves: SlopeCurves, choice: Choice, n_rows: int
 ) -> Evidence:
-    """What is known of weights that were estimated on straight lines: estimates and their covariance are taken to the
+    """The evidence on weights that were estimated on straight lines: estimates and their covariance are taken to the
     curves, the latter by the delta method. Where the curve ends before the line does, the estimate is the interval's
     closed end, or the weight on the line if that lies within."""
     on_line, errors = found.weights, np.sqrt(np.diag(found.covariance))

@@ -340,7 +340,7 @@ class IntervalFit(MethodBase):
     def _evidence(
         self, features: npt.NDArray[np.intp], found: Estimated, public: PublicFacts, curves: SlopeCurves
     ) -> Evidence:
-        """What is known of estimates, and how features were chosen."""
+        """The errors of estimates, and how features were chosen."""
         split = self.split(public)
         choice: Choice = "fixed" if not self._chooses(public) else "split" if split is not None else "same rows"
         n_rows = public.n_rows if split is None else public.n_rows - split.count(public.n_rows)
@@ -403,7 +403,7 @@ class IntervalFit(MethodBase):
         if public.budget is not None and public.budget.delta == 0:
             raise ValueError("intervals need delta > 0: their noise is Gaussian")
         if rho_of(public.budget) is not None and not _has_loss(public, Squared):
-            raise ValueError("intervals need a budget in epsilon, not in rho, but for loss='squared'")
+            raise ValueError("intervals need a budget in epsilon, not in rho, except for loss='squared'")
 
     # --- for the report and for warnings ---
 

@@ -72,7 +72,7 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
 
     Where the last line and column are of a constant column (`constant`), they stay as they are: they have the features'
     means, which make up most of the entries between features where features are not centred. What these add to the
-    others is set aside, and noise is taken off what is left.
+    others is set aside, and noise is removed from the rest.
     """
     released = noisy
     f, left = len(noisy) - constant, 0.0
@@ -89,7 +89,7 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
         matrix[:f, :f] += set_aside
         noisy = matrix
     values, vectors = np.linalg.eigh(noisy)
-    # Without noise what is not positive is rounding.
+    # Without noise, an eigenvalue that is not positive is a rounding error.
     floor = scale if scale > 0 else max(float(values[-1]), 1e-300) * 1e-12
     raised = np.maximum(values, floor)
     inverse = (vectors / raised) @ vectors.T
@@ -99,13 +99,13 @@ def denoise(noisy: FloatArray, scale: float, constant: bool) -> Denoised:
 
 
 def _shrink(noisy: FloatArray, scale: float, more: float) -> tuple[FloatArray, float]:
-    """A matrix with less noise in its off-diagonal entries, and the mean square error that is left of one. `more` is
+    """A matrix with less noise in its off-diagonal entries, and the mean square error that remains in one. `more` is
     the sum of squares that other noise adds to them.
 
     Their noise is a Wigner matrix with a spectrum inside ±2 t sqrt(p), t = scale / sqrt(2). Eigenvalues are shrunk as
-    is best in mean square for large p: those inside to 0, one of y t sqrt(p) outside to sqrt(y² - 4) t sqrt(p). What
-    is then lost is 2 - 1/x² for each that is left, y = x + 1/x, in units of t² p; and what the squares of all entries
-    exceed the noise and what is left by.
+    is best in mean square for large p: those inside to 0, one of y t sqrt(p) outside to sqrt(y² - 4) t sqrt(p). Then
+    2 - 1/x² is lost for each one kept, y = x + 1/x, in units of t² p; and, in addition, the sum of squares of all
+    entries less those of the noise and of the shrunk matrix.
     """
     size = len(noisy)
     kept = np.diag(np.diag(noisy))
@@ -147,7 +147,7 @@ def estimate_spread(
     """The spread of gradients behind a noisy one.
 
     If the model is right the spread is a multiple of the curvature: 1 for classes, the dispersion for counts, the
-    residual variance for squared loss. The multiple takes one number of the noisy matrix, and is told well. If it is
+    residual variance for squared loss. The multiple takes one number of the noisy matrix, and is known well. If it is
     not right, as where variances differ, each weight has a multiple of its own: the ratio of its variance by the noisy
     matrix to that by the common multiple. Such a ratio is shrunk towards 1 by the size of its noise, compared with how
     far the ratios of all weights are from 1, and at least as far as they commonly are.

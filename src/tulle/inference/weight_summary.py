@@ -132,7 +132,7 @@ def summarise(
     units: tuple[FloatArray, FloatArray] | None = None,
     ratio: str = "",
 ) -> WeightSummary:
-    """The table of what is known about weights.
+    """The table of weights and their errors.
 
     Parameters
     ----------

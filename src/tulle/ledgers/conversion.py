@@ -19,7 +19,7 @@ _WITHOUT_FINITE_PRECISION = "tulle ledger 1"
 
 
 def convert(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> tuple[Path, dict[str, int]]:
-    """Write the ledgers of an old file as a folder, and give the old file another name, so that nobody bills it again.
+    """Write the ledgers of an old file as a folder, and rename the old file, so that it is not billed again.
 
     Entries keep their time, cost, currency and delta.
 

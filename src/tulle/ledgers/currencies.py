@@ -33,7 +33,7 @@ def cheapest_currency(cap: Budget, plans: Sequence[Plan], promise: Promise, *, w
     """The currency in which the first fit takes the least share of the cap.
 
     Each currency is a valid privacy filter on its own; fixing one before any noise is drawn keeps it so. A cap in rho
-    is counted in rho, whatever the fit.
+    is counted in rho for all fits.
     """
     if rho_of(cap) is not None:
         return RhoCurrency(cap)

@@ -136,7 +136,7 @@ class LedgerEntry(Charge):
     number : int
         Its place, from 1.
     epsilon_so_far : float
-        What is proved, at the cap's delta, for everything up to this entry, if nothing of it was chosen in view of
+        The epsilon proved, at the cap's delta, for everything up to this entry, if nothing of it was chosen in view of
         results; otherwise the cap holds.
     totals : Totals
     previous : str

@@ -190,7 +190,7 @@ class Ledger:
 
 def _describe_cap(cap: Budget) -> str:
     rho = rho_of(cap)
-    # Rounded like what is spent, which then does not look like more than the cap.
+    # Rounded like the amount spent, which then does not look like more than the cap.
     measure = f"epsilon = {rounded_up(cap.epsilon)}" if rho is None else f"rho = {rounded_up(rho)}"
     return f"{measure}, delta = {rounded_up(cap.delta)}"
 

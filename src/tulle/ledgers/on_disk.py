@@ -182,10 +182,10 @@ class FileLedger(Ledger):
 
     @property
     def epsilon(self) -> float:
-        """What is proved, at the cap's delta, for everything so far, if what was asked did not depend on the results.
+        """The epsilon proved, at the cap's delta, for all releases so far, if none was chosen in view of results.
 
-        The least of what the ledger's currency proves and of the plain sum. Where fits were chosen in view of earlier
-        results, what holds is the cap.
+        The smaller of the plain sum and the value that the ledger's currency proves. Where fits were chosen in view of
+        earlier results, only the cap holds.
         """
         return proved(self._currency, self._last.totals, self.cap)
 

@@ -13,7 +13,7 @@ from tulle.trusted.gaussian import gaussian_epsilon
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is left of a cap.
+    """The remaining part of a cap.
 
     Attributes
     ----------

@@ -145,7 +145,7 @@ class LedgerService(ThreadingHTTPServer):
         super().__init__(place, _Handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        # In the thread of the connection: a client that says nothing keeps nobody else waiting.
+        # In the thread of the connection: a client that sends nothing does not make others wait.
         request.settimeout(_TIMEOUT)
         try:
             secured = self._context.wrap_socket(request, server_side=True)

@@ -17,5 +17,5 @@ def note_release() -> None:
 
 
 def count_releases() -> int:
-    """How many were begun in this process. They stay spent, whatever becomes of them."""
+    """How many were begun in this process. They stay spent, even if they fail."""
     return _begun

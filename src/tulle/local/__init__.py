@@ -1,4 +1,4 @@
-"""Local privacy: nobody is trusted with the rows.
+"""Local privacy: no party is trusted with the rows.
 
 - `LocalSparseRegressor`, `OneRoundSparseRegressor`: whole rows are private (LDP-IHT, theorem 1).
 - `LocalSparseClassifier`: the same for two classes, with the logistic loss.

@@ -18,7 +18,7 @@ from tulle.trusted.plan import Budget, Release
 
 @dataclass(frozen=True)
 class RowSplit:
-    """Rows that some releases use alone, and no other release does; drawn at random, whatever is in them.
+    """Rows that some releases use alone, and no other release does; drawn at random, without looking at them.
 
     Attributes
     ----------
@@ -55,10 +55,10 @@ class Method(Protocol):
         """The method for these facts: itself, or the one that it chooses."""
 
     def with_public(self, knowledge: PublicKnowledge) -> Method:
-        """The same method with what is publicly known about the features; raises where it makes no use of it."""
+        """The same method with public knowledge about the features; raises where it makes no use of it."""
 
     def with_columns(self, rules: ColumnRules) -> Method:
-        """The same method with features that stay in and groups of columns; raises where it has no place for them."""
+        """The same method with features that are always kept and groups of columns; raises where it has neither."""
 
     def bounds_wanted(self) -> tuple[str, ...]:
         """Which row bounds ("row_l2", "row_linf") its noise is scaled by."""

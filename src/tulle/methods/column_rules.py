@@ -1,4 +1,4 @@
-"""Rules about columns that are public: features that stay in whatever rows say, and columns that come and go together.
+"""Public rules about columns: features that are always kept, and columns that are kept or dropped together.
 
 Which features a method keeps is a function of noisy answers and of these rules: post-processing, or a choice among
 fewer candidates (docs/proofs/weighted_rows.md, lemma 5).
@@ -20,7 +20,7 @@ Groups = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class ColumnRules:
-    """What is known of columns before a fit. A unit is a group of features, or a feature where there are no groups.
+    """Rules about columns, set before a fit. A unit is a group of features, or a feature where there are no groups.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class ColumnRules:
         return max(count_groups(n_features, self.groups), len(self.always))
 
     def words(self, public: PublicFacts) -> str:
-        """Of what is kept, for the report."""
+        """How many features or groups are kept, for the report."""
         stay = f", {len(self.always):,} of them in any case" if self.always else ""
         return f"{kept_words(public, self.groups)} kept{stay}"
 

@@ -19,7 +19,7 @@ from tulle.trusted.queries import Query
 
 @dataclass(frozen=True, eq=False)
 class _CurvatureAlong:
-    """The curvature along the gradient, restricted to the features in play."""
+    """The curvature along the gradient, restricted to the current features."""
 
     weights: SparseWeights
     intercept_value: float
@@ -46,7 +46,7 @@ class _CurvatureAlong:
 
 
 def curvature_along_gradient(gradient: ClippedGradient, keep: int) -> ExactFollowUp:
-    """The curvature that the loss can have along the gradient, restricted to the features in play. Without privacy.
+    """The curvature that the loss can have along the gradient, restricted to the current features. Without privacy.
 
     Those are the current support and the `keep` largest entries of the gradient. The reciprocal is the step of
     normalised iterative hard thresholding (Blumensath and Davies 2010).

@@ -205,7 +205,7 @@ class Polytope(FeasibleSet):
     vertices: Any = None
 
     def __post_init__(self) -> None:
-        # A copy that nobody can change: the radius below is what sensitivities rest on.
+        # A read-only copy: sensitivities rest on the radius below.
         sparse = sp.issparse(self.vertices)
         points = sp.csr_array(self.vertices, dtype=float, copy=True) if sparse else np.array(self.vertices, dtype=float)
         entries: Any = points.data if sparse else points

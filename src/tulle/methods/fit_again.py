@@ -5,9 +5,9 @@
     again     the same on S, rows scaled to the bound anew, centred at theta on S; keep and fit once more
     rescale   the same in the two directions <x, theta> and 1, with the uncut loss
 
-Where all features are kept there is one fit, for the whole cost. Choosing features is what is expensive at small
-budgets; a penalised fit of many is not, because the noise in a margin does not grow with their number. All fits are
-objective perturbation (Kifer, Smith and Thakurta, COLT 2012).
+Where all features are kept there is one fit, for the whole cost. Choosing features is expensive at small budgets; a
+penalised fit of many is not, because the noise in a margin does not grow with their number. All fits are objective
+perturbation (Kifer, Smith and Thakurta, COLT 2012).
 
 With public rows, or public frequencies of features, the first fit is of the features that are publicly common, in the
 directions in which public rows vary, if a noisy check says that private rows are like them:
@@ -103,7 +103,7 @@ class Settings:
         """How many features the later fits have, after a first one in public coordinates, or of all features."""
         if view is not None:
             return _sizes(len(view.features), self.n_kept, len(self.again))
-        # Two fits are planned where public directions are at hand. Without them the last step down needs no fit.
+        # Two fits are planned where there are public directions. Without them the last step down needs no fit.
         steps = max(len(self.again), 2) if self.check_share else len(self.again)
         return _sizes(n_features, self.n_kept, steps)[: len(self.again)]
 
@@ -214,7 +214,7 @@ class FitAgain(MethodBase):
         plan = [Release("check", gaussian(settings.check_share / 2), 2)] if settings.check_share else []
         plan.append(Release("fit", perturbation(settings.first, settings.first_share / outputs, public), outputs))
         if settings.again:
-            # Later fits differ in slopes and lengths; what their noise is scaled by is the same, but for penalties that
+            # Later fits differ in slopes and lengths; the scale of their noise is the same, except for penalties that
             # offsets raise.
             most = max(settings.again, key=lambda fit: fit.log_determinant)
             again = perturbation(most, settings.again_share / outputs, public)

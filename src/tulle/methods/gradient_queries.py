@@ -175,7 +175,7 @@ class _AlongPath(Recipe):
     intercept_value : float, default=0.0
         Entry of the constant column, the path's last coordinate; 0 for none.
     units : array of shape (parameters,) or None, default=None
-        Public; coordinate j is measured in units[j]: what is clipped is the largest |slope × entry| / unit of a row.
+        Public; coordinate j is measured in units[j]: the largest |slope × entry| / unit of a row is clipped.
     engine : {"incremental", "plain"}, default="plain"
         How the same sums are found: by following the path (sparse rows, one output, tulle's own losses; all others are
         read) or by reading all rows anew. The answers have the same law.
@@ -349,7 +349,7 @@ def to_symmetric(answer: FloatArray) -> FloatArray:
 class BoundedMeans(Recipe):
     """The mean over rows of each of `columns` values in [0, 1] that a public model makes of a row.
 
-    The rows that are asked hold these values as their features: each is a function of one row and of what is public.
+    The rows that are asked hold these values as their features: each is a function of one row and of public values.
 
     Parameters
     ----------
@@ -379,8 +379,8 @@ class BatchGradient(Recipe):
     intercept_value : float, default=0.0
         Entry of the constant column that the last line of `weights` belongs to; 0 for no intercept.
     anchor : SparseWeights or None, default=None
-        Another public point: what is summed is the clipped gradient at `weights` less the clipped gradient at the
-        anchor, and the difference is clipped again, to `difference_clip` at most.
+        Another public point: the sum is over clipped gradients at `weights` less the clipped gradients at the anchor,
+        where each difference is clipped again, to `difference_clip` at most.
     difference_clip : float, default=inf
         In (0, inf]. The change of slope at which a row at its bound is clipped.
     """
@@ -402,8 +402,7 @@ class BatchGradient(Recipe):
         """C: what one row's contribution is clipped to.
 
         Slopes between two public points change by no more than the loss's curvature times the largest margin of their
-        difference. Where the points are close a difference of gradients is small, whatever the rows: this is where
-        a snapshot pays.
+        difference. Where the points are close a difference of gradients is small for any rows, and a snapshot pays.
         """
         row = public.row_bound(self.intercept_value)
         slope = self._slope_level(self.weights, public)
@@ -463,7 +462,7 @@ class BatchStep(Recipe):
             shrunk = SparseWeights(weights.lines[features], weights.values[features], weights.n_lines)
             start = start.plus(shrunk, -self.step_size * self.penalty)
         if public.fit_intercept and not (len(start.lines) and start.lines[-1] == public.n_features):
-            # Always listed: a threshold keeps it whatever it is.
+            # Always listed: a threshold keeps every value of it.
             values = np.vstack([start.values, np.zeros((1, start.shape[1]))])
             start = SparseWeights(np.append(start.lines, public.n_features), values, start.n_lines)
         background = None if self.drift is None else self.drift.times(-self.step_size)

@@ -453,7 +453,7 @@ class HardThresholding(MethodBase):
         return math.sqrt(2 * public.n_nonzero) * self.weight_norm + self.label_noise * math.log(public.n_rows)
 
     def _check(self) -> None:
-        refuse_unknown(self, "n_iter", "T = O(κ log ...), and what is in its logarithm was not at hand")
+        refuse_unknown(self, "n_iter", "T = O(κ log ...), and the argument of its logarithm was not at hand")
         check_whole(self, {"n_iter": 1}, optional=("n_iter",))
         ranges = _RANGES if self.step != "theorem" else {name: _RANGES[name] for name in _RANGES if name != "step"}
         check_numbers(self, ranges, _OPTIONAL)

@@ -7,14 +7,14 @@ Paper: Wang and Gu, "A knowledge transfer framework for differentially private s
     transfer   y_i = <theta, x_i> + xi_i  on public features x_1 ... x_m,  xi_i ~ N(0, σ²)
     student    w = IGHT on (x_i, y_i), squared loss
 
-Its theorem does not hold, whatever σ: one changed row can swap the teacher's support, and the teacher then moves much
-further than the proof says (docs/proofs/published_transfer.md). What its users wanted can be had:
+Its theorem holds for no σ: one changed row can swap the teacher's support, and the teacher then moves much further than
+the proof says (docs/proofs/published_transfer.md). These variants are proved:
 
     sparse     S = s features by noisy scores |X'y|;  theta = argmin of the penalised loss on S, noise once
     dense      the same without a choice, on all features or in the directions in which public features vary most
 
-and then any number of answers on any public features, and any student, for free: they are functions of what was
-released. Where public features are at hand the released teacher is first freed of its penalty, see
+and then any number of answers on any public features, and any student, at no cost: they are functions of what was
+released. With public features, the effect of the penalty on the released teacher is removed first, see
 `tulle.transfer.students.unshrunk`. Proofs: docs/proofs/knowledge_transfer.md.
 """
 
@@ -109,7 +109,7 @@ class KnowledgeTransfer(MethodBase):
         Who learns from the teacher's answers on the public features. "ight": iterative gradient hard thresholding with
         squared loss, as in the paper. An estimator with `coef_` (scikit-learn's `Lasso`, a `SparseRegressor` with
         epsilon=None, ...): regressors learn margins, classifiers predicted classes; it decides itself how many weights
-        it keeps. None: nobody, the model is the teacher, cut to its n_nonzero largest weights. "auto": "ight" where
+        it keeps. None: no student, the model is the teacher, cut to its n_nonzero largest weights. "auto": "ight" where
         there are public features, except for the sparse variant, whose teacher is sparse already.
     unshrink : "auto" or bool, default="auto"
         Whether to use public features to undo what penalty and clipping did to the teacher, and to weigh signal against
@@ -299,7 +299,7 @@ class KnowledgeTransfer(MethodBase):
         return (*teacher, Release("responses", NoiseWithoutProof(noise, claimed), 1))
 
     def failed_conditions(self, public: PublicFacts, budget: Budget) -> tuple[str, ...]:
-        """Why the printed noise proves nothing, whatever the data."""
+        """Why the printed noise proves nothing, for any data."""
         return (_REASON,) if self.variant == "published" else ()
 
     def _ight(self, public: PublicFacts) -> HardThresholding:
@@ -337,7 +337,7 @@ class KnowledgeTransfer(MethodBase):
         return (None, weights) if self.only_published else (weights, self._student(weights, public))
 
     def _student(self, teacher: FloatArray, public: PublicFacts) -> FloatArray:
-        """The student's weights: a function of the teacher's and of what is public."""
+        """The student's weights: a function of the teacher's and of public values."""
         largest = HardThreshold(public.n_nonzero, free_from=public.n_features)(teacher)
         student = self.student
         if student == "auto":

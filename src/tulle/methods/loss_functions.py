@@ -74,7 +74,7 @@ class Loss(ABC):
         return start if self.kind == "classification" else start / 4
 
     def typical_curvature(self, label_bound: float) -> float:
-        """The curvature to size steps by, where the least upper bound is far above what is met."""
+        """The curvature to size steps by, where the least upper bound is far above usual values."""
         return self.curvature
 
     def margin_scale(self, label_bound: float) -> float:
@@ -86,7 +86,7 @@ class Loss(ABC):
         return self.curvature
 
     def curvature_at(self, margins: FloatArray) -> FloatArray:
-        """The second derivative at each of these margins, whatever the target is; for intervals of weights."""
+        """The second derivative at each of these margins, for any target; for intervals of weights."""
         raise ValueError(f"the second derivative of {self!r} is not known, and intervals need it")
 
     @property

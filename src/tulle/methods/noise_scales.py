@@ -89,7 +89,7 @@ def choose_engine(engine: Engine, n_iter: int, candidates: int, public: PublicFa
         return "plain"
     if engine != "auto":
         return engine
-    # By public figures: whether kernels are compiled can be seen, and how many entries rows hold is nobody's business.
+    # By public figures: whether kernels are compiled can be seen, and the number of entries in the rows is private.
     if n_iter * public.n_rows * min(public.n_features, 75) < _WORTH_FOLLOWING:
         return "plain"
     if public.budget is None:

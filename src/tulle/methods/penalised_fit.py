@@ -28,8 +28,8 @@ _LARGEST_CURVATURE = 20.0
 # The xi that a penalty is set by where nothing else is known, for one-sided losses and for others.
 USUAL_XI = {True: 0.45, False: 0.5}
 
-# In the rescaling a row is its margin, in units of the root mean square margin, beside this constant; rows longer than
-# the bound are scaled down to it. For classification, whose noise would move the intercept, shorter than for others.
+# In the rescaling a row is its margin, in units of the root mean square margin, and this constant; rows longer than the
+# bound are scaled down to it. For classification, whose noise would move the intercept, shorter than for others.
 _RESCALE_INTERCEPT, _RESCALE_BOUND = {True: 1.0, False: 0.5}, {True: 1.5, False: 2.5}
 # How its cost is divided, and its xi.
 _SPREAD_PART = 0.25
@@ -181,7 +181,7 @@ class Rescaling:
         """The second: the slope of margins in that unit, and the constant."""
         d = len(w) - bool(a)
         features = np.flatnonzero(w[:d, 0])
-        # The ridge pulls there: where noise rules, that is what is left; of a length of 0, the order of the rows.
+        # The ridge pulls there: where noise dominates, only this centre remains; at a length of 0, the rows' order.
         centre = np.append(self.length * unit, w[d:, 0] * (a / self.constants.intercept_value if a else 0.0))
         return self.constants.minimiser(features, centre, output, w[features] / unit)
 

@@ -1,7 +1,7 @@
 """Public weights that a fit starts from: the parameter `start` of every method that iterates (θ₀ in the papers).
 
-Weights are public like all settings, so they cost nothing. Any start is safe: what is asked at it is clipped to a level
-that public facts decide, whatever the weights are, and the rounding of sums with large weights is in the sensitivity
+Weights are public like all settings, so they cost nothing. Any start is safe: queries at it are clipped to a level that
+depends on public facts and not on the weights, and the rounding of sums with large weights is in the sensitivity
 (`tulle.trusted.queries.Affine.size`).
 """
 
@@ -92,6 +92,6 @@ def _read_numbers(owner: str, values: Any) -> FloatArray:
         numbers = np.asarray(_dense(values), dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{owner}(start=...) must hold numbers, got {type(values).__name__}") from None
-    if not np.all(np.abs(numbers) <= LARGEST_START):  # false for what is not a number, too
+    if not np.all(np.abs(numbers) <= LARGEST_START):  # false for NaN, too
         raise ValueError(f"{owner}(start=...) must hold finite numbers of at most {LARGEST_START:g} in magnitude")
     return numbers

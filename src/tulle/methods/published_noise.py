@@ -112,7 +112,7 @@ _SCSG = (("RCV1", 2024, 202), ("RCV1", 2024, 67), ("RCV1", 404, 40), ("RCV1", 10
 
 @dataclass(frozen=True)
 class TrueEpsilon:
-    """What the published noise claims, and what is proved for it.
+    """The claim of the published noise, and the epsilon that is proved for it.
 
     Attributes
     ----------

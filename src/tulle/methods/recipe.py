@@ -11,7 +11,7 @@ from tulle.trusted.queries import Query
 
 
 class Recipe(Query):
-    """A query that follows from public facts: `resolve` gives one of the trusted package, which answers all else."""
+    """A query that follows from public facts: `resolve` gives one of the trusted package, which answers the rest."""
 
     @abstractmethod
     def resolve(self, public: PublicFacts) -> Query: ...

@@ -77,7 +77,7 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What is known of the rows on the features in play, from noisy answers."""
+    """Estimates about the rows on the current features, from noisy answers."""
 
     centre: FloatArray  # of shape (features, 1): the mean row; 0 where noise hides it
     spread: float  # the root mean square length of rows without their part along the centre

@@ -22,7 +22,7 @@ def missing_of(method: Any, needed: dict[str, str]) -> list[str]:
 
 
 def refuse(method: Any, parameter: str, missing: Sequence[str]) -> NoReturn:
-    """Say that a theorem's value of a parameter cannot be evaluated, and what is missing."""
+    """Say that a theorem's value of a parameter cannot be evaluated, and name the missing settings."""
     raise ValueError(
         f"{type(method).__name__}({parameter}='theorem') cannot be evaluated without {' and '.join(missing)}; give "
         f"these, or give {parameter} a number"

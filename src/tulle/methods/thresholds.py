@@ -21,7 +21,7 @@ _PART_LINES = 4096
 
 @dataclass(frozen=True)
 class HardThreshold:
-    """Keep the `keep` largest magnitudes of each column; lines from `free_from` on are kept whatever they are.
+    """Keep the `keep` largest magnitudes of each column; lines from `free_from` on are always kept.
 
     Post-processing. A curator may be given it with a question: noise that cannot pass it is then not drawn
     (`tulle.fast.thresholded_noise`).
@@ -37,7 +37,7 @@ class HardThreshold:
         return keep_largest(values, self.keep, self.free_from)
 
     def to_sparse(self, values: FloatArray) -> SparseWeights:
-        """What is kept, as the lines that are not zero."""
+        """The kept values, as the lines that are not zero."""
         return keep_largest_sparsely(values, self.keep, self.free_from)
 
     def sparsely(self, weights: SparseWeights) -> SparseWeights:
@@ -56,7 +56,7 @@ class ThresholdByLayer(HardThreshold):
     keep : int
         Of all layers together, at least one each.
     free_from : int
-        Where the layers end; lines from there on are kept whatever they are.
+        Where the layers end; lines from there on are always kept.
     layers : tuple of int
         The lines of each layer, in their order; each at least 1, `free_from` in all.
     """
@@ -113,7 +113,7 @@ class GroupThreshold(HardThreshold):
     keep : int
         Groups, at least 1.
     free_from : int
-        Where the grouped lines end; lines from there on are kept whatever they are.
+        Where the grouped lines end; lines from there on are always kept.
     groups : int array of shape (free_from,)
         The number of each line's group, from 0. Public.
     always : tuple of int, default=()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-# No result depends on what is written to a log.
+# No result depends on the lines of a log.
 _RESULTS_DEPEND_ON = "nothing"
 
 # By event: its level, and what has happened.
@@ -99,7 +99,7 @@ def _are_counts(value: Any) -> bool:
 
 # By field: what it may hold, and what it means.
 FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "what": (_is_word, "what is asked for, such as SparseClassifier.fit"),
+    "what": (_is_word, "the requested release, such as SparseClassifier.fit"),
     "method": (_is_word, "the algorithm"),
     "calibration": (_is_word, "rigorous, or published: the paper's noise"),
     "command": (_is_word, "the command of `tulle`"),
@@ -195,7 +195,7 @@ def _shown(value: Any) -> str:
 
 
 class ProgressSteps:
-    """Says when a tenth of the work is done, so that a log gets ten lines of progress whatever the work.
+    """Says when a tenth of the work is done, so that a log gets ten lines of progress for any amount of work.
 
     Parameters
     ----------

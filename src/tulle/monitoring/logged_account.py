@@ -1,7 +1,7 @@
-"""`tulle.trusted.fit.open_account`, with the log of what is asked, proved, billed and refused.
+"""`tulle.trusted.fit.open_account`, with a log of requests, proofs, bills and refusals.
 
-All of it is known before a row is looked at, but for whether the release ends: an error after the bill has its type in
-the log, and nothing else.
+All of it is known before a row is looked at, except whether the release ends: of an error after the bill only the type
+is logged.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def release_names(order: Order) -> tuple[str, ...]:
 
 
 def leading_name(what: str) -> str:
-    """What is billed, without what follows: the text of a federated client's bill has the client's name in it."""
+    """The first name in the text of a bill. The rest is left out: for a federated client it has the client's name."""
     found = re.match(r"[A-Za-z_][A-Za-z0-9_.]*", what)
     return "release" if found is None else found.group()[:64]
 

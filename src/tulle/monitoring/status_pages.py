@@ -67,7 +67,7 @@ def _escaped(text: str) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """What is sent for one of the two addresses."""
+    """The response for one of the two addresses."""
 
     status: int
     content_type: str
@@ -91,7 +91,7 @@ class StatusPages:
     metrics : callable
         The server's own metrics, now.
     health : callable
-        What is checked, by name: True where it is well.
+        The checks, by name: True where one passes.
     """
 
     metrics: Callable[[], Sequence[Metric]] = field(default=_no_metrics)

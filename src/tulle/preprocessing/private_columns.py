@@ -48,7 +48,7 @@ class FindsKeys(PrivateStep):
 
     @abstractmethod
     def _declared(self) -> Schema:
-        """The schema that says what is to be found."""
+        """The schema that says in which columns values are to be found."""
 
     def read(self, X: Any) -> KeyedRows:
         """Raw rows, each by its own cells. At the first call the columns of the table are matched."""
@@ -75,7 +75,7 @@ class FindsKeys(PrivateStep):
         if not (isinstance(self.power, (int, float)) and 0 <= self.power <= 2):
             raise ValueError(f"{type(self).__name__}(power=...) must lie in [0, 2], got {self.power!r}")
 
-    # --- what is learnt ---
+    # --- learning ---
 
     @property
     def _found_kinds(self) -> dict[str, FoundKind]:
@@ -98,7 +98,7 @@ class FindsKeys(PrivateStep):
     def _mechanism(self, noise: NoisePerSensitivity, public: PublicFacts) -> ThresholdedGaussian:
         left = 1e-12
         if public.budget is not None:
-            # What of delta is left to what is inexact, for answers within so much of a law of this epsilon.
+            # The part of delta that inexactness may use, for answers within so much of a law of this epsilon.
             left = 0.999 * MOST_ARITHMETIC * public.budget.delta / (1 + math.exp(min(public.budget.epsilon, 300)))
         return ThresholdedGaussian(noise, left, self._most_keys, public.rows_per_unit)
 
@@ -155,7 +155,7 @@ class FindsKeys(PrivateStep):
         self.masses_ = numbers
         return self
 
-    # --- what is expected ---
+    # --- expectations ---
 
     def least_mass(self, public: PublicFacts, mu: float) -> float:
         """The threshold, as a part of the rows: one key in a row of one key must be in so many of them."""
@@ -164,7 +164,7 @@ class FindsKeys(PrivateStep):
         return mechanism.threshold(query.sensitivity(public), self._most_keys * public.n_rows)
 
     def expect(self, public: PublicFacts, mu: float) -> str | None:
-        """What is expected to be found, from public quantities."""
+        """What the step expects to find, from public quantities."""
         if math.isinf(mu):
             return None
         lines = []

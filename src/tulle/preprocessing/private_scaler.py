@@ -32,8 +32,8 @@ _END = math.asinh(_LARGEST / _UNIT)
 # Numbers of half this size and more are missing, too.
 _BLANK = 1e140
 
-# Where all rows are on one side of a threshold an answer is a quarter away from what is compared with it: noise of this
-# standard deviation, a part of the rows, misleads one round of bisection in a thousand.
+# Where all rows are on one side of a threshold an answer is a quarter away from the value compared with it: noise of
+# this standard deviation, a part of the rows, misleads one round of bisection in a thousand.
 _MOST_NOISE = 0.08
 
 _NAME, _WANTED = "quartiles", np.array([[0.25], [0.75]])
@@ -81,7 +81,7 @@ class _Quartiles(PrivateStep):
         if sp.issparse(X):
             raise ValueError(
                 f"{name} is for dense columns, and these rows are sparse. Behind a tulle.Schema omit it: a Schema has "
-                "scaled its columns by what was declared, and filled what is missing. Words and codes are for "
+                "scaled its columns by declared ranges, and filled missing cells. Words and codes are for "
                 "PrivateWeights; other sparse numbers are declared in a Schema"
             )
         if X.shape[1] > 5000:

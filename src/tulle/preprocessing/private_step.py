@@ -1,11 +1,11 @@
 """The protocol of private steps: what each releases, and how it transforms rows by what was released.
 
 A step never holds rows of which it learns: it has `ask`, as a method has, and what it learns are answers on the bill.
-`prepare` and `transform` are functions of one row and of released numbers. They keep the number of columns, but for a
+`prepare` and `transform` are functions of one row and of released numbers. They keep the number of columns, except a
 first step that takes raw rows: its number of features is public, too.
 
-Vouched for on use: `transform` sees rows, and a report names the steps of its fit. Whatever a step makes of rows,
-queries clip them again, so a step that treats each row by itself cannot break the guarantee.
+Vouched for on use: `transform` sees rows, and a report names the steps of its fit. Queries clip rows again after
+a step, so a step that treats each row by itself cannot break the guarantee.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tulle.trusted.plan import Release
 
 @dataclass(frozen=True)
 class RowBounds:
-    """What every transformed row keeps to, whatever the row was."""
+    """Bounds that every transformed row keeps, for any row."""
 
     row_l2: float
     row_linf: float

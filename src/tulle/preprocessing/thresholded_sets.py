@@ -76,7 +76,7 @@ class KeyMasses(Query):
         row = np.repeat(np.arange(n_rows), np.diff(keys.indptr))
         entries = np.asarray(keys.data)
         wrong = (entries != 0) & ~((entries >= (1.0 - 1e-8) / math.sqrt(self.most_keys)) & (entries <= 1.0))
-        # Squares rounded up to whole steps: their sums are exact, whatever the order they are added up in.
+        # Squares rounded up to whole steps: their sums are exact, in any order of addition.
         squares = np.where(wrong, 2.0 * _STEPS, np.ceil(entries**2 * _STEPS))
         fits = np.bincount(row, np.minimum(squares, 2.0 * _STEPS), minlength=n_rows) <= _STEPS
         return np.asarray(np.bincount(keys.indices, np.where(fits[row], entries, 0.0), minlength=n_keys), np.float64)

@@ -1,4 +1,4 @@
-"""A model card in Markdown: what the model is for, what it takes, and what is not known about it.
+"""A model card in Markdown: what the model is for, what it takes, and what remains unknown about it.
 
 From what the fit released. Accuracy is stated only where a private score was paid for.
 """
@@ -152,5 +152,5 @@ def _limits(report: PrivacyReport) -> list[str]:
         "Who may be harmed by wrong predictions was not examined: TO BE FILLED IN.",
     ]
     if report.asked is not None:
-        lines.append("Each further release about the same people adds to what is known about them.")
+        lines.append("Each further release about the same people adds to the information about them.")
     return lines

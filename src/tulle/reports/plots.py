@@ -1,7 +1,7 @@
 """Plots with matplotlib, which is imported on use: comparisons, weights with intervals, a privacy bill, a ledger.
 
 Each function draws into `ax`, or into a new figure, and returns the Axes: save with ``ax.figure.savefig("plot.png")``.
-What is plotted is what the object holds: a comparison on private rows is not for release, as a picture neither.
+Plots show the values that the object holds: a comparison on private rows is not for release, nor is a picture of it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def plot_comparison(summary: Mapping[str, Any], metric: str | None = None, *, ax
     ax.set_xlabel("ε")
     ax.set_ylabel(summary["metric"] if metric is None else metric)
     ax.set_title(f"{summary['data']}: means of {summary['trials']} trials, 95 % intervals", fontsize=10)
-    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # beside the lines: they may be anywhere
+    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # outside: the lines may be anywhere
     return ax
 
 

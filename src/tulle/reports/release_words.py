@@ -25,15 +25,15 @@ _BY_NAME = {
     "mean row": "The noisy average row: how common or how large each feature is over all people.",
     "spread": "One noisy average over all people: how far the model's predictions are spread, or how wrong they are.",
     "length": "One noisy average over all people: how long rows are on the chosen features.",
-    "finish": "A last noisy average over all people, from which the weights are put to scale.",
-    "refine": "Weights that fit all people best, with noise in what is fitted, for the chosen features alone.",
-    "rescale": "Two numbers that fit all people best, with noise in what is fitted: scale and intercept of the model.",
-    "fit": "Weights that fit all people best, with noise in what is fitted.",
-    "fit again": "Weights that fit all people best, with noise in what is fitted, for fewer features.",
+    "finish": "A last noisy average over all people, from which the scale of the weights is set.",
+    "refine": "Weights that fit all people best, with noise in the objective, for the chosen features alone.",
+    "rescale": "Two numbers that fit all people best, with noise in the objective: scale and intercept of the model.",
+    "fit": "Weights that fit all people best, with noise in the objective.",
+    "fit again": "Weights that fit all people best, with noise in the objective, for fewer features.",
     "check": "Two noisy averages over all people: whether rows resemble the public rows.",
-    "weights": "Weights that fit all people best, with noise in what is fitted; intervals are computed for these.",
-    "teacher": "Weights of a teacher that fit all people best, with noise in what is fitted.",
-    "responses": "The noise that a paper puts on a teacher's answers; nothing is proved of it.",
+    "weights": "Weights that fit all people best, with noise in the objective; intervals are computed for these.",
+    "teacher": "Weights of a teacher that fit all people best, with noise in the objective.",
+    "responses": "The noise that a paper adds to a teacher's answers; nothing is proved for it.",
     "class counts": "Noisy counts: how many people have each class label.",
     "categories and words": "Which values and words several people have, with noisy counts; rare ones stay hidden.",
     "column masses": "Noisy sums over all people: how common each column is.",
@@ -68,5 +68,5 @@ def describe_release(line: BillLine) -> str:
     if "max" in line.mechanism or "top" in line.mechanism or "permute" in line.mechanism:
         return "A choice among public candidates, by noisy scores; no number comes with the choice."
     if "objective" in line.mechanism:
-        return "Numbers that fit all people best, with noise in what is fitted."
+        return "Numbers that fit all people best, with noise in the objective."
     return "Numbers computed from all people's rows, with noise added."

@@ -154,7 +154,7 @@ class PrivacyReport:
     floating_point_slack : float
         The part of `delta` that is there for finite precision; 0 where arithmetic is exact.
     rho : float or None
-        The rho for which everything released is proved to be rho-zCDP, whatever delta is; None where none is.
+        The rho for which everything released is proved to be rho-zCDP, at every delta; None where none is.
     asked_rho : float or None
         The rho that was asked for; None where the budget was in epsilon. `asked` then has an epsilon that it implies.
     renyi : tuple of (float, float)
@@ -166,7 +166,7 @@ class PrivacyReport:
     n_rows : int or None
         The number of rows, which is public; None where the report does not state it as a number.
     mu : float or None
-        The mu for which everything released is proved to be mu-GDP (Gaussian differential privacy), whatever delta is.
+        The mu for which everything released is proved to be mu-GDP (Gaussian differential privacy), at every delta.
     zero_out : float or None
         The epsilon that is proved at `delta` where one unit counts as nothing instead of being replaced; None where no
         smaller one than `epsilon` is proved for every release. Ledgers count `epsilon`.
@@ -326,7 +326,7 @@ class PrivacyReport:
         """The budget that was asked for, in its own measure."""
         if self.asked is None:
             return "no privacy"
-        # As what is proved is: rounded otherwise, an ε that is less than requested could look like more.
+        # Rounded like the proved value: otherwise an ε that is less than requested could look like more.
         name, value = ("ε", self.asked[0]) if self.asked_rho is None else ("ρ", self.asked_rho)
         return f"{name} = {rounded_up(value)}, δ = {rounded_up(self.asked[1])}"
 

@@ -60,7 +60,7 @@ class Panel:
     Attributes
     ----------
     name : str
-        The data, with what is fixed.
+        The data, with the fixed settings.
     x, y : str
         What the axes mean, such as "ε" and "test error".
     series : tuple of Series

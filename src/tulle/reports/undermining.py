@@ -62,7 +62,7 @@ def find_threats(report: PrivacyReport) -> tuple[Threat, ...]:
         Threat(
             "A row that is far larger than all others",
             "proved",
-            "Every contribution is clipped before it is used, whatever the row holds.",
+            "Every contribution is clipped before it is used, for any values in the row.",
         ),
         Threat(
             "Rounding of floating-point numbers",
@@ -89,7 +89,7 @@ def find_threats(report: PrivacyReport) -> tuple[Threat, ...]:
             if report.bounds and all(line.origin == "estimated" for line in report.bounds)
             else "declared by you",
             (f"Estimated privately and billed: {', '.join(estimated)}. " if estimated else "")
-            + "Declared bounds must have been known without looking at the rows; clipping holds whatever they are.",
+            + "Declared bounds must have been known without looking at the rows; clipping holds for any bounds.",
         ),
         Threat(
             "Class labels and numbers of rows and features",

@@ -127,7 +127,7 @@ def warn_of_guessing(public: PublicFacts, budget: Budget) -> None:
 def warn_of_constant_model() -> None:
     """Warn, after a fit, that nothing was learnt but perhaps the intercept."""
     warnings.warn(
-        f"{CONSTANT_MODEL}, whatever a row holds; use more rows, fewer features or a larger budget",
+        f"{CONSTANT_MODEL} for all rows; use more rows, fewer features or a larger budget",
         UserWarning,
         stacklevel=USER - 2,
     )

@@ -1,9 +1,9 @@
 """Rules for one cell: the number, the truth value, the date or the text that it holds, or that it holds none.
 
 Every rule is a function of one cell and of public settings, so one person's cell never decides how another is read; it
-raises nothing and warns of nothing, whatever the cell is. Columns come as numpy arrays, as lists, or as arrays of
-pyarrow (duck-typed: it is not imported unless the table came from it). Where a column is read as a whole for speed,
-each cell gets to the last bit what it would get alone.
+raises nothing and warns of nothing, for any cell. Columns are numpy arrays, lists, or arrays of pyarrow (duck-typed: it
+is not imported unless the table came from it). Where a column is read as a whole for speed, each cell gets the same
+bits that it would get alone.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def read_exact(cell: Any) -> float | int:
 
 def read_days(cell: Any, pattern: str | None = None) -> float:
     """The days since 1970-01-01 of a date or time: a date object, or text by ISO 8601 or a `strptime` pattern; NaN
-    where there is none. Times with a zone are taken to UTC; what is finer than microseconds is cut off."""
+    where there is none. Times with a zone are taken to UTC; fractions of a microsecond are cut off."""
     try:
         if isinstance(cell, (str, *_BYTES)):
             text = read_text(cell)

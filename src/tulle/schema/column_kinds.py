@@ -125,7 +125,7 @@ class Range(ColumnKind):
     def scale(self, numbers: FloatArray) -> FloatArray:
         """Features of numbers, NaN where there is none."""
         middle, half = self.unit()
-        with np.errstate(all="ignore"):  # whatever the user has made of underflow
+        with np.errstate(all="ignore"):  # independent of the user's setting for underflow
             scaled = np.clip((np.clip(numbers, self.low, self.high) - middle) / half, -1.0, 1.0)
         features = _with_indicator(scaled, True)
         features[:, 0] += features[:, 1] * self._missing_feature

@@ -1,4 +1,4 @@
-"""`tulle.Schema`: what is publicly known about the columns of a table, and rows encoded by it alone."""
+"""`tulle.Schema`: public knowledge about the columns of a table, and rows encoded by it alone."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Schema(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     columns : dict from str to dict
-        What is known of each column, by its name, or by a pattern such as "answer_*". The first that fits counts, names
-        before patterns. One of
+        The declaration of each column, by its name, or by a pattern such as "answer_*". The first that fits counts,
+        names before patterns. One of
 
         - ``{"range": [low, high]}``: numbers, clipped to the range and mapped to [-1, 1]
         - ``{"number": bound}``: sparse numbers, clipped to [-bound, bound] and divided by it; 0 stays 0

@@ -369,7 +369,7 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped.
+    # JSON's escapes are TOML's, except for DEL, which TOML requires to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -5,7 +5,7 @@
     label   1 if the event is in the period, 0 if the person has lived through it, none otherwise
     weight  1, and 1/2 (with label 0) in the period in which a person was lost to observation
 
-Every person has K rows, whatever their time is, so that the number of rows says nothing about anybody. Rows after the
+Every person has K rows, regardless of their time, so that the number of rows says nothing about anybody. Rows after the
 event, and after a person was lost to observation, have no label and count as nothing. Each of a person's rows is a
 function of that person's features, time and event. The unit of privacy is the person, with K rows.
 """

@@ -8,7 +8,7 @@ from tulle.trusted.events import FloatArray
 
 # Larger counts hardly vary, relative to themselves; and numpy draws no Poisson numbers of a mean beyond 9e18.
 _LARGEST_MEAN = 1e15
-# Numbers that are drawn at most, so that memory is bounded by what is public.
+# At most this many numbers are drawn, so that memory is bounded by public figures.
 _MOST_NUMBERS, _LEAST_DRAWS = 10_000_000, 200
 
 

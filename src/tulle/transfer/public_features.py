@@ -1,4 +1,4 @@
-"""Public features: rows that belong to nobody, on which a private teacher may be asked anything for free.
+"""Public features: rows without private data, on which a private teacher may be queried at no cost.
 
 They are drawn from a distribution that was chosen without looking at private rows, or are real rows whose features are
 public already. Nothing in here is private, and nothing in here costs anything.

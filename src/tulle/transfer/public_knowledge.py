@@ -1,4 +1,4 @@
-"""What is publicly known about the features of a fit, as ``fit(X, y, public=...)`` takes it.
+"""Public knowledge about the features of a fit, as ``fit(X, y, public=...)`` takes it.
 
 Public rows without labels say which features are common and in which directions rows vary; `PublicFrequencies` says the
 first alone. Nothing in here is private, and nothing in here costs anything: no function sees a private row.
@@ -196,7 +196,7 @@ class PublicView:
     row_l2: float
 
     def probes(self, n_parameters: int) -> tuple[FloatArray, FloatArray]:
-        """Public vectors inside of what is checked, and in all features, as the columns of two arrays.
+        """Public vectors in the checked directions, and in all features, as the columns of two arrays.
 
         The sum of a row's squared products with them, over that of their squared lengths, is the row's squared length
         there over the number of directions: exactly for the leading directions themselves, about for random
@@ -246,10 +246,10 @@ class PublicView:
 
     @cached_property
     def expected_share(self) -> float:
-        """The part of their squared length that private rows like the public ones have in what is checked.
+        """The part of their squared length that private rows like the public ones have in the checked directions.
 
-        Of public rows, every second one is asked about what the others show: rows hold more of what they were chosen
-        by themselves. Frequencies come without rows, and are taken as they are.
+        Directions are found from every second public row and measured on the others: rows have a larger part in
+        directions that they themselves were used to find. Frequencies come without rows, and are taken as they are.
         """
         if self.rows is None:
             return float(self.frequencies[self.features].sum() / self.frequencies.sum())

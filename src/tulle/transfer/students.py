@@ -203,7 +203,7 @@ class _Statistic:
 def _fit_to(statistic: _Statistic, theta: FloatArray) -> FloatArray:
     """The weights whose expected statistic it is, with a ridge."""
     rows, weighted, h = statistic.rows, statistic.weighted, statistic.h
-    # How large the weights are a priori: the length of the teacher, less what is noise, unshrunk on average.
+    # How large the weights are a priori: the length of the teacher, less its noise, unshrunk on average.
     square = float(theta @ theta)
     signal = max(square - float((statistic.variance / statistic.stiff**2).sum()), 0.01 * square)
     prior = signal / float(((h / statistic.stiff) ** 2).sum())
@@ -288,7 +288,7 @@ def train(
                 weights[:, k] = _weights_of(_fit_student(learner, rows, responses, n_nonzero))
         if not np.isfinite(weights).all():
             raise ValueError("its weights are not finite")
-    except Exception as error:  # whatever a user's estimator may raise: the teacher is paid for
+    except Exception as error:  # any error of a user's estimator: the teacher is paid for
         warnings.warn(
             f"the student {student!r} could not be trained ({type(error).__name__}: {error}); the model is the teacher "
             "itself, cut to its largest weights",

@@ -39,7 +39,7 @@ class GaussianAccountant(Accountant):
 
     @classmethod
     def prove(cls, composition: Composition, delta: float) -> tuple[float, str]:
-        """Its epsilon, whatever others prove, and its name."""
+        """Its epsilon, regardless of what others prove, and its name."""
         return cls().epsilon(composition, delta), cls.name
 
 
@@ -74,7 +74,7 @@ def best_accountant(composition: Composition, delta: float) -> tuple[float, str]
         # Rényi curves take time and prove no less; the exact sum of Gaussians can, where a batch is all rows.
         able = [a for a in able if a.sharp or isinstance(a, GaussianAccountant)]
     proofs = [(a.epsilon(composition, delta), a.name) for a in able]
-    return min(proof for proof in proofs if proof[0] >= 0)  # what is no number proves nothing
+    return min(proof for proof in proofs if proof[0] >= 0)  # NaN proves nothing
 
 
 def epsilon(plan: Plan | Sequence[Release], delta: float) -> float:
@@ -98,7 +98,7 @@ def prove(plan: Plan, delta: float) -> tuple[float, float, str]:
     """The proved epsilon, the part of `delta` for finite precision, and the name of the accountant.
 
     If answers are within tv of an ideal (e, d)-DP law, they are (e, d + (1 + exp(e)) tv)-DP: lemma 3 of
-    docs/proofs/floating_point.md. So the ideal law has to keep to what is left of delta.
+    docs/proofs/floating_point.md. So the ideal law may use only the remaining delta.
     """
     if plan.together:
         first, releases, tv = 0.0, compose(plan), plan.inexact

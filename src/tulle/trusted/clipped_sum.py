@@ -42,7 +42,7 @@ def bound_change(level: float, public: PublicFacts) -> float:
 
 
 def compute_lengths(rows: FloatArray) -> FloatArray:
-    """The ℓ2 norm of each row, also of entries whose squares underflow: what is too long must not look short."""
+    """The ℓ2 norm of each row, also where squares of entries underflow: a row that is too long must not look short."""
     largest = np.abs(rows).max(axis=1)
     if rows.shape[1] == 1:
         return np.asarray(largest)
@@ -98,7 +98,7 @@ class RowFunction(ABC):
 
     @abstractmethod
     def values(self, seen: SeenRows, targets: FloatArray, public: PublicFacts) -> FloatArray:
-        """Numbers of shape (rows, outputs). Line i is a function of row i and of what is public, and of nothing else:
+        """Numbers of shape (rows, outputs). Line i is a function of row i and of public values, and of nothing else:
         no clip can make up for a line that depends on other rows."""
 
 
@@ -107,9 +107,9 @@ class RowFunction(ABC):
 class ClippedSum(Query):
     """The mean over rows of values ⊗ z, each row's contribution clipped. Proof: docs/proofs/clipped_sum.md.
 
-    A row's z is the row with its constant column ("rows"), 1 ("one"), or the values themselves ("itself", where what is
-    clipped is |v|²). Whatever the row function returns, rows that do not count and values that are not finite are
-    nothing, and the rest is clipped.
+    A row's z is the row with its constant column ("rows"), 1 ("one"), or the values themselves ("itself", where |v|² is
+    clipped). Rows that do not count and values that are not finite contribute nothing, and all others are clipped; the
+    row function may return anything.
     """
 
     row_function: RowFunction
@@ -250,7 +250,7 @@ class ClippedSum(Query):
         else:
             sizes = np.maximum(block.norms_in(self.units[: self.shape[0] - bool(a)]), a / self.units[-1])
         cap = np.nan_to_num(self.level / np.maximum(sizes, LEAST_FACTOR))[:, None] * (1 - 2.0**-50)
-        cap = np.where(cap < LEAST_FACTOR, 0.0, cap)  # what is below all normal numbers may be rounded to twice of it
+        cap = np.where(cap < LEAST_FACTOR, 0.0, cap)  # a number below all normal ones may be rounded to twice its size
         return np.clip(slopes, -cap, cap)
 
     def _gather(self, block: Block, slopes: FloatArray, features: int) -> Any:

@@ -61,8 +61,8 @@ class Curator:
                 raise PlanError(f"{name!r} is asked by {type(query).__name__}, which trusted code does not answer")
             sensitivity = query.sensitivity(public)
             if sampling is not None:
-                # Batches with a unit are compared with batches without it too: two bounds on one unit, whatever two
-                # units can differ by.
+                # Batches with a unit are also compared with batches without it: twice the bound on one unit, even where
+                # two units differ by less.
                 sensitivity = Sensitivity(l2=max(sensitivity.l2, 2.0 * query.one_unit(public)))
             # Sums are over as many rows as there are in all, at most.
             sensitivity = sensitivity.times(summation_slack(self._public.n_rows))

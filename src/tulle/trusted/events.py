@@ -41,7 +41,7 @@ class NoisePerSensitivity:
         return math.inf if self.value == 0 else 1.0 / self.value
 
     def times(self, factor: float) -> NoisePerSensitivity:
-        """The noise multiplied by `factor` (0 gives no noise, whatever it was)."""
+        """The noise multiplied by `factor` (0 gives no noise, even of an infinite value)."""
         return NoisePerSensitivity(0.0 if factor == 0 else self.value * factor)
 
 
@@ -171,7 +171,7 @@ def objective_factor(xi: float, one_sided: bool) -> float:
 class ObjectivePerturbationEvent(Event):
     """The minimiser of a penalised convex objective with a random Gaussian linear term, released once.
 
-    It is as private as the linear term would be on its own, but for a factor near 1: the curvature that one row adds,
+    It is as private as the linear term would be on its own, up to a factor near 1: the curvature that one row adds,
     relative to the penalty, makes the law of the minimiser denser at some places
     (docs/proofs/objective_perturbation.md, theorem 1).
 

@@ -1,7 +1,7 @@
-"""Noise without rounding errors: what is released has exactly the law that its proof speaks of.
+"""Noise without rounding errors: a released value has exactly the law that its proof is about.
 
 Trusted. A draw is a uniform number of which 64 bits are drawn at first. A transformation in float64 gives the noise
-with a known error; where that error could change what is released (a border of the grid or a rival lies within it),
+with a known error; where that error could change the released value (a border of the grid or a rival lies within it),
 more bits are drawn and the question is decided in decimal arithmetic. Nothing depends on how large the exact answer is:
 it is rounded to a public grid, noise is rounded to the same grid, and two whole numbers are added up.
 Proof: docs/proofs/floating_point.md.
@@ -29,14 +29,14 @@ ERROR = 2.0**-45
 LARGEST_ERROR = 41 * ERROR
 # Uniform numbers below 2^46 / 2^64 get more words, so that every one is known to a relative error of 2^-47.
 _SHORT = 2**46
-# Bits of one uniform number, at most. Numbers that agree in so many are told apart by nobody.
+# Bits of one uniform number, at most. Numbers that agree in all of them cannot be told apart in practice.
 _MOST_BITS = 1024
-# A grid is commonly so much finer than what an answer moves by, and the scale of noise so many steps of it at most. The
-# noise of very many numbers at once may need more; beyond the last figure it is no exact float any more.
+# A grid is usually this much finer than an answer's sensitivity, and the scale of noise is at most this many steps. The
+# noise of very many numbers at once may need more; beyond the last figure it is no longer an exact float.
 _FINE, _MANY_STEPS, _MOST_STEPS = 2.0**12, 2.0**32, 2.0**46
 # Noise that is asked for never underflows to none, however little an answer moves and however little noise that is.
 _LEAST_MOVED, _LEAST_SCALE = 1e-200, 1e-290
-# Scores may lie up to 600 orders apart, and noise is told apart to 77 digits.
+# Scores may differ by up to 600 orders of magnitude, and noise is compared to 77 digits.
 _CHOICE_DIGITS = 700
 # Beyond, an answer in units of its grid is cut: a cut moves no two answers further apart.
 _LARGEST = 1e300
@@ -79,7 +79,7 @@ class Draws:
         return magnitudes
 
     def cell(self, place: int) -> tuple[int, int]:
-        """What is known of a number: it lies between k and k + 1, in units of 2^-bits; returns k and bits."""
+        """The known bits of a number: it lies between k and k + 1, in units of 2^-bits; returns k and bits."""
         return self._longer.get(place) or (int(self._words[place]) >> 1, 64)
 
     def _extend(self, place: int) -> None:
@@ -107,7 +107,7 @@ class Draws:
 
 
 def decimal_normal_tail(z: Decimal) -> Decimal:
-    """P(N(0, 1) > z) for z >= 0, to the precision of the context but for its last few digits.
+    """P(N(0, 1) > z) for z >= 0, to the precision of the context except for its last few digits.
 
     1/2 - φ(z) (z + z³/3 + z⁵/(3·5) + ...). What cancels is made up for by as many more digits.
     """

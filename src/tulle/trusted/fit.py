@@ -1,8 +1,8 @@
 """The one entry point to private rows: bill, key the generator, curate, ask, settle, receipt.
 
-Fits, estimates of bounds, scores, searches and federated clients all release through an `Account`. What is asked, and
-in which order, is the caller's affair; that it was billed before, is within a plan that was billed, is asked once and
-is proved, is seen to here.
+Fits, estimates of bounds, scores, searches and federated clients all release through an `Account`. The caller
+decides which queries are asked, and in which order. This module ensures that each was billed before, is within a billed
+plan, is asked once and is proved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RowHolders(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be released, stated before any row is looked at.
+    """The planned releases, stated before any row is looked at.
 
     `plans` are all those that preliminary answers can lead to. `budget` is what they may prove; None where the noise is
     a paper's, or where there is none.
@@ -57,7 +57,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Proved:
-    """What is promised whatever preliminary answers turn out to be: the largest values over all plans.
+    """The promise that holds for all possible preliminary answers: the largest values over all plans.
 
     Which plan is settled on depends on private answers, so no smaller epsilon may be stated.
     """
@@ -73,7 +73,7 @@ class Proved:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was released, and what is proved for it. `seeded`: whether its noise could be drawn again."""
+    """What was released, and what was proved for it. `seeded`: whether its noise could be drawn again."""
 
     plan: Plan
     promise: Proved

@@ -1,6 +1,6 @@
 """What other packages may add to trusted code: sharper bounds, and faster ways to answers of the same law.
 
-Trusted code runs without any of them. A report names what is installed; TULLE_PLAIN=1 keeps faster code out.
+Trusted code runs without any of them. A report names those that are installed; TULLE_PLAIN=1 keeps faster code out.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def read_number(cell: Any) -> float | None:
         return float(plain)
     except OverflowError:
         return math.inf
-    except Exception:  # a word, or whatever an object of the user's own raises
+    except Exception:  # a word, or any error of a class of the user's own
         return None
 
 

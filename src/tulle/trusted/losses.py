@@ -21,7 +21,7 @@ Norm = Literal["l2", "linf"]
 
 @dataclass(frozen=True)
 class ConvexLoss(ABC):
-    """A loss of one margin whose slope does not decrease in the margin, whatever its parameters are."""
+    """A loss of one margin whose slope does not decrease in the margin, for all values of its parameters."""
 
     one_sided = False  # whether slope × target is never positive
 
@@ -91,7 +91,7 @@ CONVEX: tuple[type[ConvexLoss], ...] = (ConvexSquared, ConvexHuber, ConvexPoisso
 
 
 class AnyLoss(Protocol):
-    """A loss of anybody's. Trusted code uses `n_outputs`, and what `convex` is by exact type; methods use the rest."""
+    """A loss of any package. Trusted code uses `n_outputs`, and `convex` by its exact type; methods use the rest."""
 
     @property
     def kind(self) -> Literal["regression", "classification"]: ...

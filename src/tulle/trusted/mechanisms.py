@@ -50,8 +50,8 @@ _NUMBERS = (int, float, bool, np.float64, np.bool_)
 
 
 def has_plain_fields(record: Any) -> bool:
-    """Whether the numbers of a query or a mechanism are Python's or float64 and its arrays no others: what is computed
-    of numbers with few bits wraps around or underflows, and sums leave masked lines out."""
+    """Whether the numbers of a query or a mechanism are Python's or float64 and its arrays plain ones: arithmetic on
+    numbers with few bits wraps around or underflows, and sums leave masked lines out."""
     declared = getattr(record, "__dataclass_fields__", {})
     return all(_fits(getattr(declared.get(name), "type", ""), value) for name, value in vars(record).items())
 
@@ -67,7 +67,7 @@ def _fits(declared: Any, value: Any) -> bool:
 class ObjectiveSensitivity:
     """How an objective F(theta) = sum over rows + penalty moves when one unit is replaced, for objective perturbation.
 
-    `one_sided`: every row's gradient points one way along the row, whatever theta is.
+    `one_sided`: every row's gradient points the same way along the row at every theta.
     """
 
     gradient: float  # how far the gradient can move anywhere, in ℓ2
@@ -123,7 +123,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def release(self, exact: Any, sensitivity: Sensitivity, generator: Generator, then: Then | None) -> Any:
-        """The private answer; of noisy vectors, what `then` makes of it. What is no array has a `to_dense()`."""
+        """The private answer; for noisy vectors, what `then` makes of it. If it is no array it has a `to_dense()`."""
 
     @property
     def inexact(self) -> float:

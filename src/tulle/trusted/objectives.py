@@ -29,8 +29,8 @@ from tulle.trusted.mechanisms import ObjectivePerturbation, ObjectiveSensitivity
 from tulle.trusted.queries import Query, vouch_for_query
 from tulle.trusted.rows import Block, Pieces, Rows
 
-# Rows are summed in parts of at most this many, and the parts' sums are added up in pairs: what rounding does then
-# hardly grows with the number of rows, whatever blocks they lie in.
+# Rows are summed in parts of at most this many, and the parts' sums are added up in pairs: the rounding error
+# then hardly grows with the number of rows, for any division of the rows into blocks.
 PART_ROWS = 4096
 # Relative rounding errors: of float64, and of the widest floats that numpy has here, which may be the same.
 _ERROR = 2.0**-53
@@ -133,7 +133,7 @@ class PenalisedSum:
         return theta if theta.shape == self.shape and np.isfinite(theta).all() else self.centre
 
     def _gradient(self, theta: FloatArray, linear_term: FloatArray, wide: bool = False) -> FloatArray:
-        # Terms and keywords, not self or a closure: what is summed may travel to where the parts are.
+        # Terms and keywords, not self or a closure: the function may be sent to where the parts are.
         start = linear_term + self.penalty * (theta - self.centre)
         of_part = self.terms.wide_gradient if wide else self.terms.gradient
         return np.asarray(self.parts.sum(partial(of_part, theta=theta), start))
@@ -174,7 +174,7 @@ class Minimiser(Query):
     The features, the centre and the mixing (features × directions; None is one direction for each feature) are public
     already. slope_clip (tau) and row_bound lie in (0, inf], inf only without privacy; the penalty in (0, inf). The
     constant column, with entry `intercept_value`, is the last direction; 0 is no intercept. `output` is the class that
-    is told from the others, for a one-against-the-rest loss.
+    is compared with the others, for a one-against-the-rest loss.
     """
 
     features: npt.NDArray[np.intp]

@@ -82,7 +82,7 @@ class Plan:
 
     `preliminary` releases are purely private and come first; `releases` may be chosen in view of their answers. So the
     two parts are added up as (e1 + e2, delta), or, `together`, composed as Gaussian differential privacy and by no
-    other accountant: then the total mu is bounded by the promise, whatever is chosen. It is one or the other for all
+    other accountant: then the total mu is bounded by the promise, for every choice. It is one or the other for all
     plans that preliminary answers can lead to (docs/proofs/accounting.md, theorem 3).
     """
 

@@ -58,7 +58,7 @@ class Query(ABC):
         """The exact answer: an array, an objective for objective perturbation, or scores on demand for a noisy max."""
 
 
-# What is answered with noise, by exact type: a class of another package could state any sensitivity.
+# Queries that are answered with noise, by exact type: a class of another package could state any sensitivity.
 _ANSWERED: set[type[Query]] = set()
 
 
@@ -109,7 +109,7 @@ class Magnitudes(Query):
     """The magnitudes of the features' lines of another query: scores for a selection. ||a| - |b|| <= |a - b|."""
 
     query: Query
-    # (features, outputs): those that score less than all others whatever the rows. A constant moves nothing.
+    # (features, outputs): those that score less than all others for any rows. A constant moves nothing.
     passed_over: Mask | None = None
 
     def sensitivity(self, public: PublicFacts) -> Sensitivity:

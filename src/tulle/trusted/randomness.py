@@ -20,7 +20,7 @@ def seed_of(random_state: Any) -> int | None:
     """The seed that a random_state stands for; None: the operating system keys the noise.
 
     A RandomState or a Generator gives none. Clones of an estimator hold copies of it in the same state and would draw
-    the same noise, so whatever it could give would be mixed with fresh bytes; these alone are as good.
+    the same noise, so a seed from it would have to be mixed with fresh bytes; these alone are as good.
     """
     if random_state is None or isinstance(random_state, (np.random.RandomState, np.random.Generator)):
         return None

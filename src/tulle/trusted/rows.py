@@ -1,9 +1,9 @@
 """Private rows in memory, and the one reduction that everything else is built on.
 
-Whatever an algorithm needs from rows is a sum over rows of a function of one row and of what is already public.
-`Rows.reduce` does that sum over blocks; a back end is another way to do it. Faster blocks can be installed (the hook
-"block"), of the same answers up to the rounding of sums. A row that does not count is zeros, its target included: a
-sum never meets its numbers, and infinity times zero is nowhere computed. The user's arrays are never changed.
+All that an algorithm needs from rows is sums over rows of a function of one row and of values that are already public.
+`Rows.reduce` computes the sum over blocks; a back end is another way to do it. Faster blocks can be installed (the hook
+"block"), of the same answers up to the rounding of sums. A row that does not count is zeros, its target included:
+sums never use its numbers, and infinity times zero is never computed. The user's arrays are never changed.
 """
 
 from __future__ import annotations

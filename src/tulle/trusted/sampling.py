@@ -1,7 +1,7 @@
 """Random batches of rows: who is in a batch, and how likely a person is.
 
-The batch is drawn by the curator from the secret generator and never leaves it: that nobody knows who was in it is
-what makes a sampled answer cheaper. Proof: docs/proofs/sampled_gaussian.md.
+The curator draws the batch from the secret generator and never shows it: a sampled answer costs less because it is
+unknown who was in the batch. Proof: docs/proofs/sampled_gaussian.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sampling:
 
     "poisson": every row by itself with chance batch / n. "without_replacement": `batch` rows, all sets equally likely.
     "shuffled": all rows in a new random order, cut into batches that are used up one after another. Sums over a batch
-    are divided by `batch`, whatever it turns out to hold.
+    are divided by `batch`, however many rows it turns out to hold.
     """
 
     scheme: Scheme
@@ -62,7 +62,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
-        self._order: RowNumbers = np.zeros(0, dtype=np.intp)  # what is left of a shuffled epoch
+        self._order: RowNumbers = np.zeros(0, dtype=np.intp)  # the rest of a shuffled epoch
 
     def draw(self, generator: np.random.Generator) -> RowNumbers:
         """The row numbers of the next batch, rising."""

@@ -99,7 +99,7 @@ def _log_mean(log_reciprocal: float, shape: float) -> float:
 class TrialPrice:
     """What one trial may cost: at each of two Rényi orders no more than one Gaussian release of this mu.
 
-    Every setting that can be drawn obeys the same price, whatever mechanisms it uses.
+    Every setting that can be drawn obeys the same price, with any mechanisms.
 
     Attributes
     ----------
@@ -244,8 +244,8 @@ class _TrialCurrency(Currency):
 class TrialLedger(Ledger):
     """Bills what one trial releases about one part of the rows, and refuses what passes the trial's price.
 
-    What is fitted while it stands in for the open ledgers
-    (`tulle.trusted.billing.billed_to`) is on the bill of the search already.
+    Fits that are run while it stands in for the open ledgers (`tulle.trusted.billing.billed_to`) are on the bill of the
+    search already.
     """
 
     def __init__(self, price: TrialPrice, delta: float) -> None:

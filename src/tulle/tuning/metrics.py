@@ -39,7 +39,7 @@ class Metric(ABC):
 
     @property
     def query(self) -> Query:
-        """What is asked about the rows of `figures`."""
+        """The query about the rows of `figures`."""
         return BoundedMeans(self.columns)
 
     @property
@@ -305,7 +305,7 @@ def _squared_residuals(model: Any, X: Any, y: Any, label: float) -> FloatArray:
 
 
 def _mean_intervals(answers: FloatArray, n_rows: int, scale: float, error: float, binary: bool) -> list[Interval]:
-    """Intervals that hold all means of the population together, but for a probability of at most `error`.
+    """Intervals that hold all means of the population together, except with probability at most `error`.
 
     A part of `error` goes to the noise and the rest to sampling; the split looks at public quantities alone.
     """

@@ -54,7 +54,7 @@ class _Offers:
     rows, labels : arrays
         All of them, from the intake.
     knowledge : PublicKnowledge or None
-        What is publicly known about the features, for every trial.
+        Public knowledge about the features, for every trial.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class _Offers:
         return targets, loss
 
     def request(self, model: Any, loss: Loss) -> FitRequest:
-        """What is asked of a fit of this model to the training rows."""
+        """The request for a fit of this model to the training rows."""
         if getattr(model, "inference", False):
             raise ValueError("intervals do not hold for the best of several fits; search without inference=True")
         # Many fits share one bill, which has no room for what finite precision might take of each of them.

@@ -89,9 +89,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : SparseClassifier or SparseRegressor
-        What is fitted. Its `epsilon` and `delta` are replaced by what a trial may cost, its `random_state` and
+        The model to fit. Its `epsilon` and `delta` are replaced by what a trial may cost, its `random_state` and
         `verbose` by the search's; `calibration` must be "rigorous". Declare its bounds: each trial pays anew for bounds
-        that it has to estimate. Its callbacks are not called, for they could count.
+        that it has to estimate. Its callbacks are not called: they could count trials.
     param_distributions : dict or list of dict
         As in scikit-learn's RandomizedSearchCV: names of settings (nested ones like ``method__n_iter`` too) with lists
         of values or distributions with ``rvs``. Trials draw independently, with replacement. Fixed without looking at
@@ -114,7 +114,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         An integer makes the search reproducible, without a guarantee against anyone who knows or guesses it; not so
         inside a `FileLedger`, where no seed repeats noise. A RandomState or a Generator counts as None.
     verbose : int, default=0
-        1 says on standard error what is public: the parts of the rows and what a trial may cost; never how far it is.
+        1 prints public facts on standard error: the parts of the rows and what a trial may cost; never its progress.
 
     Attributes
     ----------
@@ -248,7 +248,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         generator, parts = account.generator, offers.split(account.generator, n_held_out)
         best: _Trial | None = None
         # The number of trials is a local figure of this loop, and dies with it. All settings are drawn, and
-        # planned, before the first row is looked at: a plan that fails does so whatever the rows are.
+        # planned, before the first row is looked at: a plan that fails does so for any rows.
         drawn = [self._draw(generator) for _ in range(search.trials.draw(generator))]
         for params, epsilon in [(params, offers.epsilon(params)) for params in drawn]:
             model = offers.model(params).set_params(epsilon=epsilon, delta=offers.delta)
@@ -298,8 +298,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         return [given] if isinstance(given, dict) else list(given)
 
     def _check_use(self, knowledge: PublicKnowledge) -> None:
-        """Raise where a method to draw cannot use what is publicly known. All of them: of a large grid a sample alone
-        is planned before the bill."""
+        """Raise where a method that may be drawn cannot use the public knowledge. All methods are checked: of a large
+        grid only a sample is planned before the bill."""
         for grid in self._grids():
             methods = grid.get("method", [self.estimator.method])
             for method in () if hasattr(methods, "rvs") else methods:
@@ -355,7 +355,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             file=sys.stderr,
         )
 
-    # --- what is kept ---
+    # --- results ---
 
     def _keep(self, best: _Trial, privacy: PrivacyReport) -> None:
         # A later fit of this model must not repeat the noise of its trial.
@@ -382,7 +382,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             epsilon=epsilon,
             delta=delta,
             asked=(self.budget.epsilon, delta),
-            **NOTHING_ELSE_PROVED,  # what is proved of one trial is not proved of the search
+            **NOTHING_ELSE_PROVED,  # a proof for one trial is no proof for the search
             n_rows=n_rows,
             method=(
                 f"PrivateSearch, the best of a secret number of trials (truncated negative binomial law, mean "

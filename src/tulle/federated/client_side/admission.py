@@ -90,7 +90,7 @@ class Admission:
             raise RefusedError("terms", str(error)) from None
 
     def first_state(self, terms: Terms, plan: Plan) -> StudyState:
-        """What is written down of a study before its first round."""
+        """The state of a study that is written down before its first round."""
         noises = get_noise(plan, STEP), get_noise(plan, SNAPSHOT)
         return StudyState(terms.digest, self.n_rows, self.rows_per_person, noises[0], snapshot_noise=noises[1])
 
@@ -102,7 +102,7 @@ class Admission:
     # --- the bill ---
 
     def order(self, terms: Terms, plan: Plan) -> Order:
-        """A study, or what is left of it, as trusted code proves and bills it."""
+        """A study, or the rest of one, as trusted code proves and bills it."""
         return Order(
             what=f"federated study {terms.study!r} ({terms.method}){self._ending(terms)}",
             plans=(plan,),
@@ -124,10 +124,10 @@ class Admission:
         number: int | None = None,
         kind: type[ClientLedger] = ClientLedger,
     ) -> tuple[ClientLedger, ...]:
-        """What is billed: nothing without a ledger, where trusted code refuses all noise.
+        """The ledgers to bill: none without a ledger, in which case trusted code refuses all noise.
 
-        The noise of a study is told from that of others, and of itself before a restart, by its digest and by how many
-        rounds were answered.
+        The noise of a study differs from that of others, and from its own before a restart, by its digest and by how
+        many rounds were answered.
         """
         if self.ledger is None:
             return ()

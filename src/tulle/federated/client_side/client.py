@@ -1,9 +1,9 @@
 """The client's side of a study: it holds rows, takes noisy steps, and keeps its own books.
 
-The server is curious at best. Whatever it sends, a client runs its own code, at the noise that it calibrated itself for
-its own rows; it bills the whole study to its own ledger, on disk, before the first step, and answers every round of it
-at most once. An answer is on disk before it is sent: a client that is killed and started again sends the same bytes
-again, or takes the steps of a round of which nothing was ever sent.
+The server is curious at best. Regardless of the messages that it gets, a client runs its own code, at the noise that it
+calibrated itself for its own rows. It bills the whole study to its own ledger, on disk, before the first step, and
+answers every round at most once. An answer is on disk before it is sent: a client that is killed and started again
+sends the same bytes again, or takes the steps of a round of which nothing was ever sent.
 
 Proof: docs/proofs/federated.md.
 """
@@ -125,7 +125,7 @@ class Client:
         Its certificate and key, for studies of masked sums; without one they are refused.
     approved : collection of str or None, default=None
         Digests of terms (`Terms.digest`, 64 hexadecimal digits) that a data steward approved: all others are refused,
-        and `tell` is told them in words with their digest. An empty one refuses all. None: any terms within the cap and
+        and `tell` gets their text with their digest. An empty one refuses all. None: any terms within the cap and
         `max_epsilon`. Not with `trusts_aggregator`: its fits have no terms that could be read before.
     seed : int or None, default=None
         Batches and noise come from it and, where there is a ledger, from a nonce that is drawn when the ledger is
@@ -227,7 +227,7 @@ class Client:
         return int(self._X.shape[0])
 
     def answer(self, raw: bytes) -> bytes:
-        """The answer to whatever a server sent: what was agreed on, or a refusal.
+        """The answer to any message of a server: what was agreed on, or a refusal.
 
         Parameters
         ----------
@@ -282,7 +282,7 @@ class Client:
     # --- enrolling: the whole study is billed before anything of it is answered ---
 
     def _say_willing(self, terms: Terms) -> Willing:
-        """A dry run of enrolling, without the rows, the bill and what is written down."""
+        """A dry run of enrolling, without the rows, the bill and the state on disk."""
         if terms.digest not in self._studies:
             plan = self._admission.plan(terms)
             state = self._read(terms.digest)
@@ -322,8 +322,8 @@ class Client:
         with locked(self._place(terms.digest, "lock"), _PATIENCE):
             state = self._read(terms.digest)
             public.check_state(state, new)
-            # A study whose state is gone is billed again: nobody knows any more which of its rounds were answered. So
-            # is one that this ledger does not know, whatever the state says.
+            # A study whose state is gone is billed again: it is unknown which of its rounds were answered. So is one
+            # that this ledger does not know, regardless of its state.
             ledgers = public.ledgers(terms, bill_again=state is None)
             about = {"n_rows": n, "n_features": int(self._X.shape[1])}
             with open_logged_account(public.order(terms, plan), __name__, about, ledgers=ledgers) as account:
@@ -377,10 +377,10 @@ class Client:
             self._check_weights(study, asked.weights)
             try:
                 weights = self._steps(study, asked.weights, len(state.answered))
-                # Written down before it is sent: what left is what is written, and a round is answered once.
+                # Written down before it is sent: every answer that left is on disk, and a round is answered once.
                 self._write(replace(state, answered=(*state.answered, asked.number), question=digest, weights=weights))
             except BaseException:
-                study.curator = None  # nothing was sent: another one counts from what is written down
+                study.curator = None  # nothing was sent: a new one counts from the state on disk
                 raise
             study.answered.add(asked.number)
         self._tell(f"{study.terms.study!r}: answered round {asked.number} of {study.terms.rounds}")

@@ -1,4 +1,4 @@
-"""A client's ledger as `tulle.trusted.fit.open_account` bills it: a study or a fit is on it once, whatever crashes."""
+"""A client's ledger as `tulle.trusted.fit.open_account` bills it: it has a study or a fit once, even after crashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ClientLedger:
     stream_words : tuple of int, default=()
         Added to the ledger's own words for the noise.
     bill_again : bool, default=False
-        Bill it although it is on the ledger: nobody knows any more what was answered.
+        Bill it although it is on the ledger, because it is unknown what was answered.
     number : int or None, default=None
         Of the entry that was billed for it in this process. Two clients may share a ledger, and each draws the noise of
         its own entry.

@@ -39,7 +39,7 @@ def describe_curious_server(terms: Terms) -> tuple[str, ...]:
     return (
         "Trust model: curious server. Every client drew its own noise; rows and exact sums over them never left it.",
         "The server, and anyone who listens on the way to it, saw each client's noisy models after each of its rounds; "
-        "the promise covers all of them, and whatever is made of them.",
+        "the promise covers all of them, and everything computed from them.",
     )
 
 
@@ -55,7 +55,7 @@ def assumptions(terms: Terms, seeded: bool) -> tuple[str, ...]:
         if terms.batch is not None
         else "Every step is on all rows of a client.",
         "The whole study was billed, whether or not a client took part in all of its rounds.",
-        f"{arithmetic_line(0.0)} This holds whatever weights the server sends. Running time is not protected.",
+        f"{arithmetic_line(0.0)} This holds for any weights that the server sends. Running time is not protected.",
         "The noise came from a seed: it is not private against anyone who knows or guesses the seed."
         if seeded
         else "The noise came from AES-128 in counter mode, keyed by each client's operating system.",

@@ -1,7 +1,7 @@
 """A client in the place of a Flower SuperNode (extra `flower`).
 
 Flower's own nodes fetch an app from the SuperLink and run it where the rows are. This one never asks for an app. It
-answers messages of our type with one record of bytes, and refuses all others before it has pulled what is in them.
+answers messages of our type with one record of bytes, and refuses all others before it has pulled their content.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ClientNode:
             pause.reset()
             asked, tree = messages.popleft()
             reply = self._reply(asked, tree, answer)
-            # A goodbye that came meanwhile: nobody waits for this answer any more.
+            # A goodbye came meanwhile: the server no longer waits for this answer.
             if self._pull(messages):
                 break
             if reply is not None:
@@ -102,13 +102,13 @@ class ClientNode:
         return True
 
     def _pull(self, messages: deque[tuple[Any, Any]]) -> bool:
-        """Get what is new; whether a goodbye is among it."""
+        """Get new messages; whether a goodbye is among them."""
         pulled = self._calls.PullMessages(fleet.PullMessagesRequest(node=Node(node_id=self._id)))
         messages += [(each.metadata, tree) for each, tree in zip(pulled.messages_list, pulled.message_object_trees)]
         return any(asked.message_type == GOODBYE for asked, _ in messages)
 
     def _reply(self, asked: Any, tree: Any, answer: Answer) -> Any:
-        """The answer to a message of ours, and to all others that they are refused; None if there is nobody to tell."""
+        """The answer to a message of ours, a refusal of any other; None if Flower cannot reply to its type."""
         question = None
         with _runs_that_ended():
             question = self._question(asked, tree)

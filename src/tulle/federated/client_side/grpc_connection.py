@@ -74,7 +74,7 @@ def connect(
     Raises
     ------
     ConnectionError
-        The server stayed away, or refuses this client, or what is there is no server of a study.
+        The server stayed away, or refuses this client, or the process at the address is no server of a study.
     ValueError
         A certificate is not that of a client of this authority, or has expired.
     """

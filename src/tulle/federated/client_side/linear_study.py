@@ -32,7 +32,7 @@ _MOST_CLASSES = 1000
 
 @dataclass(frozen=True)
 class LinearTerms(ModelTerms):
-    """A linear model: what is public about it before anybody's rows are seen.
+    """The public settings of a linear model, known before anybody's rows are seen.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def _move(
 ) -> SparseWeights:
     """H( start - eta × (noisy gradient + penalty) ).
 
-    The noisy gradient is what is released, on its grid; the rest is post-processing. Noise is not added to `start`: a
+    The noisy gradient is released, on its grid; the rest is post-processing. Noise is not added to `start`: a
     server could choose weights so large that sums with them lose the noise and show exact sums by how they are rounded.
     """
     keep = terms.model.threshold(terms.remembered)

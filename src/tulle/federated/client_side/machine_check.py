@@ -21,9 +21,9 @@ def check_machine(terms: Terms, state: Path, tell: Callable[[str], None]) -> Non
     ----------
     terms : Terms
     state : path
-        The folder for what must outlive the process.
+        The folder for files that must outlive the process.
     tell : callable
-        Is told what is too small; the server learns only that something is.
+        Is told which resource is too small; the server learns only that one is.
     """
     lines, outputs = terms.model.shape
     try:

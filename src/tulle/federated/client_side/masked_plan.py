@@ -1,4 +1,4 @@
-"""The plan of a study of masked sums: what clients check of it, and what is left of it."""
+"""The plan of a study of masked sums: what clients check of it, and its remaining part."""
 
 from __future__ import annotations
 

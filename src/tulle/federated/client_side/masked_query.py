@@ -113,7 +113,7 @@ _FIELDS: dict[str, _Fits] = {
     "path": lambda value, model: value is None,
 }
 
-# What is answered, with the fields of each: margins are those of `tulle.federated.client_side.row_by_row` alone.
+# Allowed row functions, with the fields of each: margins are those of `tulle.federated.client_side.row_by_row` alone.
 _ROW_FUNCTIONS: dict[type, dict[str, _Fits]] = {
     row_functions.LossSlopes: {"weights": _weights},
     row_functions.RowWeights: {},

@@ -1,4 +1,4 @@
-"""Reports of studies of masked sums: what is promised, by whom, and what it rests on."""
+"""Reports of studies of masked sums: the promise, who makes it, and its assumptions."""
 
 from __future__ import annotations
 

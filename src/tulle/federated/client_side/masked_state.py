@@ -23,7 +23,7 @@ class MaskedState:
     n_rows : int
         How many rows it took its seat with.
     billed : bool
-        Whether the ledger has it. What is not billed was not answered.
+        Whether the ledger has it. Without a bill nothing was answered.
     used : tuple of (str, int)
         How many answers of each release were written down.
     retries : int
@@ -69,13 +69,13 @@ def digest_of_query(asked: AskSum) -> str:
 def check_turn(asked: AskSum, state: MaskedState, study: Study, place: int) -> int:
     """How many retries this client has answered with this one; raises unless the question may be answered.
 
-    One question has one set, or a chain of sets each of which is a part of the one before: what is asked stays the
-    same, and each attempt has masks and noise of its own, which the plan has counted.
+    One question has one set, or a chain of sets each of which is a part of the one before: the question stays the
+    same, and each attempt has its own masks and noise, which the plan has counted.
     """
     members, terms = asked.members, study.terms
     if state.over:
         raise RefusedError("answered", "this study is over")
-    # By what is written down: another process with the same state may have answered, too.
+    # By the state on disk: another process with the same state may have answered, too.
     planned = {release.name: release.count for release in study.plan.releases}
     if state.count(asked.release) >= planned.get(asked.release, 0):
         raise RefusedError("terms", "the plan of the study has no such answer, or no more of them")

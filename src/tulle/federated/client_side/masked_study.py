@@ -284,8 +284,8 @@ class MaskedStudies:
             ledger = self._ledger_of(study, bill_again=state is None or not state.billed)
             if state is None:
                 if ledger.find_entry() is not None:
-                    # Nobody knows any more which questions were answered, and no mask may hide two answers: their
-                    # difference has the noise of one client alone.
+                    # It is unknown which questions were answered, and no mask may hide two answers: their difference
+                    # has the noise of one client alone.
                     raise RefusedError("answered", "what this client knew of the study is gone; propose a new study")
                 state = MaskedState(study.digest, terms.digest, int(self._X.shape[0]))
                 self._write(state)
@@ -324,7 +324,7 @@ class MaskedStudies:
     def _ledger_of(
         self, study: Study, answered: int = 0, *, bill_again: bool = False, number: int | None = None
     ) -> ClientLedger:
-        """What is billed. Its noise is told from that of other studies by the number of its entry, and from that of
+        """The ledger to bill. Its noise differs from that of other studies by the number of its entry, and from that
         before a restart by how many answers were given."""
         assert self._ledger is not None
         return ClientLedger(self._ledger, self._ending(study), (answered,), bill_again=bill_again, number=number)
@@ -348,7 +348,7 @@ class MaskedStudies:
             retries = check_turn(asked, state, joined.study, joined.place)
             try:
                 answer = self._answer(joined, state, asked, query, raw)
-                # Written down before it is sent: what left is what is written.
+                # Written down before it is sent: every answer that left is on disk.
                 used = dict(state.used) | {asked.release: state.count(asked.release) + 1}
                 self._write(
                     replace(
@@ -364,7 +364,7 @@ class MaskedStudies:
                     )
                 )
             except BaseException:
-                joined.curator = None  # nothing was sent: another one counts from what is written down
+                joined.curator = None  # nothing was sent: a new one counts from the state on disk
                 raise
             joined.answered += 1
         log_event(__name__, "federated.client.answered", study=asked.study, round=asked.number)
@@ -373,7 +373,7 @@ class MaskedStudies:
     def _read_query(self, asked: AskSum, model: LinearTerms) -> Any:
         try:
             query = unpack(asked.query)
-        except Exception:  # whatever is wrong with what was sent
+        except Exception:  # any fault of the bytes that were sent
             query = None
         if not is_query(query, model):
             raise RefusedError("malformed", "no such question is answered")
@@ -408,7 +408,7 @@ class MaskedStudies:
             with locked(self._place(asked.study, "lock"), _PATIENCE):
                 state = self._read(asked.study)
                 if state is not None and not state.over:
-                    # Without the key nobody can unmask later what the server may have kept.
+                    # Without the key, answers that the server may have kept cannot be unmasked later.
                     self._place(state.terms, "mask-key").unlink(missing_ok=True)
                     self._write(replace(state, over=True, answer=None, question=""))
                     name = f"the study {asked.study}" if joined is None else repr(joined.study.terms.study)

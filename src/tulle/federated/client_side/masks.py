@@ -3,7 +3,7 @@
 Two members of a set agree on a secret (X25519, then HKDF with both public keys). For each question both derive the same
 stream of uniform numbers modulo 2^64 from it (HKDF with SHA-256, then AES-256 in counter mode); one adds the stream,
 the other subtracts it. The stream depends on every byte of the question: the study, the number of the question, the
-attempt, the members, what is asked. So answers to two different questions, or of members that were told different sets,
+attempt, the members, the query. So answers to two different questions, or of members that were told different sets,
 have masks that do not cancel.
 Proof: docs/proofs/masked_sums.md.
 """

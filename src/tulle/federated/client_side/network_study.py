@@ -1,8 +1,7 @@
 """Neural networks of a study: any `torch.nn.Module` whose code is installed at the client; only its name travels.
 
 A row's part of the answer is the gradient of its own loss with respect to all weights together, clipped in ℓ2. The
-clip level is the only thing that the sensitivity relies on, so it holds whatever the network does. Adjacency is
-replace-one.
+sensitivity relies on the clip level alone, so it holds for any network. Adjacency is replace-one.
 
 Floating point needs more care than for linear models. Kernels of a batch round a row's numbers in ways that depend on
 the shape of the batch and on the row's place in it, and at the kink of a relu a change in the last bit turns a whole
@@ -66,12 +65,12 @@ _PLACES = 2048
 _COMPANY = 2.0**-40
 
 
-# --- what is public --------------------------------------------------------------------------------------------------
+# --- public settings -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NetworkTerms(ModelTerms):
-    """A network: what is public about it before anybody's rows are seen.
+    """The public settings of a network, known before anybody's rows are seen.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ class NetworkTerms(ModelTerms):
             outputs = copy.deepcopy(self.module)(rows)
             if outputs.shape == (2, self.n_classes):
                 self._gradients(torch.device("cpu"), self.start(self.shape[0]))(rows, targets)
-        except Exception as error:  # whatever a module says of rows that it does not take
+        except Exception as error:  # any error of a module about rows that it does not take
             raise ValueError(f"{self.architecture!r} does not take rows of {n_features:,} numbers: {error}") from None
         if outputs.shape != (2, self.n_classes):
             raise ValueError(
@@ -292,8 +291,8 @@ class _Chunks:
     filled: Tensor
 
 
-# Of blocks that are asked about again and again (full batches), what is on an accelerator already. The block's own
-# norms go along: a block that was clipped since has others.
+# Arrays that are already on an accelerator, of blocks that are used again and again (full batches). The block's own
+# norms are kept with them: a block that was clipped since has others.
 _on_device: weakref.WeakKeyDictionary[Block, tuple[FloatArray, Any, _Chunks]] = weakref.WeakKeyDictionary()
 
 
@@ -403,7 +402,7 @@ def _clipped_sum(gradients: Tensor, filled: Tensor, clip: float) -> Tensor:
     largest = torch.linalg.vector_norm(gradients, math.inf, dim=1)  # NaN where an entry is
     counted = filled & torch.isfinite(largest)
     gradients = torch.where(counted[:, None], gradients, 0.0)
-    # In units of the largest entry: squares must not vanish or overflow, so that what is too long never looks short.
+    # In units of the largest entry: squares must not vanish or overflow, so that a long gradient never looks short.
     unit = torch.where(counted & (largest > 0), largest, 1.0)
     lengths = torch.linalg.vector_norm(gradients / unit[:, None], dim=1)
     norms = unit * lengths * (1.0 + 2.0**-52 * gradients.shape[1])

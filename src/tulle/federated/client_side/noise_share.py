@@ -30,7 +30,7 @@ LEAST_STEPS = 32.0
 _LARGEST_DRAW = 41.0
 # Units of one client are whole numbers that float64 holds exactly, and the sum of all is far below the modulus.
 _MOST_UNITS, _MOST_TOTAL = 2.0**52, 2.0**62
-# The scale is rounded in a few operations; noise is never smaller than what is proved.
+# The scale is rounded in a few operations; noise is never smaller than the proof needs.
 _ROUNDED_UP = 1 + 2.0**-48
 
 

@@ -51,7 +51,7 @@ def get_noise(plan: Plan, name: str) -> float:
 
 
 def check_range(terms: Terms, n_rows: int) -> None:
-    """Raise where sums over rows could overflow, whatever weights they are taken at."""
+    """Raise unless it is known that sums over rows do not overflow, at any weights."""
     # A difference of two clipped gradients is at most twice as long as one.
     most = terms.model.level(terms.clip) * (1 if terms.snapshot_batch is None else 2)
     if not n_rows * most < LARGEST_SUM:

@@ -70,7 +70,7 @@ install()
 
 # More labels than that are no classes, and their set would be the targets of so many rows.
 _MOST_CLASSES = 1000
-# A solver works on one set of parts at a time; who lost an older one is told so, and makes it anew.
+# A solver works on one set of parts at a time; a server whose older one was dropped is told so, and makes it anew.
 _HELD_PARTS = 2
 # Billing takes milliseconds; anyone who holds the lock for longer hangs.
 _PATIENCE = 30.0
@@ -151,7 +151,7 @@ class Summing:
         with np.errstate(all="ignore"):  # a warning about somebody's extreme row would be a release
             return reply(self, message)
 
-    # --- what is public ---
+    # --- public facts ---
 
     def _shape(self, asked: AskShape) -> Shape:
         return Shape(self._name, *map(int, self._X.shape))
@@ -336,7 +336,7 @@ def _ledger_for(opening: Opening, ledger: FileLedger) -> ClientLedger:
 def _known(asked: AskRows | MakeParts | AskParts, allowed: Any) -> Callable[[Any], Any]:
     try:
         return find_function(asked.question, allowed)
-    except Exception:  # whatever is wrong with what was sent
+    except Exception:  # any fault of the question that was sent
         raise RefusedError("malformed", "no such question is answered") from None
 
 

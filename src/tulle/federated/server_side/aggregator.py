@@ -290,7 +290,7 @@ class AggregatedRows(Rows):
             raise ValueError(_ONLY_SUMS)
         question, _ = question_of(make, DERIVED)
         fit, number = self._fit, self._fit.next_number()
-        assert self._batch is None, "what is kept is made of all rows"
+        assert self._batch is None, "parts that are kept are made of all rows"
         made = dict.fromkeys(fit.answering, MakeParts(fit.opening.fit, number, question, self._wanted))
         fit.solver = True
         fit.values(made, number, None)

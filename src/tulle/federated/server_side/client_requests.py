@@ -275,7 +275,7 @@ def _pauses() -> Iterator[float]:
 
 
 def describe_refusals(said: Mapping[str, Any]) -> str:
-    """What those said who refused; "" where nobody did."""
+    """The refusals and their reasons; "" where there are none."""
     return "; ".join(
         f"client {name!r} refuses ({reply.why}: {reply.text})"
         for name, reply in said.items()

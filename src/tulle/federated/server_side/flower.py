@@ -2,7 +2,7 @@
 
 A SuperLink is Flower's message server; institutions that run Flower have one. Here it carries bytes and nothing else.
 `FlowerLink` takes the place of the server process of an app: it starts a run with an app that has no code. `connect`
-takes the place of a node, and runs only what is installed at the client. The bytes are not read here.
+takes the place of a node, and runs only code that is installed at the client. The bytes are not read here.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class FlowerLink(Link):
             waiting[1].put((waiting[0], answer))
 
     def _collect(self) -> None:
-        """Pull answers as long as the link is open. Answers that nobody waits for any more are pulled too."""
+        """Pull answers as long as the link is open. Answers that are no longer awaited are pulled too."""
         arriving: dict[str, tuple[str, str]] = {}  # of questions: the ids of the answer and of its record
         pause = Pause()
         while not self._closed.is_set():
@@ -340,7 +340,7 @@ def connect(
         raised here.
     certificate : path, optional
         Of the certification authority that signed the SuperLink's certificate, in PEM format. With it the SuperLink
-        must show that it is the one that the address names, and nobody else can read what is said.
+        must show that it is the one that the address names, and no third party can read the messages.
     node_key : path, optional
         An EC private key in OpenSSH format (`ssh-keygen -t ecdsa -b 384 -N ""`), for a SuperLink with
         `--enable-supernode-auth`; its public key must be registered there (`flwr supernode register`). None: the node
@@ -355,7 +355,7 @@ def connect(
     Raises
     ------
     ConnectionError
-        The SuperLink stayed away or refuses this node, or what is there is none.
+        The SuperLink stayed away or refuses this node, or the process at the address is no SuperLink.
     """
     split_address(address)
     if not retry_seconds >= 0:

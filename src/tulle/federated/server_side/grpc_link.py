@@ -1,7 +1,7 @@
 """The server's end of connections over gRPC, with certificates of clients (extra `federated`).
 
 Under TLS a client is known by the common name of its certificate, which the study's authority has issued. While a
-connection of that name lives, a second one is refused: nobody takes a client's place while it is there.
+connection of that name lives, a second one is refused: no other process takes a client's place while it is there.
 """
 
 from __future__ import annotations

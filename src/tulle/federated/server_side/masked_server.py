@@ -3,7 +3,7 @@
     terms = MaskedTerms("readmission", linear_terms(40, step=1.0, ...), epsilon=1.0, delta=1e-6, least=3, ...)
     fit = MaskedServer(terms, HardThresholding(noise="gaussian")).run(link)
 
-Nobody is billed before enough clients are willing, and have checked each other's seats and the plan. All that the
+No client is billed before enough clients are willing, and have checked each other's seats and the plan. All that the
 server does is post-processing of sums that carry the noise of all members. Proof: docs/proofs/masked_sums.md.
 """
 
@@ -157,13 +157,13 @@ class MaskedServer:
         self.may_be_billed = False
 
     def run(self, link: Link) -> MaskedFit:
-        """Run the study, or what is left of it.
+        """Run the study, or the rest of it.
 
         Raises
         ------
         StudyStoppedError
-            Where too few clients take part or answer. Before the first question, nobody may have been billed:
-            `may_be_billed` says so.
+            Where too few clients take part or answer. Before the first question it is possible that no client has been
+            billed: `may_be_billed` says so.
         ValueError
             Where another server runs the study of the journal.
         """
@@ -217,7 +217,7 @@ class MaskedServer:
             if len(seats) < self.terms.least:
                 log_event(__name__, "federated.stopped", round=0, answered=len(seats))
                 raise StudyStoppedError(
-                    f"{len(seats)} clients are willing to take part, and {self.terms.least} are needed; nobody was "
+                    f"{len(seats)} clients are willing to take part, and {self.terms.least} are needed; no client was "
                     f"billed; start more clients{_words(refused)}"
                 )
             named = tuple(seats[name] for name in sorted(seats))

@@ -122,7 +122,7 @@ class Server:
         if not isinstance(weighting, str):
             weighting = check_weights(weighting)
             check_all_weighted(weighting, weighting if clients is None else clients)
-            clients = tuple(weighting)  # nobody else takes part
+            clients = tuple(weighting)  # no other client takes part
         if not 0 <= average <= 1:
             raise ValueError(f"average must lie in [0, 1], got {average!r}")
         if terms.budget is not None:
@@ -142,7 +142,7 @@ class Server:
         self._rejected: Counter[str] = Counter()
         self._limits = UpdateLimits(terms)
         self.counts = StudyCounts(terms.rounds)
-        # A journal of another study is told before anybody is waited for.
+        # A journal of another study is refused before waiting for clients.
         self._goes_on = self._read() is not None
 
     @property
@@ -152,7 +152,7 @@ class Server:
         return self.terms.budget is not None and bool(self._may_have_billed or self._goes_on)
 
     def run(self, link: Link) -> FederatedFit:
-        """Run the study, or what is left of it.
+        """Run the study, or the rest of it.
 
         Parameters
         ----------
@@ -166,7 +166,8 @@ class Server:
         ------
         StudyStoppedError
             Where fewer than `min_clients` were willing to take part, or answered a round, for longer than `patience`.
-            In the first case nobody was asked to enrol: nobody was billed, but in an earlier run of the same journal.
+            In the first case no client was asked to enrol, and none was billed, except in an earlier run of the same
+            journal.
         """
         terms, model = self.terms, self.terms.model
         journal = self._read()
@@ -180,7 +181,7 @@ class Server:
         log_event(__name__, "federated.begin", method=terms.method, done=journal.done, **about)
         if journal.done < terms.rounds:
             self._wait_for_quorum(link)
-            if not self._goes_on:  # a server that is killed from now on must not say that nobody was billed
+            if not self._goes_on:  # a server that is killed from now on must not say that no client was billed
                 self._write(journal)
         records: list[RoundRecord] = []
         first_averaged = terms.rounds - math.ceil(self._average * terms.rounds)
@@ -268,7 +269,7 @@ class Server:
         while len(names := {self._willing[at] for at in self._find_willing(link)}) < self._min_clients:
             if time.monotonic() - began > self._patience:
                 log_event(__name__, "federated.stopped", round=0, answered=len(names))
-                billed = "clients may have billed it in an earlier run" if self._goes_on else "nobody was billed"
+                billed = "clients may have billed it in an earlier run" if self._goes_on else "no client was billed"
                 raise StudyStoppedError(
                     f"{len(names)} of at least {self._min_clients} clients would take part, asked for "
                     f"{self._patience:g} seconds ({self._words()}); {billed}; start more clients, or ask for less"

@@ -25,7 +25,7 @@ class UpdateLimits:
     entry of the result is a sum of three parts, as thresholds and the penalty multiply all parts of an entry by one
     factor: by 0, 1 or 1 - η λ, so by at most f = max(1, |1 - η λ|) in magnitude. After K steps
 
-    - what is left of the server's weight w_j is at most f^K |w_j|; for η λ <= 1 it lies between 0 and w_j;
+    - the remainder of the server's weight w_j is at most f^K |w_j|; for η λ <= 1 it lies between 0 and w_j;
     - means of clipped gradients add at most f^K K η C B / b: a batch of expected b rows holds more than B of them with
       chance e^-L at most, by Bernstein's inequality, where B = b + L/3 + √(L²/9 + 2 b L), and never more than n;
     - noise of K steps with the standard deviation s adds more than f^K η s √(2 K L) with chance 2 e^-L at most: the

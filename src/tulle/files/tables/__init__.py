@@ -1,8 +1,8 @@
 """Tables from files: CSV, Parquet, svmlight and npz, read in blocks, and refused with advice where they are wrong.
 
 Nothing about the rows is decided by looking at them: no value is filled in, no word is encoded, no column is scaled.
-What is read off the file and taken as public is the number of rows, the names (or the number) of columns, and whether a
-target holds words or numbers.
+Three facts are read off the file and taken as public: the number of rows, the names (or the number) of columns, and
+whether a target holds words or numbers.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def read_table(
         svmlight: whether indices count from 0, as scikit-learn's `dump_svmlight_file` writes them unless told
         otherwise, and not from 1, as LIBSVM does. Never guessed from the indices, since one row could decide it.
     labels : bool, default=False
-        CSV: whether the target is words whatever its cells spell, so that words may stand among numbers: for classes
-        that are declared beforehand (`tulle.files.class_labels.read_text_cells`).
+        CSV: whether all cells of the target are read as words, so that words may stand among numbers: for classes that
+        are declared beforehand (`tulle.files.class_labels.read_text_cells`).
     missing : bool, default=False
-        Whether dense features may have no value, or an infinite one: for steps that take such (`PrivateScaler`). They
+        Whether dense features may have no value, or an infinite one: for steps that accept them (`PrivateScaler`). They
         are NaN and infinite in `X`.
     need_target : bool, default=False
         CSV and Parquet: whether to refuse the file, before a row is read, where no `target` is named.
@@ -131,7 +131,7 @@ def read_table(
     Raises
     ------
     TableError
-        Whatever is wrong with the file or with what was asked of it.
+        The file, or the request for its columns, has a fault.
 
     Notes
     -----
@@ -205,7 +205,7 @@ def open_batches(
 
 
 def check_wanted(source: Source, wanted: Wanted, format: str | None) -> str:
-    """The format of an open file; refused where what is wanted of it contradicts itself."""
+    """The format of an open file; a request that contradicts itself is refused."""
     if wanted.n_features is not None and wanted.n_features < 1:
         raise source.refusal(f"--n-features must be at least 1, not {wanted.n_features}")
     named = None if wanted.features is None else len(wanted.features)

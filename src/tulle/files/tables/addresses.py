@@ -127,7 +127,7 @@ def _file_system(name: str) -> tuple[Any, str]:
 
 
 def _asked(name: str, ask: Callable[[], _Found]) -> _Found:
-    """The answer of a storage; its errors, of many kinds, are told by their kind alone."""
+    """The answer of a storage; of its errors, only the kind is named."""
     try:
         return ask()
     except TableError:

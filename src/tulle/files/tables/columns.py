@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of a file's rows before they are read, and must be the same in files whose rows are appended.
+    """Facts about a file's rows that are known before they are read, and are the same in files that are appended.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ def assign_roles(source: Source, given: Sequence[str], wanted: Wanted, *, doubtf
         The names of all columns in the file; "" for one without.
     wanted : Wanted
     doubtful : bool, default=False
-        Whether what is given may be somebody's row and no header. Names are not quoted then, but for the user's own.
+        Whether `given` may be somebody's row and no header. Then only names that the user passed are quoted.
     """
     names = [name or f"column {place}" for place, name in enumerate(given, 1)]
     repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -202,7 +202,7 @@ def check_n_features(source: Source, found: int, wanted: int | None) -> None:
 def check_same_columns(
     source: Source, names: Sequence[str], first: str, others: Sequence[str], *, header: bool = False
 ) -> None:
-    """Refuse a file that has not the columns of the first one, in whatever order.
+    """Refuse a file that does not have the columns of the first one, in any order.
 
     Parameters
     ----------
@@ -402,7 +402,7 @@ class Faults:
         first_row : int
             The number of the first row, from 1.
         cells : sequence of columns, default=()
-            What the numbers come from. Where it is text (an object array), the text says what is wrong.
+            What the numbers come from. Where it is text (an object array), the text decides about faults.
         missing : bool, default=False
             As in `read_table`: only text that is neither a number nor missing is wrong.
         """
@@ -418,8 +418,8 @@ class Faults:
             self.add_first(columns[place], texts, wrong, first_row, fault_of_feature)
 
     def check(self, lines_of: Callable[[set[int]], dict[int, int]] | None = None) -> None:
-        """Raise where a column has a fault. `lines_of` says in which lines rows are, if lines are to be told."""
-        # In order of their places, whatever the size of the batches in which they were found.
+        """Raise where a column has a fault. `lines_of` gives the lines of rows, if the message is to name lines."""
+        # In order of their places, for any size of the batches in which they were found.
         found = dict(sorted(self._found.items(), key=lambda item: tuple(item[1][1].values())))
         if found and lines_of is not None:
             lines = lines_of({place["row"] for _, place in found.values()})

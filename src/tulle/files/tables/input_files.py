@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from typing import NamedTuple, NoReturn
 
-# One block is parsed at a time: large enough for compiled parsers, small beside any table that takes long to read.
+# One block is parsed at a time: large enough for compiled parsers, small compared with a table that takes long to read.
 BLOCK_BYTES = 1 << 22
 # Hashes are computed of so much at a time, which stays in the processor's cache.
 _HASHED_BYTES = 1 << 18
@@ -55,7 +55,7 @@ class TableError(ValueError):
     message : str
         With the line or the row, for the user's screen.
     without_rows : str or None, default=None
-        The same without them, for what is kept or passed on: JSON, logs. None: there are none in it.
+        The same without them, for output that is kept or passed on: JSON, logs. None: the message has none.
     """
 
     def __init__(self, message: str, without_rows: str | None = None) -> None:
@@ -156,7 +156,7 @@ class Source:
         return max(self._raw.tell(), 1) / self.size
 
     def at(self, share: float | None) -> None:
-        """What `share` is, for readers that jump about in the file or read ahead. None: the position."""
+        """Set `share`, for readers that jump about in the file or read ahead. None: by the position."""
         self._share = share
 
     @property
@@ -250,8 +250,8 @@ def whole_lines(source: Source, pieces: Iterable[bytes]) -> Iterator[tuple[int, 
 
 @contextmanager
 def report_damage(source: Source, what: str) -> Iterator[None]:
-    """Whatever a library raises on a damaged file, say that `what` is damaged. Libraries raise many kinds of errors,
-    and what they say can quote a cell: their kind alone is told."""
+    """Turn any error of a library into one that says that `what` is damaged. Libraries raise many kinds of errors, and
+    their messages can quote a cell: only the kind is named."""
     try:
         yield
     except (TableError, MemoryError):

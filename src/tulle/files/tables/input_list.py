@@ -1,4 +1,4 @@
-"""Several files whose rows are appended: which they are, that they have the same columns, and what is in them.
+"""Several files whose rows are appended: which they are, that they have the same columns, and their contents.
 
 Everything here is found before a row is used: a column that one file lacks is refused before anything is written.
 """
@@ -120,7 +120,7 @@ def find_numeric_layout(source: Source, wanted: Wanted, format: str | None) -> t
     chosen = check_wanted(source, wanted, format)
     if chosen == "svmlight":
         return chosen, Layout((), "numbers", "numbers" if wanted.groups else "", sparse=True)
-    if chosen == "npz":  # one alone, which is refused for what is in it when it is read
+    if chosen == "npz":  # a single file, which is refused for its content when it is read
         return chosen, Layout((), "", "")
     from tulle.files.tables.numeric_rows import find_csv_layout, find_parquet_layout
 

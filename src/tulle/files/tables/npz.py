@@ -158,7 +158,7 @@ class _Archive:
         if not (whole and data.ndim == 1 and len(shape) == 2 and (shape >= 0).all() and len(data) == len(indices)):
             raise self._damaged("data, indices, indptr and shape are not those of a CSR matrix")
         n, d = (int(size) for size in shape)
-        check_fits(self._source, 8 * d, "correct its shape")  # what is fitted has a weight for each
+        check_fits(self._source, 8 * d, "correct its shape")  # a model has a weight for each
         if (
             len(indptr) != n + 1
             or indptr[0] != 0

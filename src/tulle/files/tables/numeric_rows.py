@@ -1,8 +1,8 @@
 """Tables of numbers on top of cells: CSV and Parquet as features, target and people, a batch of rows at a time.
 
-pyarrow reads as numbers the columns of a CSV file that must hold numbers. Where it meets a cell that is none to it, the
-standard library goes on, and each cell is judged by itself. A column that cannot be read is noted with its first such
-row and looked at no more, for all of them to be told in one message; the line of a row is looked up at the end.
+pyarrow reads the columns of a CSV file that must hold numbers. Where it meets a cell that it does not read as a number,
+the standard library goes on, and each cell is judged by itself. A column that cannot be read is noted with its first
+such row and skipped from then on, so that one message names all of them; the line of a row is looked up at the end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _open_csv(source: Source, wanted: Wanted) -> _OpenCsv:
 
 
 def find_csv_layout(source: Source, wanted: Wanted) -> Layout:
-    """What is known of a CSV file's rows before all of them are read."""
+    """Facts about a CSV file's rows that are known before all of them are read."""
     cells, roles, words = _open_csv(source, wanted)
     target = "" if roles.target is None else "text" if words else "numbers"
     columns = tuple(cells.names[place] for place in roles.features)
@@ -70,8 +70,8 @@ def read_csv(
 ) -> Iterator[Parts]:
     """The rows in batches; see `tulle.files.tables.read_table`."""
     cells, roles, words = _open_csv(source, wanted)
-    # Where the header may be a row, columns are told by their places, but for those that the user has named: what is
-    # quoted from a header is public, and what is quoted from a row is not.
+    # Where the header may be a row, columns are named by their places, except those that the user has named: words of a
+    # header are public, and words of a row are not.
     known = {wanted.target, wanted.groups, *(wanted.features or ())}
     told = [
         name if name and not (cells.doubtful and name not in known) else f"column {place}"
@@ -96,7 +96,7 @@ def read_csv(
 
 
 def find_parquet_layout(source: Source, wanted: Wanted) -> Layout:
-    """What is known of a Parquet file's rows before they are read; columns of other types than it takes are refused."""
+    """Facts about a Parquet file's rows that are known before they are read; other types of columns are refused."""
     from tulle.files.tables.parquet import open_parquet, plain_name
 
     _, schema, n = open_parquet(source)

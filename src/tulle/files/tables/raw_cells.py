@@ -136,7 +136,7 @@ def open_raw(
     Raises
     ------
     TableError
-        Whatever is wrong with the file. The message contains no cell.
+        The file has a fault. The message contains no cell.
 
     Notes
     -----

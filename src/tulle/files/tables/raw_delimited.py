@@ -77,8 +77,8 @@ class CsvCells:
         See `tulle.files.tables.raw_cells.open_raw`.
     strict : bool, default=False
         For tables of numbers, which are refused for their cells. Whether a byte that is not in the encoding and a NUL
-        character are refused, how many cells a row has is told, and the delimiter is looked for in the first line also
-        where it is a row.
+        character are refused, messages say how many cells a row has, and the delimiter is also looked for in the first
+        line where it is a row.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ class _Pieces:
 
     def cut(self, start: BatchStart | None) -> Iterator[_Piece]:
         """The rows, from `start` on."""
-        # The header is skipped in what is read: its length in the file is another where bytes of it are replaced.
+        # The header is skipped in the decoded text: its length in the file differs where bytes of it are replaced.
         offset, skip, begin = (self._begin, self._begin, 0) if start is None else (start.offset, 0, start.offset)
         rest, taken = b"", 1
         stream = self._text.encoded(min(input_files.BLOCK_BYTES, _ARROW_BYTES), begin)

@@ -92,7 +92,7 @@ def read_svmlight(
 
 
 def _check_weights_fit(source: Source, d: int) -> None:
-    """What is fitted has a weight for each feature. How many there are may stand in one row: it is not told."""
+    """A model has a weight for each feature. Their number may come from one row, so the message does not state it."""
     if not fits(8 * d):
         raise source.refusal(
             "an index is so large that a weight for each feature does not fit into the memory that is free; pass "

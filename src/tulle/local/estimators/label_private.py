@@ -135,10 +135,10 @@ class _LabelPrivate(LocalModel):
 
 @register("model")
 class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
-    """Sparse regression where every user's label is private towards everybody, and features are known to the server.
+    """Sparse regression where every user's label is kept private from everybody, and the server knows the features.
 
-    Non-interactive: each user sends a randomised label once. What is done with it after costs nothing. Error hardly
-    grows with the number of features.
+    Non-interactive: each user sends a randomised label once. Processing it afterwards costs nothing. Error hardly grows
+    with the number of features.
 
     The defaults are not the paper's. settings="theorem" is algorithm 2 as printed; its experiments have start="normal".
 
@@ -179,7 +179,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
         experiments; or from public weights as in `LocalSparseRegressor`, (features, outputs) for several classes.
     fit_intercept : bool, default=True
     random_state : int, RandomState, Generator or None, default=None
-        None: every user draws from the operating system. An integer makes a simulation that can be repeated, but for
+        None: every user draws from the operating system. An integer makes a simulation that can be repeated, except
         inside a `tulle.FileLedger`. A RandomState or a Generator counts as None.
     verbose : int, default=0
 
@@ -268,7 +268,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
         randomiser = "gaussian" if self._by_theorem else self.randomiser
         gaussian = randomiser == "gaussian"
         delta = default_delta(n_users) if self.delta is None else Budget(1.0, self.delta).delta
-        # Of other channels what is promised is what is proved: they are purely private.
+        # Other channels promise exactly what they prove: they are purely private.
         budget = self._budget(delta if gaussian else 0.0)
         if gaussian and budget is not None and delta >= 1 / n_users:
             warnings.warn(
@@ -280,7 +280,7 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
         protocol = LabelCollection(
             budget, n_features, self._known_bounds(), bool(self.fit_intercept), randomiser=randomiser
         )
-        protocol.make_channel(1.0)  # an unknown name is told before anybody is asked
+        protocol.make_channel(1.0)  # an unknown name is reported before any user is asked
         return protocol
 
     def fit(self, X: Any, y: Any) -> LabelPrivateSparseRegressor:
@@ -310,9 +310,9 @@ class LabelPrivateSparseRegressor(_LabelPrivate, LocalRegressor):
 
 @register("model")
 class LabelPrivateSparseClassifier(_LabelPrivate, LocalClassifier):
-    """Sparse classification where every user's class is private towards everybody, and features are known.
+    """Sparse classification where every user's class is kept private from everybody, and the server knows the features.
 
-    Non-interactive: each user sends its class once, by randomised response. What is done with it after costs nothing.
+    Non-interactive: each user sends its class once, by randomised response. Processing it afterwards costs nothing.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def _(mechanism: LocalAnswer) -> str:
 
 
 def releases(protocol: Protocol) -> tuple[Release, ...]:
-    """What is released about the users of each kind of group; every user is in one."""
+    """The releases about the users of each kind of group; every user is in one."""
     lines = []
     if protocol.n_searching:
         lines.append(Release("bounds", LocalAnswer.through(protocol.yes_or_no), 1))
@@ -203,7 +203,7 @@ def _assumptions(protocol: Protocol, seeded: bool, simulated: bool, labels_publi
         lines.append(f"Bounds were estimated from users who answered nothing else: {bounds}.")
     if protocol.budget is None:
         return lines
-    towards_the_server = "holds against the server too, whatever all other users do or reveal."
+    towards_the_server = "holds against the server too, even if all other users collude with it."
     if simulated:
         first = "Local privacy, simulated: each answer was randomised separately, as a user's device would do it. In a "
         first += f"real study the guarantee {towards_the_server}"

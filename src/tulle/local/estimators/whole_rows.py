@@ -141,7 +141,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
         f in y = f(<x, w>) + noise: "identity", "logistic", "tanh", or a `tulle.local.Response`. A response that
         flattens out is learnt slowly where it is flat: use more rounds or a larger step.
     bounds : Bounds or None, default=None
-        Of `row_l2` (or `row_linf`) and `label`, what is not declared is searched for with a tenth of the users.
+        Where `row_l2` (or `row_linf`) or `label` is not declared, it is searched for with a tenth of the users.
     step : float or None, default=None
         The first step, in (0, inf). None suits features of equal variance that fill the row bound.
     radius : float or None, default=None
@@ -156,7 +156,7 @@ class LocalSparseRegressor(_WholeRowRegressor):
         weights, for which the radius is computed. None: 0.
     fit_intercept : bool, default=True
     random_state : int, RandomState, Generator or None, default=None
-        None: every user draws from the operating system. An integer makes a simulation that can be repeated, but for
+        None: every user draws from the operating system. An integer makes a simulation that can be repeated, except
         inside a `tulle.FileLedger`. A RandomState or a Generator counts as None.
     verbose : int, default=0
         1 shows the rounds on standard error.
@@ -243,8 +243,8 @@ class LocalSparseRegressor(_WholeRowRegressor):
         self._check_start(protocol)
         if protocol.n_searching:
             raise ValueError(
-                "settings='theorem' needs bounds=Bounds(row_linf=..., label=...) or radius=...: what gradients are "
-                "clipped to is computed from bounds, and nobody is asked for them"
+                "settings='theorem' needs bounds=Bounds(row_linf=..., label=...) or radius=...: the level that "
+                "gradients are clipped to is computed from bounds, and users are not asked for them"
             )
         return protocol
 

@@ -104,7 +104,7 @@ def _noise_of_gradients(protocol: LdpIht, variance: float) -> float:
 
 def _first_step_and_radius(protocol: LdpIht) -> tuple[float, float]:
     """The first step times its radius, spread over all weights, over the largest weight; the radius over the longest
-    gradient. Defaults where bounds are searched for and nobody knows them yet."""
+    gradient. Defaults where bounds are searched for and not known yet."""
     if protocol.n_searching:
         return protocol.clipping * (1.0 if protocol.response == IDENTITY else 0.5), protocol.clipping
     size = protocol.step_size(0) * protocol.first_radius / (math.sqrt(protocol.dimension) * protocol.largest_weight)

@@ -42,7 +42,7 @@ class HttpStudy:
     >>> from tulle.local import HttpStudy, LdpIht, Server
     >>> protocol = LdpIht(Budget(1.0), 3, Bounds(row_linf=1.0, label=1.0), True)
     >>> with HttpStudy(Server(protocol, ["anna", "ben"], "a study")) as study:
-    ...     study.run(seconds_per_round=0.01)  # nobody answers
+    ...     study.run(seconds_per_round=0.01)  # no user answers
     >>> protocol.weights
     array([0., 0., 0., 0.])
     """
@@ -94,7 +94,7 @@ class _Listener(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing is written about users who hang up: who answers when is nobody's business."""
+        """Nothing is written about users who hang up: a log must not show who answers when."""
 
 
 def _metrics_of(server: Server) -> tuple[Metric, ...]:
@@ -157,6 +157,6 @@ def _handler_of(server: Server) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *words: Any) -> None:
-            """No log: who answers when is nobody's business."""
+            """No log: it would show who answers when."""
 
     return Handler

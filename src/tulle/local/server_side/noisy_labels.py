@@ -230,7 +230,7 @@ def _ridge(columns: Any, targets: FloatArray, centred: bool) -> float:
     values = np.maximum(values, 0.0)
     coordinates = vectors.T @ products
     top = float(values[-1])
-    if top < 1e-150:  # constant columns, or none to speak of
+    if top < 1e-150:  # constant columns, or nearly so
         return 0.0
     best = (np.inf, top)
     for ridge in top * np.geomspace(1e-6, 1e2, 33):

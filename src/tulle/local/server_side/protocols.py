@@ -1,4 +1,4 @@
-"""The rounds of a local study: what is asked, and what is made of the answers. No row is in reach.
+"""The rounds of a local study: the questions, and the use of the answers. No row is accessible here.
 
 - `LdpIht`: iterative hard thresholding on gradients that users randomise, the whole row private (Wang and Xu, ICML
   2019, algorithm 1). With one round it is the estimator of their theorem 1.
@@ -93,8 +93,8 @@ class Protocol(ABC):
         bounds keep epsilon = 16), and only a simulation takes it.
     n_features : int
     bounds : Bounds
-        Of its fields `row_l2` (or `row_linf`) and `label` are read; what is missing is searched for, with
-        `estimate_share` of the users, as the `quantile` of what users have.
+        Of its fields `row_l2` (or `row_linf`) and `label` are read; a missing one is searched for, with
+        `estimate_share` of the users, as the `quantile` of the users' values.
     fit_intercept : bool
     """
 
@@ -206,7 +206,7 @@ class Protocol(ABC):
             channel = self.yes_or_no
             yes = float(tally.total[0]) / max(tally.count, 1)
             beyond = (yes - (1 - channel.chance)) / (2 * channel.chance - 1)
-            if tally.count:  # nobody said anything: a bound that is too large only costs noise
+            if tally.count:  # without answers the bound stays: one that is too large only costs noise
                 search.absorb(beyond, self.bounds.quantile)
             self.found[search.quantity] = search.value
         else:
@@ -256,8 +256,8 @@ class LdpIht(Protocol):
         Whether the last round keeps `n_nonzero` weights. False: `working` times as many, as after every other round
         (the paper).
     start : array of shape (dimension,) or None
-        Public weights that the first gradients are taken at, the intercept last; None: 0 (the paper). Whatever they
-        are, every user clips its own gradient to the radius.
+        Public weights that the first gradients are taken at, the intercept last; None: 0 (the paper). For any
+        start, every user clips its own gradient to the radius.
     """
 
     n_nonzero: int = 1
@@ -321,7 +321,7 @@ class LdpIht(Protocol):
 
     @property
     def clipping(self) -> float:
-        """The first radius over the longest gradient at 0: what is cut off is made up for by later rounds, if any."""
+        """The first radius over the longest gradient at 0: later rounds, if any, make up for the part cut off."""
         return 0.5 if self.n_gradients > 1 else 1.0
 
     @property

@@ -1,7 +1,7 @@
-"""The server's side of a local study: who is asked when, which answers count, and what is known at the end.
+"""The server's side of a local study: who is asked when, which answers count, and the result.
 
-The server never sees a row. It rejects and counts whatever is malformed, late, doubled, oversized or impossible, and
-goes on. With a journal it goes on after a crash too: users who have answered once will not answer again.
+The server never sees a row. It rejects and counts answers that are malformed, late, doubled, oversized or impossible,
+and goes on. With a journal it goes on after a crash too: users who have answered once will not answer again.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Server:
     Parameters
     ----------
     protocol : Protocol
-        What is asked. Its groups are fixed by the names of study and users, before anybody answers.
+        The questions. Its groups are fixed by the names of study and users, before anybody answers.
     users : sequence of str
-        The names of those who may answer; random ones, so that nobody can speak for another.
+        The names of those who may answer; random ones, so that no user can answer for another.
     study : str
         The name of the study.
     journal : path or None, default=None
@@ -67,8 +67,8 @@ class Server:
     rejected : Counter
         Messages that did not, by reason.
     closed_counts : tuple of int and dict
-        The same two at the end of the last round that was closed: what logs and metrics show, since who answers when is
-        nobody's business.
+        The same two at the end of the last round that was closed. Logs and metrics show these, since they must not show
+        who answers when.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ _LEAST_SHARE = 1e-9
 
 @dataclass(frozen=True)
 class PrivUnit(Channel):
-    """A vector in a ball, answered by a random direction. Purely epsilon-private, but for what its arithmetic takes.
+    """A vector in a ball, answered by a random direction. Purely epsilon-private, except for rounding errors.
 
     Parameters
     ----------
@@ -137,8 +137,8 @@ class PrivUnit(Channel):
         return np.round(point * self.largest).astype(np.int64)
 
     def _directions(self, values: FloatArray, coin: FloatArray) -> FloatArray:
-        """±v/|v|, the sign with chance 1/2 ± |v|/(2r); the first axis where there is no direction to speak of."""
-        with np.errstate(all="ignore"):  # a user's extreme row is nobody's business
+        """±v/|v|, the sign with chance 1/2 ± |v|/(2r); the first axis where there is no usable direction."""
+        with np.errstate(all="ignore"):  # a warning would tell of a user's extreme row
             greatest = np.max(np.abs(values), axis=1, keepdims=True)
             usable = np.isfinite(greatest) & (greatest > 0)
             scaled = np.where(usable, values / greatest, 0.0)

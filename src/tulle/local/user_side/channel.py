@@ -117,7 +117,7 @@ class Channel(ABC):
     @property
     @abstractmethod
     def largest(self) -> int:
-        """No answer holds a larger magnitude than this, whatever the value."""
+        """No answer holds a larger magnitude than this, for any value."""
 
     @property
     @abstractmethod
@@ -126,8 +126,8 @@ class Channel(ABC):
 
     @property
     def rounding(self) -> float:
-        """Upper bound on the total variation distance between what is computed and a channel that keeps the promise
-        without any; 0 where what is computed keeps it itself."""
+        """Upper bound on the total variation distance between the channel as computed and one that keeps the promise
+        exactly; 0 where the channel as computed keeps it."""
         return 0.0
 
     @abstractmethod
@@ -137,8 +137,8 @@ class Channel(ABC):
         Parameters
         ----------
         values : array of shape (users, width)
-            Anything: what is not a number counts as 0 (a vector with an entry that is not finite as well), what lies
-            beyond the bound is scaled down to it.
+            Any values: NaN counts as 0 (and so does a vector with an entry that is not finite), and values beyond the
+            bound are scaled down to it.
         uniforms : array of shape (users, n_uniforms)
 
         Returns

@@ -9,8 +9,8 @@
 | `GaussianLabel` | Wang and Xu 2019 (label-LDP-IHT) | comparison; it needs a delta and has the most noise |
 | `RandomisedResponse` | Warner 1965 | classes |
 
-What is computed keeps the promise itself, with no delta but the Gaussian one's: chances of answers are off by parts of
-themselves, for which epsilon leaves room, and noise is rounded to whole numbers exactly (`tulle.trusted.exact_noise`).
+The computed answers keep the promise, with no delta but the Gaussian one's: chances of answers have small relative
+errors, for which epsilon leaves room, and noise is rounded to whole numbers exactly (`tulle.trusted.exact_noise`).
 Proof: docs/proofs/label_randomisers.md.
 """
 
@@ -205,7 +205,7 @@ class _OwnDraws(Draws):
     def __init__(self, uniforms: FloatArray) -> None:
         self._chunks = np.floor(uniforms * 2.0**52).astype(np.uint64)
         first = self._chunks[:, 0] << np.uint64(12) | self._chunks[:, 1] >> np.uint64(40)
-        # Above 1/2 what is left to 1 counts: the other bits the other way round.
+        # Above 1/2 the distance to 1 counts: all bits are inverted.
         self._above = first >> np.uint64(63) == 1
         words = np.where(self._above, ~first, first) << np.uint64(1) | ~self._above
         super().__init__(words, cast(np.random.Generator, None))  # never asked: see `_extend`

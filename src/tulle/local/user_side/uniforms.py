@@ -1,7 +1,7 @@
 """Where a user's randomness comes from: the operating system, or a seed where a study is only simulated.
 
-Everything a randomiser draws is a function of a fixed number of uniforms. So a user's draws have a place of their own
-in the stream of a seed, whatever process hosts the user, and a simulation of many users can take all of them at once.
+Everything a randomiser draws is a function of a fixed number of uniforms. So a user's draws have their own place in
+the stream of a seed, in any process that hosts the user, and a simulation of many users can take all of them at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Uniforms(Protocol):
 
 
 class SystemUniforms:
-    """Uniforms from the operating system's cryptographic source: nobody can predict or repeat them."""
+    """Uniforms from the operating system's cryptographic source: they cannot be predicted or repeated."""
 
     def draw(self, users: int, each: int) -> FloatArray:
         words = np.frombuffer(secrets.token_bytes(8 * users * each), dtype=np.uint64)

@@ -1,7 +1,7 @@
 """The user's side of a local study: one row, one answer, and a record that it was given.
 
-Nobody is trusted, the server least of all. Whatever it asks, the answer is a randomised one, at an epsilon that the
-user allows, drawn here; and there is one. Imports numpy, scipy and the standard library.
+No party is trusted, the server least of all. A user gives one answer. For any request it is randomised here, at an
+epsilon that the user allows. Imports numpy, scipy and the standard library.
 
 Proof that one answer costs no more than the channel's epsilon: docs/proofs/local_protocol.md.
 """

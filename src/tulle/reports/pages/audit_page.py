@@ -18,7 +18,7 @@ from tulle.reports.pages.markup import Markup, element, join_markup
 from tulle.reports.pages.page import listing, notice, page, section
 from tulle.trusted.events import FloatArray
 
-# What is true of every audit.
+# Limits of every audit.
 NOT_SAID = (
     "A passing audit proves no privacy. It shows that this attack, with these runs, on this pair of data sets, found "
     "no violation. Privacy is proved by the accounting, not by an audit.",

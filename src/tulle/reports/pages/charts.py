@@ -336,7 +336,7 @@ SQUARE: Shape = ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9))
 TRIANGLE: Shape = ((0.0, -1.15), (1.05, 0.8), (-1.05, 0.8))
 ON_ITS_TIP: Shape = ((0.0, 1.15), (1.05, -0.8), (-1.05, -0.8))
 DIAMOND: Shape = ((0.0, -1.25), (1.1, 0.0), (0.0, 1.25), (-1.1, 0.0))
-# With whether it is open: eight that are told apart without colours.
+# With whether it is open: eight markers that can be distinguished without colours.
 _MARKERS: tuple[tuple[Shape, bool], ...] = (
     (DISC, False),
     (SQUARE, False),
@@ -448,7 +448,7 @@ def _linear_ticks(highest: float) -> tuple[float, float, list[float]]:
 
 def _logarithmic_ticks(means: Sequence[float]) -> tuple[float, float, list[float]]:
     last = math.ceil(math.log10(max(means)) + 1e-9)
-    first = max(math.floor(math.log10(min(means))), last - 9)  # what is smaller still lies on the edge
+    first = max(math.floor(math.log10(min(means))), last - 9)  # smaller values lie on the edge
     stride = max(1, math.ceil((last - first) / 6))
     return 10.0**first, 10.0**last, [10.0**power for power in range(first, last + 1, stride)]
 

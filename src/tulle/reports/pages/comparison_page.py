@@ -91,7 +91,7 @@ def comparison_parts(comparison: Mapping[str, Any]) -> list[Markup]:
 
 
 def _value(row: Mapping[str, Any], name: str) -> float:
-    """A figure of a cell; JSON has words for what is not finite, and null for what was not measured."""
+    """A figure of a cell; JSON has words for values that are not finite, and null for those not measured."""
     found = row.get(name)
     return math.nan if found is None else float(found)
 

@@ -68,8 +68,8 @@ def fit_page(
     comparison : mapping or None, default=None
         What ``tulle compare`` writes into comparison.json; for internal pages alone.
     internal : bool, default=False
-        Whether to show what is not for release: errors on private rows, who asked, earlier releases and what is left
-        of the ledger.
+        Whether to show parts that are not for release: errors on private rows, who asked, earlier releases and the
+        remaining budget of the ledger.
     schema : tulle.Schema or None, default=None
         What encoded the rows: the table of intervals, where the model has any, is then in the user's units.
     ledger : FileLedger or None, default=None
@@ -128,7 +128,7 @@ def fit_page(
         sections.append(section("threats", "What could undermine the guarantee", *threat_parts(report)))
     sections.append(section("verify", "How to verify this page", _verify(model, report, about, internal, digest)))
     if ledger is not None:
-        sections.append(section("ledger", "Earlier releases and what is left (internal)", *earlier_releases(ledger)))
+        sections.append(section("ledger", "Earlier releases, remaining budget (internal)", *earlier_releases(ledger)))
     signed = sign_parts(report, model, title, digest, internal)
     sections.append(section("sign", "Before you sign", *signed))
     most = max(len(block.weights) for block in weights)
@@ -153,7 +153,7 @@ def fit_page(
 
 
 def keep_public(about: About) -> About:
-    """Who asked for a fit, without what is for internal pages alone: names of analysts, the ledger, hashes of files."""
+    """Who asked for a fit, without the parts for internal pages: names of analysts, the ledger, hashes of files."""
     public = {name: without_hashes(text) for name, text in asdict(about).items()}
     return replace(About(**public), ledger="", asked_by="")
 

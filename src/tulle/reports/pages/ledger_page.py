@@ -1,4 +1,4 @@
-"""The page of a ledger: what is spent and left, over time, by analyst and by purpose."""
+"""The page of a ledger: the spent and the remaining budget, over time, by analyst and by purpose."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ledger_page(ledgers: Sequence[FileLedger]) -> str:
 
 
 def earlier_releases(ledger: FileLedger) -> list[Markup]:
-    """What was released about a data set, by whom, and what is left; for internal pages."""
+    """What was released about a data set, by whom, and the remaining budget; for internal pages."""
     return [_spent(ledger), *([_entry_table(ledger.entries)] if ledger.entries else [])]
 
 

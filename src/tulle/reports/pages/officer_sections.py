@@ -143,7 +143,7 @@ def _compare_delta(delta: float, n_rows: int) -> str:
 
 
 def sign_parts(report: PrivacyReport, model: Any, title: str, fingerprint: str, internal: bool) -> list[Markup]:
-    """The checklist, and a block to sign that states by itself what is signed. It stays on one sheet."""
+    """The checklist, and a block to sign that states what the signature covers. It stays on one sheet."""
     short = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}…"
     proved = "no guarantee: this fit used no noise"
     if report.asked is not None:

@@ -313,7 +313,7 @@ def page(
     return f"<!doctype html>\n{document}\n"
 
 
-# What fits on one line of a sheet beside the page number.
+# Letters that fit on one line of a sheet next to the page number.
 _LONGEST_HEAD = 80
 
 

@@ -11,7 +11,7 @@ from tulle.reports.series import Panel, Point, Role, Series, places
 
 _MOST_TICKS = 8
 
-# What is drawn later lies above.
+# Series that are drawn later lie above.
 DRAWING_ORDER: tuple[Role, ...] = ("reference", "unsound", "oracle", "honest", "paper")
 
 
@@ -33,7 +33,7 @@ class Axis:
         return Scale(self.low, self.high, start, stop, self.logarithmic)
 
     def beyond(self, value: float) -> int:
-        """1 for what lies above the axis, -1 for what lies below, 0 for what is on it."""
+        """1 for a value above the axis, -1 for one below, 0 for one on it."""
         return 1 if value > self.high else -1 if value < self.low else 0
 
     def leaves_out(self, panel: Panel) -> bool:
@@ -80,7 +80,7 @@ def _decades(panel: Panel) -> tuple[float, float]:
 def _limit(panel: Panel) -> float:
     """The largest mean, by size, that a linear axis shows.
 
-    What is far beyond the references and beyond twice the worst of the median sound series (four times that of the
+    Values far beyond the references and beyond twice the worst of the median sound series (four times that of the
     median series, where none is sound) would press all else onto the axis.
     """
     worst: dict[Role, list[float]] = {role: [] for role in DRAWING_ORDER}
@@ -112,7 +112,7 @@ def _logarithmic(low: float, high: float) -> Axis:
     """Powers of ten, or 1, 2 and 5 of each where there are few."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     if high > 30 * low:
-        first = max(first, last - 12)  # what is smaller still lies below the edge
+        first = max(first, last - 12)  # smaller values lie below the edge
         stride = math.ceil((last - first) / 6)
         ticks = tuple(10.0**power for power in range(first, last + 1, stride))
         return Axis(10.0**first, 10.0**last, ticks, logarithmic=True)
@@ -123,7 +123,7 @@ def _logarithmic(low: float, high: float) -> Axis:
 
 
 def horizontal_axis(panel: Panel) -> Axis:
-    """The level axis, a little wider than what is on it."""
+    """The level axis, a little wider than its values."""
     found = places(panel)
     low, high = found[0], found[-1]
     if panel.log_x and low > 0:

@@ -40,7 +40,7 @@ _STANDALONE = 840
 # The most panels in a row of a picture of its own; a page has room for two, a phone for one.
 _MOST_COLUMNS = 3
 _GAP = 26.0
-# Sizes of letters: of words, of what is strong, and of the title.
+# Sizes of letters: of plain words, of bold words, and of the title.
 _WORDS, _STRONG, _TITLE = 12.5, 13.2, 17.5  # bold letters are wider than their size says
 _LINE = 17.0
 _MOST_MARKERS = 10
@@ -116,7 +116,7 @@ def _columns(count: int) -> int:
 
 
 def _described(results: Results) -> tuple[str, str]:
-    """The picture's name, and what is on it."""
+    """The picture's name, and its content."""
     axes = dict.fromkeys(f"{panel.y} against {panel.x}" for panel in results.panels)
     several = f" in {len(results.panels)} panels" if len(results.panels) > 1 else ""
     words = f"{'; '.join(axes)}{several}. " if axes else ""
@@ -174,7 +174,7 @@ def _shortened(text: str, width: float) -> str:
 
 
 def _drawing(results: Results, width: float, columns: int) -> tuple[Markup, float]:
-    """What is between the title and the explanation of strokes: the substitute, the panels, the legend."""
+    """The part between the title and the explanation of strokes: the substitute, the panels, the legend."""
     looks = choose_styles(results)
     parts: list[Markup] = []
     down = 0.0

@@ -15,7 +15,7 @@ from tulle.reports.number_format import number
 from tulle.reports.pages.markup import Markup, breakable, element, join_markup
 from tulle.reports.pages.page import signed_bar, table
 
-# Per class: what is shown at once, and what is written at all. Of classes: how many have a block.
+# Weights per class that are shown at once, and that are written at all; classes that have a block.
 _SHOWN, _WRITTEN, _CLASSES = 30, 1000, 50
 _LONGEST_NAME = 160
 
