@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import expit
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.datasets import load_a9a, load_covertype
+from tulle.datasets import load_a9a, load_covertype, load_w8a
 from tulle.survival import SparseHazard
 
 ROWS, EPSILONS, LOSSES = (2_000, 10_000, 50_000), (0.5, 1.0, 4.0), ("logistic", "squared", "poisson")
@@ -174,9 +175,8 @@ def real_data(name: str) -> tuple[np.ndarray, np.ndarray]:
         X[:, 0] = 2 * X[:, 0] - 1
         return X, y == 1
     if name == "w8a":
-        from development_sets import load_w8a
-
-        X, y = load_w8a()
+        data = load_w8a()
+        X, y = sp.vstack([data.X_train, data.X_test]), np.r_[data.y_train, data.y_test]
     else:
         X, y, *_ = load_covertype() if name == "covertype soils" else load_a9a()
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)

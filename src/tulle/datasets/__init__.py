@@ -7,6 +7,7 @@ Real data is looked for in the folder named by the environment variable ``TULLE_
 from __future__ import annotations
 
 from tulle.datasets.locations import available, data_folder, where_to_get
+from tulle.datasets.packaged import load_packaged
 from tulle.datasets.readers import (
     Split,
     load_a9a,
@@ -14,8 +15,12 @@ from tulle.datasets.readers import (
     load_golub,
     load_imdb_ratings,
     load_imdb_sentiment,
+    load_news20,
     load_pneumonia,
     load_rcv1_subset,
+    load_reuters_acq,
+    load_riboflavin,
+    load_w8a,
 )
 from tulle.datasets.simulated import (
     LinearProblem,
@@ -50,9 +55,14 @@ __all__ = [
     "load_imdb_sentiment",
     "load_medmnist",
     "load_mnist",
+    "load_news20",
+    "load_packaged",
     "load_pneumonia",
     "load_rcv1",
     "load_rcv1_subset",
+    "load_reuters_acq",
+    "load_riboflavin",
+    "load_w8a",
     "rcv1_like",
     "where_to_get",
 ]

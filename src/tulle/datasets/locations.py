@@ -82,6 +82,25 @@ _SOURCES: Mapping[str, _Source] = MappingProxyType(
             "each of the "
             "72 rows ALL or AML and 7,129 values, with commas between them.",
         ),
+        "load_w8a": _Source(
+            ("w8a.svm.bz2",),
+            f"Get w8a from LIBSVM's data page ({_LIBSVM}/binary.html) and compress it with bzip2 as w8a.svm.bz2.",
+        ),
+        "load_reuters_acq": _Source(
+            ("reuters_acq_train.svm.bz2", "reuters_acq_test.svm.bz2"),
+            "Get example 1 of SVM-light (https://www.cs.cornell.edu/people/tj/svm_light/) and compress train.dat and "
+            "test.dat with bzip2 as reuters_acq_train.svm.bz2 and reuters_acq_test.svm.bz2.",
+        ),
+        "load_news20": _Source(
+            ("news20_text_train.csv.bz2", "news20_text_test.csv.bz2"),
+            "Create news20_text_train.csv.bz2 and news20_text_test.csv.bz2 from 20 newsgroups by date "
+            "(http://qwone.com/~jason/20Newsgroups/): columns group and text, without the headers of posts.",
+        ),
+        "load_riboflavin": _Source(
+            ("riboflavin.csv.gz",),
+            "Create riboflavin.csv.gz from the data set riboflavin of the R package hdi: a line of names, then 71 rows "
+            "of the log production rate and 4,088 expressions.",
+        ),
     }
 )
 

@@ -6,8 +6,10 @@ The folder is the one that the environment variable ``TULLE_DATA`` names, or the
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import os
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +35,7 @@ def load_rcv1_subset(folder: str | os.PathLike[str] | None = None) -> Split:
     Read from ``rcv1_subset.svm.bz2`` in LIBSVM format. Other documents than LIBSVM's rcv1_train.binary.
     """
     (path,) = find("load_rcv1_subset", folder)
-    X, y = _read_svmlight(path, 47_236)
-    order = np.random.default_rng(0).permutation(23_808)
-    train, test = order[:20_242], order[20_242:]
-    return Split(X[train], y[train], X[test], y[test])
+    return fixed_split(*_read_svmlight(path, 47_236), 20_242)
 
 
 def load_imdb_ratings(folder: str | os.PathLike[str] | None = None) -> Split:
@@ -104,9 +103,7 @@ def load_covertype(folder: str | os.PathLike[str] | None = None) -> Split:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     X, y = table[:, :54].astype(np.float64), (table[:, 54] == 2).astype(float)
     X[:, :10] /= _COVERTYPE_RANGES
-    order = np.random.default_rng(0).permutation(len(y))
-    train, test = order[: int(0.8 * len(y))], order[int(0.8 * len(y)) :]
-    return Split(X[train], y[train], X[test], y[test])
+    return fixed_split(X, y, int(0.8 * len(y)))
 
 
 def load_golub(folder: str | os.PathLike[str] | None = None) -> Split:
@@ -120,8 +117,64 @@ def load_golub(folder: str | os.PathLike[str] | None = None) -> Split:
         lines = [line.rstrip().split(",") for line in file]
     values = np.array([line[1:] for line in lines], dtype=float)
     X, y = np.sign(values) * np.log1p(np.abs(values)), np.array([line[0] == "AML" for line in lines], dtype=float)
+    return fixed_split(X, y, 48)
+
+
+def load_w8a(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Web pages (40,000 + 9,749 × 300 binary features, labels ±1, 3 % positive) in a fixed random split.
+
+    Read from ``w8a.svm.bz2`` in LIBSVM format.
+    """
+    (path,) = find("load_w8a", folder)
+    return fixed_split(*_read_svmlight(path, 300), 40_000)
+
+
+def load_reuters_acq(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Reuters articles on acquisitions against others (2,000 + 600 × 9,947, unit rows, labels ±1).
+
+    Read from ``reuters_acq_train.svm.bz2`` and ``reuters_acq_test.svm.bz2`` in LIBSVM format.
+    """
+    train, test = (_read_svmlight(path, 9_947) for path in find("load_reuters_acq", folder))
+    return Split(*train, *test)
+
+
+def load_news20(folder: str | os.PathLike[str] | None = None, *, n_features: int = 2**15) -> Split:
+    """20 newsgroups by date (11,314 + 7,532 posts): which words a post has, hashed, in unit rows; 20 group names.
+
+    The hash of a word is public, and each row is computed from its own post alone. Read from
+    ``news20_text_train.csv.bz2`` and ``news20_text_test.csv.bz2`` with the columns `group` and `text`.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    csv.field_size_limit(sys.maxsize)  # single posts are longer than the csv module allows
+    hashing = HashingVectorizer(n_features=n_features, binary=True, norm="l2", alternate_sign=False)
+    parts: list[Any] = []
+    for path in find("load_news20", folder):
+        with bz2.open(path, "rt", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        parts += [
+            sp.csr_array(hashing.transform(row["text"] for row in rows)),
+            np.array([row["group"] for row in rows]),
+        ]
+    return Split(*parts)
+
+
+def load_riboflavin(folder: str | os.PathLike[str] | None = None) -> Split:
+    """Gene expression and the log production rate of riboflavin (50 + 21 × 4,088) in a fixed random split.
+
+    Expressions lie about 7 and rates about -7: both are moved to 0 by round numbers, and rates divided by 3. Read from
+    ``riboflavin.csv.gz``, whose first column is the rate.
+    """
+    (path,) = find("load_riboflavin", folder)
+    with gzip.open(path, "rt") as file:
+        table = np.loadtxt(file, delimiter=",", skiprows=1)
+    return fixed_split(table[:, 1:] - 7.0, (table[:, 0] + 7.0) / 3.0, 50)
+
+
+def fixed_split(X: Any, y: FloatArray, train_rows: int) -> Split:
+    """A random split that is the same in every call."""
     order = np.random.default_rng(0).permutation(len(y))
-    train, test = order[:48], order[48:]
+    train, test = order[:train_rows], order[train_rows:]
     return Split(X[train], y[train], X[test], y[test])
 
 

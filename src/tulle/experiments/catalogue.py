@@ -29,6 +29,8 @@ from typing import Any, Literal, get_args
 
 from tulle import datasets
 from tulle.datasets.locations import available
+from tulle.experiments.comparison_metrics import METRIC_NAMES
+from tulle.experiments.peers import PEERS
 from tulle.experiments.problems import FOLDS
 from tulle.experiments.trial import NULL, SCIKIT_LEARN
 from tulle.methods import METHODS
@@ -91,6 +93,8 @@ class Data:
         The name of a panel of their own for these numbers, where they are of other data; "": with the others.
     real : mapping
         Settings that differ where the files of the paper's own data are there: its source, name and so on.
+    lines : sequence of str
+        The names of the lines that are run on it; empty: all that are for its task.
     """
 
     name: str
@@ -110,6 +114,7 @@ class Data:
     printed: str = ""
     printed_apart: str = ""
     real: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
 
     @property
     def has_intercept(self) -> bool:
@@ -127,7 +132,7 @@ class Data:
 
     def measured(self) -> dict[str, Any]:
         """All that fits depend on."""
-        left_out = ("name", "epsilons", "metric", "printed", "printed_apart", "real", "fit_intercept")
+        left_out = ("name", "epsilons", "metric", "printed", "printed_apart", "real", "fit_intercept", "lines")
         said = {name: value for name, value in asdict(self).items() if name not in left_out}
         return {**said, "has_intercept": self.has_intercept}
 
@@ -150,11 +155,12 @@ class Line:
     ----------
     name : str
     method : str
-        A name of `tulle.methods.METHODS`, "null model" or "scikit-learn".
+        A name of `tulle.methods.METHODS` or of `tulle.experiments.peers.PEERS`, "null model" or "scikit-learn".
     parameters : mapping
         Of the method. ``features = {uniform = [low, high]}`` are public features from a distribution,
         ``features = "public"`` the public rows of the data. ``n_nonzero`` is of the model: "all", or "2 s" for twice
-        the number that the data says. ``weight_norm = "true"`` is the norm of the weights that the data was drawn from.
+        the number that the data says. ``step = "10 / row_l2²"`` is in units of the bound of a row.
+        ``weight_norm = "true"`` is the norm of the weights that the data was drawn from.
     calibration : {"rigorous", "published"}
     private : bool
     tune : mapping, or sequence of mappings
@@ -164,6 +170,9 @@ class Line:
         Whose values `tune` has. Defaults are tried too with "ours", and not with "printed": the paper's.
     tuning_folds : int or None
         Of five; None: as many as the table says.
+    tuned_on : {"own data", "other data"}
+        Which rows `tune` is judged on. With "other data" the settings for a data set are those that are best on all
+        other data sets of its task: no row of its own chooses them, and the line is not called oracle-tuned.
     sweep : mapping
         One parameter, and the values that it takes along a curve.
     printed : str
@@ -182,6 +191,8 @@ class Line:
         Its parameters, as the file has them, were chosen on the private rows.
     data : sequence of str
         The names of the data that it is for; empty: all.
+    public : bool
+        Whether the fit is given the public rows of the data.
     """
 
     name: str
@@ -192,6 +203,7 @@ class Line:
     tune: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     grid: Literal["ours", "printed"] = "ours"
     tuning_folds: int | None = None
+    tuned_on: Literal["own data", "other data"] = "own data"
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     printed: str = ""
     only: TaskName | Literal[""] = ""
@@ -201,6 +213,7 @@ class Line:
     curve: str = ""
     oracle: bool = False
     data: Sequence[str] = ()
+    public: bool = False
 
     def __post_init__(self) -> None:
         if " | " in self.name:
@@ -214,11 +227,12 @@ class Line:
             return "reference"
         if self.calibration == "published" or self.parameters.get("variant") == "published":
             return "unsound"
-        return "oracle" if self.tune or self.oracle else "honest"
+        return "oracle" if (self.tune and self.tuned_on == "own data") or self.oracle else "honest"
 
     def measured(self) -> dict[str, Any]:
         """All that fits depend on."""
         said = {name: getattr(self, name) for name in ("method", "parameters", "calibration", "private")}
+        said |= {"public": True} if self.public else {}
         return said if self.fit_intercept is None else {**said, "fit_intercept": self.fit_intercept}
 
     def grids(self) -> list[Mapping[str, Sequence[Any]]]:
@@ -249,7 +263,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Published:
-    """A table or a figure of a paper, as its TOML file states it."""
+    """A table or a figure of a paper, as its TOML file states it.
+
+    `measures` are other scores of classifiers on test rows ("auc", "log_loss"), each in a panel of its own.
+    """
 
     name: str
     title: str
@@ -261,6 +278,7 @@ class Published:
     trials: int = 1
     tuning_folds: int = 2
     times: bool = False
+    measures: tuple[str, ...] = ()
     data: tuple[Data, ...] = ()
     lines: tuple[Line, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -334,7 +352,7 @@ def stated(name: str, text: str) -> Published:
         Data(**{**panel, "epsilons": tuple(map(float, panel["epsilons"]))}) for panel in says.get("data", ())
     )
     says["lines"] = tuple(line for line in says.get("lines", ()) for line in Line(**line).swept())
-    says["notes"] = tuple(says.get("notes", ()))
+    says["notes"], says["measures"] = tuple(says.get("notes", ())), tuple(says.get("measures", ()))
     of = Published(name=name, **says)
     _check(of)
     return of
@@ -357,7 +375,9 @@ def _check(of: Published) -> None:
         *(("metric", panel.metric, ("", *get_args(Metric))) for panel in of.data),
         *(("only", line.only, ("", *get_args(TaskName))) for line in of.lines),
         *(("grid", line.grid, ("ours", "printed")) for line in of.lines),
-        *(("method", line.method, (*METHODS, NULL, SCIKIT_LEARN)) for line in of.lines),
+        *(("tuned_on", line.tuned_on, ("own data", "other data")) for line in of.lines),
+        *(("measures", measure, METRIC_NAMES["classification"]) for measure in of.measures),
+        *(("method", line.method, (*METHODS, *PEERS, NULL, SCIKIT_LEARN)) for line in of.lines),
     ]:
         if value not in allowed:
             raise ValueError(f"{of.name}: {what} = {value!r} is unknown; choose among {', '.join(allowed)}")
@@ -372,5 +392,9 @@ def _check(of: Published) -> None:
                 raise ValueError(f"{of.name}: real of {panel.name} has no source")
         if not hasattr(datasets, panel.source):
             raise ValueError(f"{of.name}: there is no {panel.source} in tulle.datasets")
+    for panel in of.data:
+        _named(of.lines, panel.lines or None)  # raises where it says something unknown
     for line in of.lines:
-        _named(of.data, line.data)  # raises where it says something unknown
+        _named(of.data, line.data)
+        if line.method in PEERS and line.only != "regression":
+            raise ValueError(f'{of.name}: {line.name} is for regression; add only = "regression"')

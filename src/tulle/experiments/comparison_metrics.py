@@ -17,6 +17,10 @@ import numpy.typing as npt
 Scorer = Callable[[Any, Any, npt.NDArray[Any]], float]
 
 _TASKS = {"accuracy": "classification", "auc": "classification", "log_loss": "classification", "r2": "regression"}
+METRIC_NAMES = {
+    task: tuple(name for name, of in _TASKS.items() if of == task) for task in ("classification", "regression")
+}
+"""The names of metrics for each task."""
 # Metrics of which smaller values are better; for a function of the caller's own this is not known.
 _SMALLER_IS_BETTER = ("log_loss",)
 

@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from tulle import datasets
 from tulle.datasets.locations import find
+from tulle.datasets.packaged import load_packaged, packaged_version
 from tulle.experiments.averages import Places, averaged, by_place
 from tulle.experiments.cell_runner import run_cells
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
@@ -80,6 +81,7 @@ class Fits:
             "line": line.measured(),
             "tuned": self._tuned(cell),
             "rows": self._rows_digest(panel),
+            **({"measures": self._measures(panel)} if self._measures(panel) else {}),
         }
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
@@ -107,6 +109,7 @@ class Fits:
             delta=panel.delta or self.of.delta,
             metric=metric,
             seed=noise_seed(_SEED, cell),
+            measures=self._measures(panel),
         )
 
     def problem(self, panel: Data, cell: Cell) -> Problem:
@@ -117,6 +120,9 @@ class Fits:
     def _metric(self, panel: Data) -> str:
         return panel.metric or self.of.metric
 
+    def _measures(self, panel: Data) -> Sequence[str]:
+        return self.of.measures if panel.task == "classification" else ()
+
     def _place(self, cell: Cell) -> tuple[Data, Line]:
         panel = next(panel for panel in self.of.data if panel.name == cell.data)
         return panel, next(line for line in self.of.lines if line.name == cell.method)
@@ -126,6 +132,7 @@ class Fits:
             line
             for line in self.of.lines
             if (not line.only or panel.task == line.only) and (not line.data or panel.name in line.data)
+            if not panel.lines or line.name in panel.lines
         ]
 
     def _budgets(self, panel: Data, line: Line) -> Sequence[float | None]:
@@ -138,6 +145,8 @@ class Fits:
 
     def _rows_digest(self, panel: Data) -> str:
         """Of the files that rows are read from; "" where they are drawn."""
+        if panel.source == load_packaged.__name__:
+            return packaged_version()
         if not panel.source.startswith("load_"):
             return ""
         if panel.source not in self._digests:
@@ -181,14 +190,23 @@ class Fits:
             # From the best errors to those of guessing there is more than a linear axis shows.
             logarithmic = self._metric(panel) in ("test error", "relative error")
             found.append(Panel(panel.name, "ε", self._metric(panel), tuple(series), log_y=logarithmic))
+            found += [self._measured(done, panel, measure) for measure in self._measures(panel)]
             if self.of.times:
                 found.append(self._times(done, panel))
         return tuple(found)
 
-    def _points(self, done: Places, panel: Data, line: Line) -> Iterable[Point]:
+    def _points(self, done: Places, panel: Data, line: Line, score: str = "score") -> Iterable[Point]:
         for epsilon in panel.epsilons:
-            if here := done.get((panel.name, line.name, epsilon if line.private else None)):
-                yield averaged(epsilon, [float(one.values["score"]) for one in here], line.role, here)
+            here = done.get((panel.name, line.name, epsilon if line.private else None))
+            if here and all(one.values.get(score) is not None for one in here):
+                yield averaged(epsilon, [float(one.values[score]) for one in here], line.role, here)
+
+    def _measured(self, done: Places, panel: Data, measure: str) -> Panel:
+        """Another score of the same fits; lines without it, such as the null model, are left out."""
+        lines = [(line, tuple(self._points(done, panel, line, measure))) for line in self._lines(panel)]
+        series = tuple(Series(line.name, line.role, points) for line, points in lines if points)
+        title = {"auc": "AUC", "log_loss": "log-loss"}.get(measure, measure)
+        return Panel(f"{panel.name}: {title}", "ε", title, series)
 
     def _times(self, done: Places, panel: Data) -> Panel:
         """Medians, since the first fit in a process reads and compiles what others find ready."""
@@ -296,7 +314,26 @@ class Tuning:
             score = math.inf if one.failed else float(one.values["score"])
             found = scores.setdefault(key, {}).setdefault(json.dumps(tried, sort_keys=True), [])
             found.append(math.inf if math.isnan(score) else score)
-        return {key: json.loads(min(found, key=lambda text: fmean(found[text]))) for key, found in scores.items()}
+        return {key: json.loads(self._best(key, scores)) for key in scores}
+
+    def _best(self, key: Choice, scores: Mapping[Choice, Mapping[str, Sequence[float]]]) -> str:
+        """The best setting on the data itself, or on all other data of the task at the same ε.
+
+        On other data each score is divided by the best one there, since data sets differ in how hard they are.
+        """
+        data, name, epsilon = key
+        line = next(line for line in self.fits.of.lines if line.name == name)
+        if line.tuned_on == "own data":
+            return min(scores[key], key=lambda text: fmean(scores[key][text]))
+        task = {panel.name: panel.task for panel in self.fits.of.data}
+        others = [
+            {text: fmean(values) for text, values in found.items()}
+            for (other, method, at), found in scores.items()
+            if other != data and method == name and at == epsilon and task[other] == task[data]
+        ]
+        if not others:
+            raise ValueError(f"{self.fits.of.name}: {name} has no other data to be tuned on at ε = {epsilon:g}")
+        return min(scores[key], key=lambda text: fmean(means[text] / min(means.values()) for means in others))
 
     def _metric(self, place: Cell) -> str:
         """The table's own where it can be had from private rows."""

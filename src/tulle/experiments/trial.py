@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
+from tulle.experiments.comparison_metrics import read_metrics
 from tulle.experiments.examples import judged, null_answers, record_warnings
+from tulle.experiments.peers import PEERS
 from tulle.experiments.problems import Problem
 from tulle.methods import METHODS
 from tulle.transfer.public_features import UniformFeatures
@@ -32,6 +34,7 @@ def run_trial(
     delta: float,
     metric: str,
     seed: int,
+    measures: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Fit a line's model to a problem: its score, the ε that is proved, how sparse it is, and what it took.
 
@@ -47,11 +50,16 @@ def run_trial(
     metric : str
     seed : int
         Of the noise.
+    measures : sequence of str
+        Other scores on test rows, by their names in `tulle.experiments.comparison_metrics`.
     """
     X, y = problem.train.X, problem.train.y
     if line.method == NULL:
         # Against true weights the null model has none.
         return {"score": 1.0 if metric == "relative error" else judged(metric, *_null(panel, problem, metric))}
+    if line.method in PEERS:
+        assert epsilon is not None
+        return _peer(panel, line, problem, epsilon, delta, metric, seed)
     if line.method == SCIKIT_LEARN:
         model = _scikit_learn(panel, problem)
     else:
@@ -59,7 +67,7 @@ def run_trial(
             epsilon,
             delta,
             n_nonzero=_n_nonzero(panel, line, parameters, X.shape[1]),
-            method=_method(line, parameters, problem),
+            method=_method(panel, line, parameters, problem),
             bounds=Bounds(**panel.bounds),
             calibration=line.calibration,
             fit_intercept=line.has_intercept(panel),
@@ -67,7 +75,7 @@ def run_trial(
         )
     start = time.perf_counter()
     with record_warnings() as warned:
-        model.fit(X, y)
+        model.fit(X, y, **({"public": problem.public} if line.public else {}))
     seconds = time.perf_counter() - start
     penalty = float(line.parameters.get("penalty", 0.0))
     values = {
@@ -75,6 +83,9 @@ def run_trial(
         "nonzero": int(np.count_nonzero(model.coef_)),
         "seconds": seconds,
     }
+    if problem.test is not None:
+        others = read_metrics(measures, panel.task)
+        values |= {one.name: one.score(model, problem.test.X, problem.test.y) for one in others}
     if line.method == SCIKIT_LEARN:
         return values
     return values | {
@@ -83,6 +94,28 @@ def run_trial(
         "thresholds": int(model.n_thresholds_),
         "warnings": warned,
     }
+
+
+def _peer(
+    panel: Data, line: Line, problem: Problem, epsilon: float, delta: float, metric: str, seed: int
+) -> dict[str, Any]:
+    """A method of another paper, which is calibrated to ε and δ for the neighbours that it names."""
+    bounds = Bounds(**panel.bounds).known(problem.train.X.shape[1])
+    assert bounds.row_l2 is not None
+    assert bounds.label is not None
+    start = time.perf_counter()
+    model = PEERS[line.method].fit(
+        problem.train.X,
+        problem.train.y,
+        epsilon=epsilon,
+        delta=delta,
+        row_l2=bounds.row_l2,
+        label=bounds.label,
+        rng=np.random.default_rng(seed),
+    )
+    seconds = time.perf_counter() - start
+    nonzero = int(np.count_nonzero(model.coef_))
+    return {"score": score(model, problem, metric), "nonzero": nonzero, "seconds": seconds, "proved": epsilon}
 
 
 def score(model: Any, problem: Problem, metric: str, penalty: float = 0.0) -> float:
@@ -102,9 +135,13 @@ def score(model: Any, problem: Problem, metric: str, penalty: float = 0.0) -> fl
         return judged(metric, problem.test.y, model.predict(problem.test.X))
 
 
-def _method(line: Line, parameters: Mapping[str, Any], problem: Problem) -> Any:
+def _method(panel: Data, line: Line, parameters: Mapping[str, Any], problem: Problem) -> Any:
     wanted = {**line.parameters, **parameters}
     wanted.pop("n_nonzero", None)
+    if isinstance(step := wanted.get("step"), str):
+        row_l2 = Bounds(**panel.bounds).known(problem.train.X.shape[1]).row_l2
+        assert row_l2 is not None
+        wanted["step"] = float(step.removesuffix(" / row_l2²")) / row_l2**2
     if wanted.get("weight_norm") == "true":
         wanted["weight_norm"] = float(np.linalg.norm(problem.weights))
     if wanted.get("features") == "public":

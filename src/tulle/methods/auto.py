@@ -19,6 +19,9 @@ from tulle.trusted.events import FloatArray
 from tulle.trusted.facts import PublicFacts
 from tulle.trusted.plan import Release
 
+# Regression on fewer dense features than this fits all of them first: real tables of 4 to 218 columns were chosen by
+# (docs/choosing.md). From here on choosing features before they are fitted pays where few of them matter.
+_MANY_FEATURES = 300
 # n mu / s below which the steps of hard thresholding do not get off the ground on dense features and moving one
 # coordinate at a time does better: between 56 and 69 on the settings of DPSL-KT's figure 2. Default numbers of weights
 # are n mu / 60.
@@ -36,10 +39,10 @@ class Auto(MethodBase):
 
     Hard thresholding it is without privacy, unless all features are kept; with a published calibration; with delta = 0;
     for a loss that is not known to be convex in one margin at a time (several classes by softmax, a loss of the user's
-    own); for a budget in rho, which objective perturbation cannot keep to; and for regression on dense features of
-    equal size (where selection noise pays) if rows are not too few: there every noisy gradient step brings the model
-    much closer to the truth, but the first ones need a signal to start from. With fewer rows greedy coordinate descent
-    takes its place: one choice a step is the least noisy way to start.
+    own); for a budget in rho, which objective perturbation cannot keep to; and for regression on 300 or more dense
+    features of equal size (where selection noise pays) if rows are not too few: there every noisy gradient step brings
+    the model much closer to the truth, but the first ones need a signal to start from. With fewer rows greedy
+    coordinate descent takes its place: one choice a step is the least noisy way to start.
 
     Screen and refine it is for classification where a few features of equal size are asked for and selection noise
     pays, for several classes one against the rest, and without privacy where all features are kept.
@@ -91,7 +94,7 @@ class Auto(MethodBase):
         fixed = self._rules.always and not self._rules.n_free(given)
         if fixed and rho_of(public.budget) is None:
             return ScreenRefine()  # without a screening
-        if public.loss.kind == "regression" and selection_pays(public):
+        if self._chooses_few(public) and selection_pays(public):
             rows_per_weight = public.n_rows * budget_mu(public.budget) / public.n_nonzero
             enough = rows_per_weight >= _ROWS_PER_WEIGHT or bool(self._rules)  # coordinates have no groups
             return HardThresholding() if enough else CoordinateDescent(noise="selection")
@@ -99,6 +102,11 @@ class Auto(MethodBase):
             return HardThresholding()
         few = public.n_nonzero < self._fit_again().default_nonzero(public) and selection_pays(public)
         return ScreenRefine() if few or public.loss.n_outputs > 1 else FitAgain()
+
+    def _chooses_few(self, public: PublicFacts) -> bool:
+        """Whether regression may choose dense features before it fits them: if there are many, or a budget in rho."""
+        many = public.n_features >= _MANY_FEATURES or rho_of(public.budget) is not None
+        return many and public.loss.kind == "regression"
 
     def default_nonzero(self, public: PublicFacts) -> int:
         """As many as fit, keep, fit again wants: what choosing costs is more than what fitting many does. Fewer where
@@ -111,7 +119,7 @@ class Auto(MethodBase):
         if self._knowledge is not None:
             return self._fit_again().default_nonzero(public)
         few = ScreenRefine().default_nonzero(public)
-        dense = selection_pays(replace(public, n_nonzero=few)) and public.loss.kind == "regression"
+        dense = selection_pays(replace(public, n_nonzero=few)) and self._chooses_few(public)
         if rho_of(public.budget) is not None and not dense:
             return HardThresholding().default_nonzero(public)
         # The method may depend on this very number, so one rule serves for both.

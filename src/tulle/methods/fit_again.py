@@ -61,13 +61,18 @@ _RANGES: dict[str, Range] = {
 # Fits where features are dropped and rows are scarce, and what those after the first take of the cost of all.
 _ROUNDS, _AGAIN_SHARE = 3, 0.6
 # What the rescaling takes: more where rows are few, since noise in the intercept then costs more than noise elsewhere.
+# Regression has none: its rows are not scaled down, and the noise of a rescaling costs more than cut slopes do
+# (docs/fit_again.md).
 _RESCALE_SHARE, _RESCALE_ROWS = (0.03, 0.06), 30.0
 # From this many features for each n mu on rows are scarce: a quarter of the features is kept, in three fits.
 _SCARCE = 0.25
 # Rows are scaled down to this part of row_l2 for classification, where only directions matter.
 _SHORT = 0.1
-# xi of a fit: a factor, times q to minus a power, and the largest.
-_CURVATURE = {"classification": (0.6, 0.1, 1.2), "regression": (0.8, 0.3, 0.8)}
+# xi of a fit: a factor, times q to minus a power, the smallest and the largest.
+_CURVATURE = {"classification": (0.6, 0.1, 0.0, 1.2), "regression": (0.4, 0.4, 0.4, 3.2)}
+_PUBLIC_REGRESSION_CURVATURE = (0.8, 0.3, 0.0, 0.8)  # with public knowledge, in whose directions rows are scaled down
+# Slopes of regression are cut at this part of the usual clip: at a fifth of the label bound for the squared loss.
+_REGRESSION_CLIP = 0.8
 # With s of d features kept xi is multiplied by s/d to this power, in the first fit and in later ones, which rank
 # features by less data: a stiffer fit ranks better, a weaker one predicts better.
 _STIFFER = {"classification": (0.2, 0.35), "regression": (0.0, 0.2)}
@@ -117,10 +122,10 @@ class FitAgain(MethodBase):
         In (0, 1): the part of the cost of all fits that those after the first take, in equal parts. None: 0.6.
     rescale_share : float or None, default=None
         In [0, 1): the part of the whole cost spent on the length of the weights and on the intercept at the end.
-        None: 30 / (n mu), within [0.03, 0.06].
+        None: 30 / (n mu), within [0.03, 0.06]; 0 for regression without public knowledge.
     slope_clip : float or None, default=None
-        tau, > 0. None: a quarter of the label bound for regression; for classification the slope at margin 0 (1/2 for
-        the logistic loss) where q is at most 0.2, less as q grows, down to a fifth of it.
+        tau, > 0. None: a fifth of the label bound for regression, with public knowledge a quarter; for classification
+        the slope at margin 0 (1/2 for the logistic loss) up to q = 0.2, less as q grows, down to a fifth of it.
     row_bound : float or None, default=None
         What rows are scaled down to, on the features that are fitted, > 0. None: a tenth of row_l2 for classification,
         where only directions matter, and row_l2 for regression; in public directions three quarters of the median
@@ -128,8 +133,9 @@ class FitAgain(MethodBase):
     curvature : float or None, default=None
         xi, in (0, 4]: the curvature that one row can add relative to the penalty, in units of half the mu that a fit
         costs. It decides the penalty, which falls as the budget grows; see `ScreenRefine`. None: 0.6 q^-0.1, at most
-        1.2, for classification and 0.8 q^-0.3, at most 0.8, for regression; with s of d features kept times
-        (s/d)^0.2, in later fits (s/d)^0.35, for regression 1 and (s/d)^0.2: a stiffer fit ranks features better.
+        1.2, for classification and 0.4 q^-0.4, within [0.4, 3.2], for regression (with public knowledge 0.8 q^-0.3, at
+        most 0.8); with s of d features kept times (s/d)^0.2, in later fits (s/d)^0.35, for regression 1 and (s/d)^0.2:
+        a stiffer fit ranks features better.
 
     Examples
     --------
@@ -330,6 +336,8 @@ class FitAgain(MethodBase):
         if rescale_share is None:
             least, most = _RESCALE_SHARE
             rescale_share = min(max(_RESCALE_ROWS / (public.n_rows * budget_mu(public.budget)), least), most)
+            if not classify and not self._is_informed(public):
+                rescale_share = 0.0
         if not private:
             rescale_share = 0.0  # nothing was cut, and nothing is to be put right
         check_share *= 1 - rescale_share
@@ -374,9 +382,12 @@ class FitAgain(MethodBase):
 
     def _kappa(self, public: PublicFacts, size: int, share: float, stiffer: float) -> float:
         """The curvature that a row may add, relative to the penalty, in a fit of `size` weights."""
-        factor, power, largest = _CURVATURE[public.loss.kind]
-        xi = stiffer * min(factor * self._scarcity(public, size, share) ** -power, largest)
-        if self._is_informed(public) and public.loss.kind == "classification":
+        constants, informed = _CURVATURE[public.loss.kind], self._is_informed(public)
+        if informed and public.loss.kind == "regression":
+            constants = _PUBLIC_REGRESSION_CURVATURE
+        factor, power, smallest, largest = constants
+        xi = stiffer * min(max(factor * self._scarcity(public, size, share) ** -power, smallest), largest)
+        if informed and public.loss.kind == "classification":
             xi = _PUBLIC_CURVATURE
         return curvature_of(public, self.curvature or xi, share / public.loss.n_outputs)
 
@@ -391,6 +402,8 @@ class FitAgain(MethodBase):
                 tau *= _PUBLIC_CLIP[1]
             elif binary.kind == "classification":
                 tau *= min(1.0, max(math.sqrt(0.2 / self._scarcity(public, size, share)), 0.2))
+            elif public.budget is not None and not self._is_informed(public):
+                tau *= _REGRESSION_CLIP
         a = (bound / 4 if bound < math.inf else 1.0) if public.fit_intercept else 0.0
         return refinement(public, tau, math.hypot(bound, a), a, kappa)
 
