@@ -103,7 +103,9 @@ def test_the_demo_does_not_warn(epsilon: float | None) -> None:
 def test_a_model_without_weights_says_so(cls: Any) -> None:
     """Post-processing of what is released: a warning that names the line that called fit, and a line of the report."""
     rows, labels = np.zeros((50, 3)), np.arange(50) % 2
-    with pytest.warns(UserWarning, match="^all weights are zero: the model predicts a constant, ") as caught:
+    with pytest.warns(
+        UserWarning, match="^all weights are zero: the model predicts a constant for all rows; "
+    ) as caught:
         model = cls(None, method="hard_thresholding").fit(rows, labels)
     assert [one.filename for one in caught] == [__file__]
     assert "All weights are zero: the model predicts a constant." in " ".join(str(model.privacy_).split())

@@ -349,8 +349,10 @@ def test_what_a_line_says_of_its_cells_and_of_the_model() -> None:
     assert fits.run(cell)["nonzero"] == 4
     panel, line = fits._place(cell)
     problem = fits.problem(panel, cell)
-    method = trial._method(line, {}, problem.held_out(0))
+    method = trial._method(panel, line, {}, problem.held_out(0))
     assert method.weight_norm == np.linalg.norm(problem.weights)
+    scaled = replace(line, parameters={"step": "10 / row_l2²"})
+    assert trial._method(panel, scaled, {}, problem).step == pytest.approx(10 / 4.0**2)  # row_l2 of the data
     everything = replace(line, parameters={**line.parameters, "n_nonzero": "all"})
     assert trial._n_nonzero(panel, everything, {}, 20) == 20
     with pytest.raises(ValueError, match="unknown name 'quadratic'"):

@@ -105,7 +105,8 @@ def test_what_is_asked_equals_the_plan(
         rounds = 1 if n_nonzero >= X.shape[1] else 2 if few else 3
     if rounds > 1:
         wanted["fit again"] = (rounds - 1) * outputs
-    if budget is not None and rescale_share is None:  # without privacy nothing is cut, and nothing rescaled
+    # Regression is not rescaled, and without privacy nothing is cut.
+    if budget is not None and rescale_share is None and is_classification(loss):
         wanted |= {"spread": outputs, "rescale": outputs}
     assert planned == wanted
     assert model.n_iter_ == rounds
@@ -241,7 +242,7 @@ def test_with_no_noise_a_private_fit_is_the_method_that_it_describes(
     The solver stops where the noise that hides the rest would have been small: hence the tolerance.
     """
     X, y = problem(loss)
-    method = FitAgain(**parameters)
+    method = FitAgain(**parameters, rescale_share=0.05)
     model = estimator_for(loss)(
         3.0, n_nonzero=keep, method=method, loss=loss, fit_intercept=fit_intercept, bounds=BOUNDS
     ).fit(X, y)
@@ -356,8 +357,9 @@ def test_the_cost_of_a_plan_does_not_depend_on_the_bounds(loss: Loss, n_nonzero:
     plans = set()
     for row_l2, row_linf, label in ((1.0, 1.0, 1.0), (1e-3, 1e-4, 1e6), (1e6, 1e5, 1e-3), (7.0, 7.0, 3.0)):
         public = facts(loss=loss, row_l2=row_l2, row_linf=row_linf, label=label, n_nonzero=n_nonzero)
-        plans.add(compose(FitAgain().releases(public)))
-        run = FitAgain().settings(public)
+        method = FitAgain(rescale_share=0.05)
+        plans.add(compose(method.releases(public)))
+        run = method.settings(public)
         assert run.rescale is not None
         for part in (run.first, *run.again, run.rescale.constants):
             binary = loss.binary if isinstance(loss, OneVsRest) else loss
@@ -406,11 +408,16 @@ def test_defaults() -> None:
     assert everything.again == ()
     assert everything.first_share == 0.97
     assert everything.first.penalty < one.first.penalty  # a stiffer fit ranks features better
-    regression = FitAgain().settings(facts(loss=Squared(), label=6.0))
-    assert regression.first.slope_clip == 1.5
+    dense = facts(loss=Squared(), label=6.0, n_rows=4000, n_features=10, n_nonzero=10)
+    regression = FitAgain().settings(dense)
+    assert regression.first.slope_clip == pytest.approx(1.2)  # a fifth of the label bound
     assert regression.first.row_bound == pytest.approx(math.hypot(1.0, 0.25))
-    assert regression.rescale is not None
-    assert regression.rescale.length == 0.0
+    assert regression.rescale is None
+    assert regression.first_share == 1.0
+    for n_features, xi in ((1, 3.2), (10, 0.4 * (10 / (4000 * mu)) ** -0.4), (4000, 0.4)):
+        one = FitAgain().settings(replace(dense, n_features=n_features, n_nonzero=n_features))
+        assert math.expm1(one.first.log_determinant) == pytest.approx(xi * mu / 2)
+    assert FitAgain(rescale_share=0.1).settings(dense).rescale is not None
     for n_rows, share in ((100, 0.06), (3000, 30 / (3000 * mu)), (10_000, 0.03)):
         few = FitAgain().settings(facts(n_rows=n_rows)).rescale
         assert few is not None
@@ -752,7 +759,7 @@ def test_rows_of_another_source_fail_the_check(recorder: type[RecordingCurator])
 @pytest.mark.parametrize("n_rows", [50, 1000, 100_000])
 def test_the_rescaling_shrinks_by_what_is_known_to_be_noise_and_never_lengthens(loss: Loss, n_rows: int) -> None:
     """A function of what was released and of public numbers: weights and intercepts are never longer than without."""
-    rescale = FitAgain().settings(facts(loss=loss, n_rows=n_rows)).rescale
+    rescale = FitAgain(rescale_share=0.05).settings(facts(loss=loss, n_rows=n_rows)).rescale
     assert rescale is not None
     assert rescale.own > 0
     assert min(rescale.noise) > 0

@@ -113,11 +113,17 @@ DENSE = {"row_l2": 10.0, "row_linf": 1.0, "n_nonzero": 2}
         pytest.param(
             {"row_l2": 2.0, "row_linf": 1.0, "n_nonzero": 4, "n_features": 4}, FitAgain, id="four-equal-features-all"
         ),
-        pytest.param({**DENSE, "loss": Squared()}, HardThresholding, id="dense-regression"),
-        pytest.param({**DENSE, "loss": Squared(), "n_rows": 40}, CoordinateDescent, id="dense-regression-few-rows"),
+        pytest.param({**DENSE, "loss": Squared()}, FitAgain, id="dense-regression-few-features"),
+        pytest.param({**DENSE, "loss": Squared(), "n_features": 299}, FitAgain, id="dense-regression-299-features"),
+        pytest.param({**DENSE, "loss": Squared(), "n_features": 300}, HardThresholding, id="dense-regression"),
+        pytest.param(
+            {**DENSE, "loss": Squared(), "n_features": 300, "n_rows": 40},
+            CoordinateDescent,
+            id="dense-regression-few-rows",
+        ),
         pytest.param({**DENSE, "loss": Huber(), "n_nonzero": 90}, FitAgain, id="dense-regression-many-weights"),
         pytest.param(
-            {"row_l2": 10.0, "row_linf": 0.2, "loss": Huber(), "n_nonzero": 50, "n_rows": 1000},
+            {"row_l2": 10.0, "row_linf": 0.2, "loss": Huber(), "n_features": 400, "n_nonzero": 50, "n_rows": 1000},
             CoordinateDescent,
             id="dense-regression-many-weights-small-entries",
         ),

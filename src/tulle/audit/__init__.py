@@ -1,7 +1,7 @@
 """Lower bounds on epsilon by attack: what a mechanism, a model or your own function gives away at least.
 
 Accounting proves from above, an audit shows from below. An audited epsilon above the claimed one is a proof, at the
-stated confidence, that the claim is false; one below it proves nothing but that this attack, with this many runs, found
+stated confidence, that the claim is false; one below it proves only that this attack, with this many runs, found
 no leak.
 
 >>> from tulle.audit import audit_mechanism

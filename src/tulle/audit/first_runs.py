@@ -30,7 +30,7 @@ Worlds = tuple[tuple[Any, Any], tuple[Any, Any]]
 
 # A release that is the same in so many runs on each data set is taken for one without noise.
 SAME_RUNS = 64
-# The first runs take no longer than this where the target is slow, but for four of them.
+# The first runs take no longer than this where the target is slow, except for four of them.
 _PATIENCE_S = 10.0
 # An audit that takes longer says so.
 _LONG_S = 60.0
@@ -99,7 +99,7 @@ def check_first_runs(fit: Fit, worlds: Worlds, schedule: Schedule, until_sure: b
     if changed and not np.array_equal(runs[0], runs[2], equal_nan=True):
         raise TargetError(
             f"{name} keeps state between runs ({', '.join(sorted(changed))} changed, and the same rows with the same "
-            "generator gave another release): runs must be independent, so make that state anew in each run"
+            "generator gave another release): runs must be independent, so create that state again in each run"
         )
     _check_noise(name, released, runs, times)
     return _within_time(name, schedule, max(1e-9, min(times)), until_sure)  # the first run also imports and compiles

@@ -41,7 +41,7 @@ def run_plan(
     watch: Callable[[Ask], Ask] | None = None,
 ) -> FloatArray:
     """Let a method ask what its plan holds, of rows that an audit made up; returns its weights. Rows are divided as in
-    a fit, where the method divides them. `watch` sees every question with its answer, but for a method that divides
+    a fit, where the method divides them. `watch` sees every question with its answer, except for a method that divides
     rows: which row is in which part is secret."""
     curator = Curator(rows, planned.public, Plan(planned.plan.releases), generator)
     ask, split = show_answers(curator.ask, witness), planned.method.split(planned.public)

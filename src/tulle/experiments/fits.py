@@ -319,7 +319,7 @@ class Tuning:
     def _best(self, key: Choice, scores: Mapping[Choice, Mapping[str, Sequence[float]]]) -> str:
         """The best setting on the data itself, or on all other data of the task at the same ε.
 
-        On other data each score is divided by the best one there, since data sets differ in how hard they are.
+        On other data the mean is of log(score / best score there), since data sets differ in how hard they are.
         """
         data, name, epsilon = key
         line = next(line for line in self.fits.of.lines if line.name == name)
@@ -333,7 +333,7 @@ class Tuning:
         ]
         if not others:
             raise ValueError(f"{self.fits.of.name}: {name} has no other data to be tuned on at ε = {epsilon:g}")
-        return min(scores[key], key=lambda text: fmean(means[text] / min(means.values()) for means in others))
+        return min(scores[key], key=lambda text: fmean(math.log(means[text] / min(means.values())) for means in others))
 
     def _metric(self, place: Cell) -> str:
         """The table's own where it can be had from private rows."""

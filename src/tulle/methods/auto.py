@@ -100,7 +100,8 @@ class Auto(MethodBase):
             return HardThresholding() if enough else CoordinateDescent(noise="selection")
         if rho_of(public.budget) is not None:  # objective perturbation has no rho
             return HardThresholding()
-        few = public.n_nonzero < self._fit_again().default_nonzero(public) and selection_pays(public)
+        asked = public.n_nonzero < self._fit_again().default_nonzero(public)
+        few = asked and public.loss.kind == "classification" and selection_pays(public)
         return ScreenRefine() if few or public.loss.n_outputs > 1 else FitAgain()
 
     def _chooses_few(self, public: PublicFacts) -> bool:
