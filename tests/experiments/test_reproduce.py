@@ -22,7 +22,8 @@ from tulle.datasets import dp_ight_figure1
 from tulle.experiments import catalogue, problems, reproduction, trial
 from tulle.experiments import cell_runner as runner
 from tulle.experiments import printed_noise as noise
-from tulle.experiments.cells import Cell, data_seed, noise_seed
+from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
+from tulle.experiments.examples import Examples
 from tulle.experiments.fits import Fits, Tuning, settings_of
 from tulle.methods import METHODS, HardThresholding
 from tulle.methods.published_noise import true_epsilon_table
@@ -357,6 +358,109 @@ def test_what_a_line_says_of_its_cells_and_of_the_model() -> None:
     assert trial._n_nonzero(panel, everything, {}, 20) == 20
     with pytest.raises(ValueError, match="unknown name 'quadratic'"):
         catalogue.stated("tiny", text.replace('data = ["linear"]', 'data = ["quadratic"]'))
+
+
+OTHERS = """
+title = "Two sets"
+paper = "None"
+kind = "fits"
+metric = "1 − R²"
+trials = 1
+[[data]]
+name = "a"
+source = "dp_ight_figure1"
+task = "regression"
+epsilons = [1]
+[[data]]
+name = "b"
+source = "dp_ight_figure1"
+task = "regression"
+epsilons = [1]
+[[data]]
+name = "c"
+source = "dp_ight_figure1"
+task = "classification"
+epsilons = [1]
+[[lines]]
+name = "tuned"
+method = "hard_thresholding"
+tuned_on = "other data"
+tune = { n_iter = [1, 2, 3] }
+"""
+
+
+def test_settings_from_other_data_look_at_no_row_of_their_own() -> None:
+    """The best on the other set of the task, by ratios to the best there; another task does not count."""
+    fits = Fits(catalogue.stated("others", OTHERS))
+    assert fits.of.lines[0].role == "honest"
+    scores = {"a": (9.0, 0.1, 0.3, 0.2), "b": (9.0, 0.3, 0.2, 0.1), "c": (9.0, 0.1, 0.5, 0.5)}
+    names = [json.dumps(tried) for tried in settings_of(fits.of.lines[0])]
+    found = [
+        Finished(Cell(data, f"tuned | {name}", 1.0, 0), {"score": score}, 0.0)
+        for data, values in scores.items()
+        for name, score in zip(names, values, strict=True)
+        if data != "c"
+    ]
+    assert Tuning(fits).best(found) == {("a", "tuned", 1.0): {"n_iter": 3}, ("b", "tuned", 1.0): {"n_iter": 1}}
+    with pytest.raises(ValueError, match="tuned has no other data to be tuned on at ε = 1"):
+        Tuning(fits).best([one for one in found if one.cell.data == "a"])
+
+
+def test_other_scores_have_panels_of_their_own(tmp_path: Path) -> None:
+    """AUC and log-loss of classifiers on test rows; lines without them are left out; a data set can name its lines."""
+    text = """
+title = "Census"
+paper = "None"
+kind = "fits"
+metric = "test error"
+measures = ["auc", "log_loss"]
+trials = 1
+[[data]]
+name = "census"
+source = "load_a9a"
+task = "classification"
+bounds = { row_l2 = 4.0 }
+epsilons = [4]
+lines = ["sound", "null model"]
+[[lines]]
+name = "sound"
+method = "auto"
+[[lines]]
+name = "left out"
+method = "two_stage"
+[[lines]]
+name = "null model"
+method = "null model"
+private = false
+"""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 4)) / 3
+    train, test = (Examples(part, np.where(part[:, 0] > 0, 1.0, -1.0)) for part in (rows[:200], rows[200:]))
+    of = catalogue.stated("census", text)
+    fits = Fits(of)
+    cells = fits.cells()
+    assert {cell.method for cell in cells} == {"sound", "null model"}
+    done = []
+    for cell in cells:
+        panel, line = fits._place(cell)
+        values = trial.run_trial(
+            panel,
+            line,
+            {},
+            problems.Problem(train, test),
+            epsilon=cell.epsilon,
+            delta=1e-5,
+            metric="test error",
+            seed=0,
+            measures=of.measures,
+        )
+        done.append(Finished(cell, values, 0.0))
+    names = {panel.name: [series.name for series in panel.series] for panel in fits.panels(done)}
+    assert names == {"census": ["sound", "null model"], "census: AUC": ["sound"], "census: log-loss": ["sound"]}
+    with pytest.raises(ValueError, match="measures = 'f1' is unknown; choose among accuracy, auc, log_loss"):
+        catalogue.stated("census", text.replace('"auc"', '"f1"'))
+    with pytest.raises(ValueError, match='AdaSSP is for regression; add only = "regression"'):
+        catalogue.stated("census", text + '[[lines]]\nname = "AdaSSP"\nmethod = "adassp"\n')
 
 
 def test_failures_are_told_and_stop_no_other_line(tmp_path: Path) -> None:
