@@ -67,6 +67,13 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
         (_PAIRED + "test_pairs_exceed_mu_no_more_often_than_stated",),
     ),
     Mutant(
+        "pairs that share their source",
+        "runs that are counted as independent and are not",
+        "            source = keyed_generator(int(generator.integers(2**63))) if self.paired else generator\n",
+        "            source = generator\n",
+        (_PAIRED + "test_each_run_of_a_pair_has_a_source_of_its_own",),
+    ),
+    Mutant(
         "a delta with a claim that has none",
         "a delta that was passed for a mu and ignored",
         "    if claimed is None and delta is not None:\n",

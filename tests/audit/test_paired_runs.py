@@ -63,13 +63,13 @@ def test_judges_count_pairs_or_say_that_they_do_not() -> None:
         ANY_LAW.count_pairs(scores, other, 0.0, 1e-5, 0.95)
 
 
-def subject(paired: bool) -> _ModelRuns:
+def subject(paired: bool, n_features: int = 1) -> _ModelRuns:
     method = HardThresholding(noise="gaussian", n_iter=1, damping=0.0)
     model = SparseRegressor(4.0, 1e-5, n_nonzero=1, bounds=BOUNDS, method=method, fit_intercept=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         request = model._request(Squared(), 6)
-    made = worst_case_pairs(Squared(), BOUNDS.known(1), 6, 1)
+    made = worst_case_pairs(Squared(), BOUNDS.known(n_features), 6, n_features)
     return _ModelRuns(request, made[2], paired=paired)
 
 
@@ -84,6 +84,6 @@ def test_runs_of_a_pair_have_the_same_noise_and_pairs_do_not() -> None:
 def test_each_run_of_a_pair_has_a_source_of_its_own() -> None:
     """Else a run that draws more in one world than in the other would share draws with the next pair."""
     sources = [keyed_generator(1), keyed_generator(1)]
-    subject(True)(0, 3, sources[0])
+    subject(True, 40)(0, 3, sources[0])
     sources[1].integers(2**63, size=3)
     assert sources[0].integers(2**63) == sources[1].integers(2**63)
