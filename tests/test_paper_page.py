@@ -86,7 +86,7 @@ def test_audits_are_the_measured_ones() -> None:
         assert float(ratio) == pytest.approx(one["ratio"], abs=5.1e-3)
         assert counted == f"{one['counted']:,}"
     (first,) = said(PAGE, r"changed after a first look, which showed ([\d.]+\d)\.")
-    assert [first] == said("audit.md", r"the default \(([\d.]+) first\)")
+    assert [first] == said("audit.md", r"and the default \(([\d.]+)\)")
     claimed, fixed, shown, betting = said(
         PAGE,
         r"DPSL-KT at a claim of \$\\varepsilon = (\d)\$ is refuted: (\d+) runs prove \$\\varepsilon \\ge ([\d.]+)\$, "
@@ -157,7 +157,7 @@ def test_comparisons_are_those_of_their_pages() -> None:
         "choosing.md", r"default more than 15 % and two standard errors behind \| (\d+) \| (\d+) "
     )
     descent = said(PAGE, r"it wins (\d+) comparisons of error, ties (\d+) and loses (\d+)")
-    assert descent == said("choosing.md", r"the default wins (\d+), ties (\d+) and loses (\d+) in error")
+    assert descent == said("choosing.md", r"default wins (\d+), ties (\d+) and loses (\d+) in error")
     version, ahead, of, near = said(
         PAGE, r"DP-SGD in Opacus (1\.6)\.0, .* in (\d+) of (\d+) cells .* is within ([\d.]+) everywhere but in one"
     )

@@ -41,9 +41,10 @@ def test_columns_become_bounded_features(tables: dict[tuple[str, str], Any]) -> 
     assert data.X_test.shape == (10, 4)
     rows = np.vstack([data.X_train, data.X_test])
     assert np.abs(rows).max() <= 1
-    assert np.all((rows**2).sum(axis=1) <= packaged_columns("computers") == 3)
+    assert packaged_columns("computers") == 3
+    assert (rows**2).sum(axis=1).max() <= 3
     speeds = np.sort(tables["Ecdat", "Computers"]["speed"])
-    np.testing.assert_allclose(np.sort(rows[:, 0]), (2 * speeds - 20 - 110) / 90)  # from 20 to 110 in steps of 10
+    np.testing.assert_allclose(np.sort(rows[:, 0]), (2 * speeds - 20 - 100) / 80)  # from 20 to 100 in steps of 10
     assert set(rows[:, 1] + rows[:, 2]) == {1.0}
     assert set(rows[:, 3]) == {0.0}
     targets = np.concatenate([data.y_train, data.y_test])

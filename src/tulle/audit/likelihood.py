@@ -1,7 +1,7 @@
 """The likelihood ratio of everything that a plan released, by an attacker who knows both data sets.
 
 Given the earlier answers, a method asks the same question on either data set. The attacker evaluates it on both, knows
-how the noise was drawn, and adds up the logarithms of the two densities at the answer. Nothing but answers, public
+how the noise was drawn, and adds up the logarithms of the two densities at the answer. Only answers, public
 facts and the two data sets enters, so that the number is one more function of what was released, and a bound that is
 counted on it is valid. Where the mechanisms do what they claim, no other statistic tells the data sets apart better
 (Neyman and Pearson). Random batches are secret: the density is then a mixture over all batches. Of a shuffled epoch no

@@ -1,7 +1,7 @@
 """The likelihood ratio of everything that a function asked of mechanisms of tulle: pipelines, clients, whole fits.
 
 A run on one data set is recorded, and played with the same answers on the other one. By that the exact answers on both
-are known, as to an attacker who knows both data sets, and the densities of the released ones. Nothing but answers and
+are known, as to an attacker who knows both data sets, and the densities of the released ones. Only answers and
 the two data sets enters, so that a bound that is counted on the ratio is valid.
 """
 

@@ -94,7 +94,7 @@ _SOURCES: Mapping[str, _Source] = MappingProxyType(
         "load_news20": _Source(
             ("news20_text_train.csv.bz2", "news20_text_test.csv.bz2"),
             "Create news20_text_train.csv.bz2 and news20_text_test.csv.bz2 from 20 newsgroups by date "
-            "(http://qwone.com/~jason/20Newsgroups/): columns group and text, without the headers of posts.",
+            "(https://qwone.com/~jason/20Newsgroups/): columns group and text, without the headers of posts.",
         ),
         "load_riboflavin": _Source(
             ("riboflavin.csv.gz",),

@@ -1,0 +1,63 @@
+"""The page on dense regression counts what its results say."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from statistics import fmean, stdev
+
+from pages import ROOT
+
+PAGE = ROOT / "docs/results/dense-regression.md"
+RESULTS = PAGE.with_suffix("") / "results.csv"
+DEFAULT = "tulle (auto)"
+
+
+def scores() -> dict[tuple[str, str, str], dict[str, float]]:
+    """By table, method and ε: the score of each trial."""
+    found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row["data"], row["method"], row["epsilon"]][row["trial"]] = float(row["score"])
+    return found
+
+
+def counted(method: str) -> tuple[int, int, int]:
+    """In how many cells the default wins, ties and loses."""
+    found, result = scores(), [0, 0, 0]
+    for data, line, epsilon in list(found):
+        if line != method:
+            continue
+        ours, theirs = found[data, DEFAULT, epsilon], found[data, method, epsilon]
+        paired = [ours[trial] - theirs[trial] for trial in theirs]
+        mean, error = fmean(paired), stdev(paired) / math.sqrt(len(paired))
+        tie = abs(mean) <= max(2 * error, 0.01 * fmean(theirs.values()))
+        result[1 if tie else 0 if mean < 0 else 2] += 1
+    return result[0], result[1], result[2]
+
+
+def test_wins_ties_and_losses_are_counted() -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    wins, ties, losses = counted("AdaSSP")
+    assert f"than AdaSSP in {wins} of 64 cells; {ties} are ties and none is a loss" in page
+    assert losses == 0
+    wins, ties, losses = counted("AdaSSP, zero-out")
+    assert f"wins {wins} cells of 64 against AdaSSP ({ties} ties, {losses} loss)" in page
+    wins, ties, losses = counted("iterative Hessian mixing, zero-out")
+    assert f"{wins} against iterative Hessian mixing ({ties} ties, {losses} loss)" in page
+    wins, ties, losses = counted("DP-SGD on all features")
+    assert f"it wins {wins} cells, ties in {ties} and loses {losses}" in page
+    assert f"({counted('objective perturbation on all features')[1]} ties)" in page
+
+
+def test_figures_of_single_cells() -> None:
+    found, page = scores(), PAGE.read_text(encoding="utf-8")
+    for data, method, epsilon, digits in (
+        ("Ames, log price of houses", DEFAULT, "0.5", 2),
+        ("Spanish households, share of food", DEFAULT, "0.5", 2),
+        ("wives, hours worked", DEFAULT, "4.0", 3),
+        ("wives, hours worked", "iterative Hessian mixing, zero-out", "4.0", 3),
+        ("wives, hours worked", "least squares, no privacy", "", 3),
+    ):
+        assert f"{fmean(found[data, method, epsilon].values()):.{digits}f}" in page
