@@ -30,7 +30,7 @@ from screened_rows import BOUNDS, BUDGETS, facts, problem
 from sklearn.base import clone
 
 import tulle.estimators.request
-from tulle import Bounds, Budget, Ledger, PublicFrequencies, SparseClassifier
+from tulle import Bounds, Budget, Ledger, PrivatePipeline, PublicFrequencies, SparseClassifier, SparseRegressor
 from tulle.accounting.calibration import calibrate
 from tulle.datasets import rcv1_like
 from tulle.estimators.bounds import GRID
@@ -40,6 +40,7 @@ from tulle.methods.fit_again import Settings
 from tulle.methods.gradient_queries import Curvature
 from tulle.methods.loss_functions import LOSSES, Huber, Logistic, Loss, OneVsRest, Poisson, Squared, SquaredHinge
 from tulle.methods.noise_scales import budget_mu
+from tulle.preprocessing import PrivateScaler
 from tulle.transfer.public_knowledge import read_public
 from tulle.trusted.accountants import epsilon
 from tulle.trusted.curator import Curator
@@ -414,7 +415,7 @@ def test_defaults() -> None:
     assert regression.first.row_bound == pytest.approx(math.hypot(1.0, 0.25))
     assert regression.rescale is None
     assert regression.first_share == 1.0
-    for n_features, xi in ((1, 3.2), (10, 0.4 * (10 / (4000 * mu)) ** -0.4), (4000, 0.4)):
+    for n_features, xi in ((10, 1.6), (200, 0.4 * (200 / (4000 * mu)) ** -0.4), (4000, 0.4)):
         one = FitAgain().settings(replace(dense, n_features=n_features, n_nonzero=n_features))
         assert math.expm1(one.first.log_determinant) == pytest.approx(xi * mu / 2)
     assert FitAgain(rescale_share=0.1).settings(dense).rescale is not None
@@ -811,3 +812,18 @@ def test_what_it_cannot_do_is_refused() -> None:
         SparseClassifier(1.0, 0.0, method="fit_again", bounds=BOUNDS).fit(X, y)
     with pytest.raises(ValueError, match="FitAgain has no published noise"):
         SparseClassifier(method="fit_again", bounds=BOUNDS, calibration="published").fit(X, y)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("n_features", [1, 4, 30])
+def test_regression_leaves_room_for_estimated_bounds_and_for_other_steps(epsilon: float, n_features: int) -> None:
+    """The penalty is weak. With a weaker one, xi = 2, no noise would be enough next to other releases."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (3000, n_features))
+    y = X[:, 0] + 0.1 * rng.standard_normal(3000)
+    for share in (0.1, 0.9):
+        model = SparseRegressor(epsilon, 1e-5, bounds=Bounds(estimate_share=share), random_state=0).fit(X, y)
+        assert 0.99 * epsilon < model.privacy_.epsilon <= epsilon
+    steps = [("scale", PrivateScaler()), ("model", SparseRegressor(bounds=Bounds(label=2.0)))]
+    both = PrivatePipeline(steps, epsilon=epsilon, delta=1e-5, random_state=0).fit(X, y)
+    assert 0.99 * epsilon < both.privacy_.epsilon <= epsilon
