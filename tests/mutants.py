@@ -1125,10 +1125,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the step of Frank-Wolfe by a look at the labels",
         "line search, short steps and stopping rules on the private loss: reads that are on no bill",
-        "path, radius = CoordinatePath(start), settings.feasible.radius",
-        "path, radius = CoordinatePath(start), settings.feasible.radius\n"
+        "        radius = settings.feasible.radius\n        scores = CoordinateScores(",
+        "        radius = settings.feasible.radius\n"
         '        rows = getattr(getattr(ask, "__self__", None), "_rows", None)\n'
-        "        radius = min(radius, float(abs(rows.blocks[0].targets).max())) if rows is not None else radius",
+        "        radius = min(radius, float(abs(rows.blocks[0].targets).max())) if rows is not None else radius\n"
+        "        scores = CoordinateScores(",
         (_BOUNDARY + "test_no_method_reaches_for_rows[frank_wolfe.py]",),
     ),
     Mutant(

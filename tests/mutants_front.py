@@ -345,7 +345,7 @@ FRONT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "free tuning passes for a private result",
         "hyper-parameters chosen on the private rows, and the figure shown among those that paid for all they know",
-        'return "oracle" if self.tune or self.oracle else "honest"',
+        'return "oracle" if (self.tune and self.tuned_on == "own data") or self.oracle else "honest"',
         'return "honest"',
         (_REPRODUCED + "test_the_role_of_a_line_follows_from_what_it_does",),
     ),

@@ -58,8 +58,8 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a batch that failed is added to the next",
         "buffers that are cleared after use, and after an error are not",
-        "            for array in (self.sums, *self.bits):\n                array[:] = 0\n",
-        "            return\n",
+        "            self.sums[:] = 0.0\n            for name in",
+        "            for name in",
         (_ROWS + "test_a_batch_that_fails_leaves_nothing_for_the_next",),
     ),
     # --- long answers ---
@@ -109,8 +109,8 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the report of another back end",
         "'nothing left this process', printed for rows that lay in files or on other machines",
-        "found, receipt, rows.seen_by, rho)",
-        "found, receipt, Rows.seen_by, rho)",
+        "    seen_by = rows.seen_by\n",
+        "    seen_by = Rows.seen_by\n",
         (_BACKENDS + "test_the_report_says_who_read_the_folder",),
     ),
     # --- on a cluster ---

@@ -107,11 +107,13 @@ declare_target <- function(response, declared, family) {
 # A warning for declarations that mention the data by its name, such as levels = list(region = levels(visits$region)).
 # It depends on the code of the call alone.
 warn_of_data <- function(data, expressions) {
-  if (!is.name(data)) return()
+  # Of an expression such as visits[train, ] every variable may hold rows.
+  holders <- all.vars(data)
   for (what in names(expressions)) {
-    if (as.character(data) %in% all.names(expressions[[what]])) {
+    used <- intersect(holders, all.names(expressions[[what]]))
+    if (length(used) > 0) {
       tulle_warn(paste0(
-        what, " is computed from '", as.character(data), "': what it takes from the rows is published with the model, and no ",
+        what, " is computed from '", used[[1]], "': what it takes from the rows is published with the model, and no ",
         "epsilon covers it. Write down what you know without looking at the rows"
       ))
     }

@@ -26,6 +26,7 @@ from tulle.trusted.plan import Budget, Plan, Release
 from tulle.trusted.randomness import keyed_generator
 from tulle.trusted.rows import Rows
 from tulle.trusted.sampling import Sampling
+from tulle.tuning.best_of_trials import TrialCount
 
 DELTA = 1e-5
 ONE_STEP = HardThresholding(noise="gaussian", n_iter=1, damping=0.0)
@@ -123,3 +124,32 @@ def test_estimated_bounds_of_a_model_lead_to_the_function() -> None:
     model = SparseRegressor(4.0, DELTA, n_nonzero=1, method=ONE_STEP, fit_intercept=False)
     with pytest.raises(ValueError, match="of estimated ones audit_function knows the ratio"):
         audit_model(model, judge="gaussian", claimed_mu=1.0, attack="likelihood_ratio", runs=16)
+
+
+def test_randomness_of_its_own_is_refused() -> None:
+    """On equal data sets the ratio of such a function would lean to the recorded one, and refute sound claims."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 3))
+    y = np.clip(X[:, 0], -1, 1)
+
+    def halves(X: Any, y: Any, rng: np.random.Generator, source: Any = None) -> Any:
+        chosen = np.random.default_rng(source).permutation(len(y))[:30]
+        model = SparseRegressor(1.0, 1e-5, bounds=Bounds(row_linf=1.0, label=1.0), n_nonzero=1, random_state=0)
+        return model.fit(X[chosen], y[chosen]).coef_
+
+    def seeded(X: Any, y: Any, rng: np.random.Generator) -> Any:
+        return halves(X, y, rng, int(rng.integers(2**62)))
+
+    same = ((X, y), (X, y))
+    with pytest.raises(TargetError, match="it is random in other ways than by noise"):
+        ReplayedRuns(halves, same).log_ratio(0, np.random.default_rng(0))
+    assert ReplayedRuns(seeded, same).log_ratio(0, np.random.default_rng(0)) == 0.0
+
+
+def test_a_search_is_refused() -> None:
+    """Its trials are secret, and its claim rests on that."""
+    draw = TrialCount.draw
+    runs = ReplayedRuns(lambda X, y, rng: TrialCount(3.0).draw(rng), ((np.ones((2, 1)), np.ones(2)),) * 2)
+    with pytest.raises(TargetError, match="the trials of a search are secret"):
+        runs.log_ratio(0, np.random.default_rng(0))
+    assert TrialCount.draw is draw

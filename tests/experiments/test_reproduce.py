@@ -756,9 +756,7 @@ def test_without_the_package_of_its_tables_nothing_is_begun(tmp_path: Path, monk
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("importlib.metadata.version", missing)
-    with pytest.raises(
-        reproduction.MissingDataError, match=r"dense-regression needs .*pip install 'tulle\[evidence\]'"
-    ):
+    with pytest.raises(reproduction.MissingDataError, match=r'dense-regression needs .*pip install "\.\[evidence\]"'):
         reproduction.reproduce(ALL["dense-regression"].faster(), tmp_path / "out", jobs=1)
     assert not (tmp_path / "out").exists()
 

@@ -1,13 +1,15 @@
 """The likelihood ratio of everything that a function asked of mechanisms of tulle: pipelines, clients, whole fits.
 
 A run on one data set is recorded, and played with the same answers on the other one. By that the exact answers on both
-are known, as to an attacker who knows both data sets, and the densities of the released ones. Only answers and
-the two data sets enters, so that a bound that is counted on the ratio is valid.
+are known, as to an attacker who knows both data sets, and the densities of the released ones. Only answers and the
+two data sets enter, so that a bound that is counted on the ratio is valid for a claim that covers every answer. That is
+so if nothing else is random: each run is also played on its own data set, where the ratio must be exactly 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from tulle.audit.replay import Change, Recording
 from tulle.audit.visible import ReplayError
 from tulle.trusted.events import FloatArray
 from tulle.trusted.mechanisms import Mechanism, Sensitivity
+from tulle.tuning.best_of_trials import TrialCount
 
 
 class RatioRecording(Recording):
@@ -72,13 +75,19 @@ class ReplayedRuns:
     def log_ratio(self, world: int, generator: np.random.Generator) -> float:
         """Of one run on this data set."""
         recording = RatioRecording(np.random.default_rng(generator.integers(2**63)))
-        seed = int(generator.integers(2**63))  # for randomness that is no noise: the same in both runs
+        seed = int(generator.integers(2**63))  # for randomness that is no noise: the same in all runs
         try:
-            with recording.record():
-                self.fit(*self.worlds[world], np.random.default_rng(seed))
-            with recording.play():
-                self.fit(*self.worlds[1 - world], np.random.default_rng(seed))
-            recording.finish()
+            with _refused_searches():
+                with recording.record():
+                    self.fit(*self.worlds[world], np.random.default_rng(seed))
+                on_itself = self._played(recording, world, seed)
+                ratio = self._played(recording, 1 - world, seed)
+            if on_itself != 0.0:
+                # The recorded data set would fit its own answers better than the other one, also if both were equal.
+                raise ReplayError(
+                    "it is random in other ways than by noise: two runs on the same rows with the same answers differ. "
+                    "Pass randomness from rng, such as random_state=int(rng.integers(2**62))"
+                )
         except ReplayError as mismatch:
             raise TargetError(
                 f"attack='likelihood_ratio' knows no ratio of this function: {mismatch}; use attack='chosen', or replay"
@@ -88,4 +97,27 @@ class ReplayedRuns:
                 "attack='likelihood_ratio' is for functions whose noise is from mechanisms of tulle, and this one "
                 "asked none of them; use attack='chosen'"
             )
-        return recording.log_ratio if world == 0 else -recording.log_ratio
+        return ratio if world == 0 else -ratio
+
+    def _played(self, recording: RatioRecording, world: int, seed: int) -> float:
+        """The log-ratio of the recorded data set over this one."""
+        recording.log_ratio = 0.0
+        with recording.play():
+            self.fit(*self.worlds[world], np.random.default_rng(seed))
+        recording.finish()
+        return recording.log_ratio
+
+
+@contextmanager
+def _refused_searches() -> Iterator[None]:
+    """The trials of a private search are secret, and its claim rests on that: a ratio of all would refute it."""
+
+    def refuse(trials: TrialCount, generator: np.random.Generator) -> int:
+        raise ReplayError("the trials of a search are secret, and the ratio of what it releases is not known")
+
+    draw = TrialCount.draw
+    TrialCount.draw = refuse  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        TrialCount.draw = draw  # type: ignore[method-assign]

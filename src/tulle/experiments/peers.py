@@ -4,8 +4,9 @@ Both release statistics of all features, and are meant for few features and many
 public data alone: noise is drawn by numpy, and floating-point effects are not accounted for. Rows have a norm of at
 most `row_l2` and targets lie in [-label, label]; both are cut to that, row by row. A constant column is added.
 
-Neighbours: "replace" changes one row to any other row, as everywhere in tulle; "zero-out" replaces one row by zeros,
-which proves less. AdaSSP can be run for both, iterative Hessian mixing for "zero-out", as in its paper.
+Neighbours: "replace" changes one row to any other row, as everywhere in tulle; "zero-out" replaces one row, with its
+constant and its target, by zeros, which proves less. AdaSSP can be run for both, iterative Hessian mixing for
+"zero-out", as in its paper.
 """
 
 from __future__ import annotations
