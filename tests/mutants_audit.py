@@ -60,6 +60,20 @@ AUDIT_MUTANTS: tuple[Mutant, ...] = (
         (_REPLAYED + "test_who_is_in_a_batch_is_secret_unless_all_are",),
     ),
     Mutant(
+        "a replayed attack on a function that is random by itself",
+        "the recorded data set fits its own answers better than an equal one: sound claims would be refuted",
+        "            if on_itself != 0.0:\n",
+        "            if False:\n",
+        (_REPLAYED + "test_randomness_of_its_own_is_refused",),
+    ),
+    Mutant(
+        "a replayed attack that knows the trials of a search",
+        "a claim that rests on secret trials, attacked with all of them",
+        "    TrialCount.draw = refuse",
+        "    _ = refuse",
+        (_REPLAYED + "test_a_search_is_refused",),
+    ),
+    Mutant(
         "pairs of runs that are both guessed wrong",
         "left out of the count: a bound that is too high where the noise of a pair is not the same",
         "    return (1.0 + float(low) - float(high)) / 2\n",
