@@ -1,4 +1,4 @@
-"""The page on dense regression counts what its results say."""
+"""The page on dense regression counts what its results say, and the page of the default how constants were chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from statistics import fmean, stdev
 
-from pages import ROOT
+from pages import ROOT, loaded
 
 PAGE = ROOT / "docs/results/dense-regression.md"
 RESULTS = PAGE.with_suffix("") / "results.csv"
@@ -61,3 +61,45 @@ def test_figures_of_single_cells() -> None:
         ("wives, hours worked", "least squares, no privacy", "", 2),
     ):
         assert f"{fmean(found[data, method, epsilon].values()):.{digits}f}" in page
+
+
+# Names of the page, in the order of its table.
+SETS = {
+    "Ames": "ames",
+    "Spanish households": "budget_food",
+    "Card": "card",
+    "College distance": "college_distance",
+    "computers": "computers",
+    "CPS 1988": "cps1988",
+    "diamonds": "diamonds",
+    "elevation": "elevation",
+    "Botswana": "fertil2",
+    "college": "gpa2",
+    "wives, hours": "health_insurance",
+    "401(k)": "k401ksubs",
+    "mothers, hours": "labsup",
+    "NMES 1988": "nmes1988",
+    "RAND experiment": "randhie",
+    "two-year colleges": "twoyear",
+    "young men": "wagepan",
+}
+
+
+def test_regrets_of_constants_are_those_of_the_measured_grid() -> None:
+    script = loaded("benchmarks/regression_constants.py")
+    page = (ROOT / "docs/fit_again.md").read_text(encoding="utf-8")
+    found = script.left_out()
+    assert set(found) == {*SETS.values(), "synthetic_linear"}
+    for name, key in SETS.items():
+        own, before = found[key]
+        assert f"| {name} | {100 * own:.0f} % | {100 * before:.0f} % |" in page
+    assert f"the rule is {100 * found['synthetic_linear'][0]:.0f} % behind the best setting" in page
+    ahead = script.cells_with_rescaling_ahead()
+    cells = len(script.read()[0])
+    assert f"in {cells - len(ahead)} of {cells} cells" in page
+    assert {name for name, _ in ahead} == {"fertil2", "synthetic_linear"}
+    worst, median = max(found[key][0] for key in SETS.values()), sorted(found[key][0] for key in SETS.values())[8]
+    toml = (ROOT / "src/tulle/experiments/published/dense-regression.toml").read_text(encoding="utf-8")
+    assert (
+        f"at most {100 * worst:.0f} % behind the best constants for it, and {100 * median:.0f} % in the median" in toml
+    )

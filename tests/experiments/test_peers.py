@@ -11,12 +11,12 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tulle.accounting.gaussian_budget import gaussian_mu
-from tulle.experiments.peers import PEERS, AdaSSP, IterativeHessianMixing, _sketch_epsilon, sketch_level
+from tulle.experiments.peers import PEERS, AdaSSP, BoundedData, IterativeHessianMixing, _sketch_epsilon, sketch_level
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (400, 3))
 Y = np.clip(X @ [0.3, -0.2, 0.1] + 0.1 + 0.05 * RNG.standard_normal(400), -1, 1)
-SETTINGS = {"delta": 1e-5, "row_l2": math.sqrt(3), "label": 1.0}
+DATA = BoundedData.of(X, Y, math.sqrt(3), 1.0)
 
 
 class Recorded:
@@ -33,7 +33,7 @@ class Recorded:
 @pytest.mark.parametrize("name", PEERS)
 def test_without_noise_it_is_least_squares(name: str) -> None:
     """At an epsilon that leaves next to no noise; sketches keep the fixed point of Newton's steps."""
-    fitted = PEERS[name].fit(X, Y, epsilon=1e6, rng=np.random.default_rng(0), **SETTINGS)
+    fitted = PEERS[name].fit(DATA, 1e6, 1e-5, np.random.default_rng(0))
     exact = np.linalg.lstsq(np.column_stack([X, np.ones(len(Y))]), Y, rcond=None)[0]
     tolerance = 0.02 if name == "iterative_hessian_mixing" else 1e-3
     np.testing.assert_allclose([*fitted.coef_, fitted.intercept_], exact, atol=tolerance)
@@ -44,7 +44,7 @@ def test_without_noise_it_is_least_squares(name: str) -> None:
 def test_the_three_scales_of_adassp_cost_mu_together(neighbours: Any) -> None:
     """Sensitivities of neighbouring rows of norm 1, of which pairs come close to the largest."""
     recorded = Recorded()
-    AdaSSP(neighbours).fit(X, Y, epsilon=1.0, rng=recorded, **SETTINGS)  # type: ignore[arg-type]
+    AdaSSP(neighbours).fit(DATA, 1.0, 1e-5, recorded)  # type: ignore[arg-type]
     mu, (_, eigenvalue), (moments, _), (sums, _) = gaussian_mu(1.0, 1e-5), *recorded.drawn
     assert (
         eigenvalue == 1
@@ -85,7 +85,7 @@ def test_the_level_of_sketches_spends_epsilon_and_no_more(epsilon: float) -> Non
 def test_hessian_mixing_draws_the_noise_of_its_gradients() -> None:
     """Three gradients with the noise of one that costs a third of mu²; sketches in blocks of rows."""
     recorded = Recorded()
-    IterativeHessianMixing().fit(X, Y, epsilon=2.0, rng=recorded, **SETTINGS)  # type: ignore[arg-type]
+    IterativeHessianMixing().fit(DATA, 2.0, 1e-5, recorded)  # type: ignore[arg-type]
     sizes = [size for _, size in recorded.drawn]
     rows = math.ceil(6 * max(4, math.log(120 / 1e-5)))
     assert sizes == [1, *[rows * 400, rows * 4, 4] * 3]
@@ -95,7 +95,7 @@ def test_rows_and_targets_are_cut() -> None:
     """One row far outside its bounds changes a fit with next to no noise by as much as one at the bounds."""
     far, near = (np.vstack([X, factor * np.ones((1, 3))]) for factor in (1e6, 1.0))
     fits = [
-        AdaSSP().fit(rows, np.append(Y, label), epsilon=1e6, rng=np.random.default_rng(0), **SETTINGS)
+        AdaSSP().fit(BoundedData.of(rows, np.append(Y, label), math.sqrt(3), 1.0), 1e6, 1e-5, np.random.default_rng(0))
         for rows, label in ((far, 1e9), (near, 1.0))
     ]
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_)

@@ -38,17 +38,36 @@ class LinearFit:
         return np.asarray(X @ self.coef_ + self.intercept_)
 
 
-def _bounded(X: Any, y: FloatArray, row_l2: float, label: float) -> tuple[FloatArray, FloatArray]:
-    """Rows with a constant column, divided so that none is longer than 1, and targets cut to their bound."""
-    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
-    lengths = np.maximum(np.linalg.norm(X, axis=1, keepdims=True) / row_l2, 1.0)
-    rows = np.column_stack([X / lengths, np.ones(len(y))]) / math.hypot(row_l2, 1.0)
-    return rows, np.clip(y, -label, label)
+@dataclass(frozen=True, eq=False)
+class BoundedData:
+    """Rows with a constant column, divided so that none is longer than 1, and targets cut to their bound.
 
+    Attributes
+    ----------
+    rows, targets : array
+    length : float
+        What rows with their constant were divided by.
+    label : float
+        The largest absolute target.
+    """
 
-def _fitted(weights: Any, row_l2: float) -> LinearFit:
-    weights = weights / math.hypot(row_l2, 1.0)
-    return LinearFit(weights[:-1], float(weights[-1]))
+    rows: FloatArray
+    targets: FloatArray
+    length: float
+    label: float
+
+    @classmethod
+    def of(cls, X: Any, y: FloatArray, row_l2: float, label: float) -> BoundedData:
+        """Rows longer than `row_l2` are scaled down to it, each by itself."""
+        X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
+        excess = np.maximum(np.linalg.norm(X, axis=1, keepdims=True) / row_l2, 1.0)
+        length = math.hypot(row_l2, 1.0)
+        return cls(np.column_stack([X / excess, np.ones(len(y))]) / length, np.clip(y, -label, label), length, label)
+
+    def fitted(self, weights: Any) -> LinearFit:
+        """The model of rows as they were, given the weights of these rows."""
+        weights = weights / self.length
+        return LinearFit(weights[:-1], float(weights[-1]))
 
 
 @dataclass(frozen=True)
@@ -66,30 +85,17 @@ class AdaSSP:
 
     neighbours: Literal["replace", "zero-out"] = "replace"
 
-    def fit(
-        self,
-        X: Any,
-        y: FloatArray,
-        *,
-        epsilon: float,
-        delta: float,
-        row_l2: float,
-        label: float,
-        rng: np.random.Generator,
-    ) -> LinearFit:
+    def fit(self, data: BoundedData, epsilon: float, delta: float, rng: np.random.Generator) -> LinearFit:
         """Weights that are (epsilon, delta)-private for the neighbours of this object.
 
         Parameters
         ----------
-        X, y
-            Rows and targets.
+        data : BoundedData
         epsilon, delta : float
             Above 0; delta below 1.
-        row_l2, label : float
-            The largest norm of a row and the largest absolute target.
         rng : numpy.random.Generator
         """
-        rows, y = _bounded(X, y, row_l2, label)
+        rows, y, label = data.rows, data.targets, data.label
         d, replaced = rows.shape[1], self.neighbours == "replace"
         scale = math.sqrt(3) / gaussian_mu(epsilon, delta)
         moments = rows.T @ rows
@@ -99,7 +105,7 @@ class AdaSSP:
         penalty = max(0.0, spread * math.sqrt(d * math.log(2 * d * d / _FAILURE)) - max(smallest, 0.0))
         noisy = moments + upper + np.triu(upper, 1).T + penalty * np.eye(d)
         sums = rows.T @ y + rng.normal(scale=scale * label * (2.0 if replaced else 1.0), size=d)
-        return _fitted(np.linalg.lstsq(noisy, sums, rcond=None)[0], row_l2)
+        return data.fitted(np.linalg.lstsq(noisy, sums, rcond=None)[0])
 
 
 @dataclass(frozen=True)
@@ -122,19 +128,9 @@ class IterativeHessianMixing:
 
     n_iter: int = 3
 
-    def fit(
-        self,
-        X: Any,
-        y: FloatArray,
-        *,
-        epsilon: float,
-        delta: float,
-        row_l2: float,
-        label: float,
-        rng: np.random.Generator,
-    ) -> LinearFit:
+    def fit(self, data: BoundedData, epsilon: float, delta: float, rng: np.random.Generator) -> LinearFit:
         """As `AdaSSP.fit`, for zeroing out a row."""
-        rows, y = _bounded(X, y, row_l2, label)
+        rows, y, label = data.rows, data.targets, data.label
         d = rows.shape[1]
         size = math.ceil(6 * max(d, math.log(40 * self.n_iter / delta)))
         level = sketch_level(size, self.n_iter, epsilon / 2, delta / 2)
@@ -149,7 +145,7 @@ class IterativeHessianMixing:
             slopes = np.clip(y - rows @ weights, -label, label)
             gradient = rows.T @ slopes + scale * rng.normal(size=d)
             weights = weights + np.linalg.lstsq(sketch.T @ sketch / size, gradient, rcond=None)[0]
-        return _fitted(weights, row_l2)
+        return data.fitted(weights)
 
 
 def _gaussian_sketch(rows: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:

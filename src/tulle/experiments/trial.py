@@ -12,7 +12,7 @@ from tulle.estimators.bounds import Bounds
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.experiments.comparison_metrics import read_metrics
 from tulle.experiments.examples import judged, null_answers, record_warnings
-from tulle.experiments.peers import PEERS
+from tulle.experiments.peers import PEERS, BoundedData
 from tulle.experiments.problems import Problem
 from tulle.methods import METHODS
 from tulle.transfer.public_features import UniformFeatures
@@ -104,15 +104,8 @@ def _peer(
     assert bounds.row_l2 is not None
     assert bounds.label is not None
     start = time.perf_counter()
-    model = PEERS[line.method].fit(
-        problem.train.X,
-        problem.train.y,
-        epsilon=epsilon,
-        delta=delta,
-        row_l2=bounds.row_l2,
-        label=bounds.label,
-        rng=np.random.default_rng(seed),
-    )
+    data = BoundedData.of(problem.train.X, problem.train.y, bounds.row_l2, bounds.label)
+    model = PEERS[line.method].fit(data, epsilon, delta, np.random.default_rng(seed))
     seconds = time.perf_counter() - start
     nonzero = int(np.count_nonzero(model.coef_))
     return {"score": score(model, problem, metric), "nonzero": nonzero, "seconds": seconds, "proved": epsilon}
