@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -12,7 +14,7 @@ from scipy.stats import norm
 from tulle import Bounds, PrivatePipeline, SparseRegressor
 from tulle.accounting.gaussian_budget import gaussian_mu
 from tulle.audit import TargetError, audit_function, audit_model, worst_case_pairs
-from tulle.audit.replayed_ratio import ReplayedRuns
+from tulle.audit.replayed_ratio import RatioRecording, ReplayedRuns, _refused_searches
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.methods import HardThresholding
 from tulle.methods.gradient_queries import BatchGradient
@@ -21,11 +23,11 @@ from tulle.preprocessing import PrivateScaler
 from tulle.trusted.curator import Curator
 from tulle.trusted.events import NoisePerSensitivity
 from tulle.trusted.facts import PublicFacts
-from tulle.trusted.mechanisms import Gaussian, SampledGaussian, Sensitivity
+from tulle.trusted.mechanisms import Gaussian, ObjectivePerturbation, SampledGaussian, Sensitivity
 from tulle.trusted.plan import Budget, Plan, Release
 from tulle.trusted.randomness import keyed_generator
 from tulle.trusted.rows import Rows
-from tulle.trusted.sampling import Sampling
+from tulle.trusted.sampling import Sampler, Sampling
 from tulle.tuning.best_of_trials import TrialCount
 
 DELTA = 1e-5
@@ -153,3 +155,37 @@ def test_a_search_is_refused() -> None:
     with pytest.raises(TargetError, match="the trials of a search are secret"):
         runs.log_ratio(0, np.random.default_rng(0))
     assert TrialCount.draw is draw
+
+
+def whole_fit(X: Any, y: Any, rng: np.random.Generator) -> Any:
+    seed = int(rng.integers(2**62))
+    return SparseRegressor(1.0, DELTA, bounds=Bounds(row_l2=1.0, label=1.0), random_state=seed).fit(X, y).coef_
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_audits_in_several_threads_leave_no_hook_behind() -> None:
+    """Each would take the hooks of the other for the originals, and leave known noise to all later fits."""
+    originals = (Gaussian.release, ObjectivePerturbation.release, Curator.ask, Sampler.draw, TrialCount.draw)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (40, 3))
+    worlds = (X, np.clip(X[:, 0], -1, 1)), (np.vstack([-X[:1], X[1:]]), np.clip(X[:, 0], -1, 1))
+    with joblib.parallel_config(backend="threading"):
+        found = audit_function(whole_fit, *worlds, claimed_mu=1.0, runs=64, n_jobs=4, seed=1, **RATIO)
+    alone = audit_function(whole_fit, *worlds, claimed_mu=1.0, runs=64, seed=1, **RATIO)
+    assert found.mu == alone.mu
+    assert originals == (Gaussian.release, ObjectivePerturbation.release, Curator.ask, Sampler.draw, TrialCount.draw)
+
+
+def test_a_fit_in_a_thread_that_ran_before_keeps_its_own_noise() -> None:
+    """And its answers are not recorded; a thread that the replayed fit starts is part of it."""
+    recording = RatioRecording(np.random.default_rng(0))
+    with ThreadPoolExecutor(1) as before:
+        before.submit(int).result()
+        with _refused_searches(), recording.record():
+            of_stranger = before.submit(noisy_sum, *FIRST, np.random.default_rng(3)).result()
+            assert before.submit(TrialCount(3.0).draw, np.random.default_rng(0)).result() >= 1
+            assert len(recording) == 0
+            with ThreadPoolExecutor(1) as started:
+                of_fit = started.submit(noisy_sum, *FIRST, np.random.default_rng(3)).result()
+    assert len(recording) == 1
+    assert of_stranger == noisy_sum(*FIRST, np.random.default_rng(3)) != of_fit

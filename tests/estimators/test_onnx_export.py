@@ -18,7 +18,8 @@ from tulle import Bounds, Budget, FileLedger, PrivatePipeline, SparseClassifier,
 from tulle.estimators.onnx_export import to_onnx
 from tulle.methods.loss_functions import Huber, Logistic, Poisson
 from tulle.preprocessing import PrivateImputer, PrivateScaler, PrivateWeights
-from tulle.reports.report import NOT_COVERED
+from tulle.reports.report import NOT_COVERED, WIDTH_PUBLISHED
+from tulle.reports.words import LABELS_PUBLISHED
 
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
 reference = pytest.importorskip("onnx.reference")
@@ -26,6 +27,7 @@ reference = pytest.importorskip("onnx.reference")
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (400, 6))
 SIGNS = X[:, 1] - X[:, 4] > 0
+CLASSES = [False, True]
 THREE = np.digitize(X[:, 1], [-0.4, 0.4])
 WORDS = np.array(["low", "mid", "high"])
 NUMBER = 2 * X[:, 2] + 1
@@ -142,7 +144,7 @@ def metadata(model: Any) -> dict[str, str]:
 
 def test_the_file_states_the_guarantee() -> None:
     """Never less than is proved, and that a seed makes it unfit for release."""
-    model = classifier().fit(X, SIGNS)
+    model = classifier(classes=CLASSES).fit(X, SIGNS)
     stated = metadata(model)
     assert set(stated) == {
         *("tulle.version", "tulle.exported_by", "tulle.epsilon", "tulle.delta", "tulle.unit", "tulle.note")
@@ -153,7 +155,7 @@ def test_the_file_states_the_guarantee() -> None:
     assert stated["tulle.version"] == tulle.__version__
     assert stated["tulle.unit"] == model.privacy_.unit
     assert stated["tulle.note"] == "The noise came from a seed: not for release."
-    assert "tulle.note" not in metadata(classifier().set_params(random_state=None).fit(X, SIGNS))
+    assert "tulle.note" not in metadata(classifier(classes=CLASSES).set_params(random_state=None).fit(X, SIGNS))
 
 
 def test_epsilon_is_rounded_up() -> None:
@@ -176,6 +178,15 @@ def test_limits_of_the_guarantee_are_in_the_file() -> None:
     model.privacy_ = replace(model.privacy_, assumptions=(line, "secret.csv was read from /secret/place."))
     assert line in metadata(model)["tulle.note"]
     assert b"secret" not in to_onnx(model).SerializeToString()
+
+
+def test_classes_and_a_width_that_were_read_off_the_rows_are_named() -> None:
+    """They are in the file, and no epsilon covers them."""
+    model = classifier(classes=None).set_params(random_state=None).fit(X, SIGNS)
+    assert metadata(model)["tulle.note"] == LABELS_PUBLISHED
+    width = f"{WIDTH_PUBLISHED}6, was published: it is the largest index in the rows."
+    model.privacy_ = replace(model.privacy_, assumptions=(*model.privacy_.assumptions, width))
+    assert metadata(model)["tulle.note"] == f"{LABELS_PUBLISHED} {width}"
 
 
 def test_nothing_else_about_the_fit_is_in_the_file(tmp_path: Any) -> None:

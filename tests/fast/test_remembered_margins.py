@@ -39,6 +39,18 @@ def test_margins_are_those_of_the_weights(storage: Callable[[Any], Any], n_weigh
     assert_right(w)
 
 
+def test_weights_of_another_shape_are_other_weights() -> None:
+    """Also where they are the numbers that were kept of the last ones."""
+    (block,) = Rows(sp.csr_array(np.eye(D)), np.zeros(D)).blocks
+    w = np.zeros((D, 1))
+    w[:2, 0] = 1.0, 2.0
+    block.margins(w, 0.0)
+    assert block._last_margins is not None
+    kept = block._last_margins[0]
+    assert kept.equal(w.copy())
+    assert not kept.equal(np.array([1.0, 2.0]))
+
+
 def test_they_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the zeros of the weights are negative ones."""
     (block,) = Rows(sp.csr_array(np.eye(D)), np.zeros(D)).blocks

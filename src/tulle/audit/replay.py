@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -164,8 +165,20 @@ class Ask(Protocol):
     ) -> Any: ...
 
 
+# Hooks are set in classes: of two replays at once, each would take the hooks of the other for the originals, and one
+# would leave its own in place, with known noise for all later fits of the process.
+ONE_AT_A_TIME = threading.RLock()
+
+
+def threads_before() -> frozenset[threading.Thread]:
+    """All threads that run now, except this one: their fits keep their own noise while hooks are set."""
+    return frozenset(threading.enumerate()) - {threading.current_thread()}
+
+
 class Recording:
-    """The answers of one fit: recorded in `record`, given again in `play`. Hooks are set for the whole process.
+    """The answers of one fit: recorded in `record`, given again in `play`.
+
+    Hooks are set for the whole process, by one thread at a time. They leave threads alone that ran before.
 
     Parameters
     ----------
@@ -207,22 +220,25 @@ class Recording:
 
     @contextlib.contextmanager
     def _hooks(self) -> Iterator[Ask]:
-        kinds = list(_with_own_release(Mechanism))  # type: ignore[type-abstract]
-        releases, draw, ask = [kind.release for kind in kinds], Sampler.draw, Curator.ask
         # How much randomness an answer takes may depend on rows: noise is drawn from a source of its own, and so are
         # batches, which are the same in both fits.
         noise = np.random.default_rng(5) if self._noise is None else self._noise
         batches = np.random.default_rng(7)
-        for kind, release in zip(kinds, releases):
-            kind.release = self._in_place_of(release, noise)  # type: ignore[method-assign]
-        Sampler.draw = lambda sampler, generator: draw(sampler, batches)  # type: ignore[assignment, method-assign]
-        Curator.ask = self._naming(ask)  # type: ignore[method-assign]
-        try:
-            yield _OwnAnswers(self, noise)
-        finally:
+        with ONE_AT_A_TIME:
+            kinds = list(_with_own_release(Mechanism))  # type: ignore[type-abstract]
+            releases, draw, ask = [kind.release for kind in kinds], Sampler.draw, Curator.ask
+            others = threads_before()
             for kind, release in zip(kinds, releases):
-                kind.release = release  # type: ignore[method-assign]
-            Sampler.draw, Curator.ask = draw, ask  # type: ignore[method-assign]
+                kind.release = except_in(others, release, self._in_place_of(release, noise))  # type: ignore[method-assign]
+            drawn = lambda sampler, generator: draw(sampler, batches)  # noqa: E731
+            Sampler.draw = except_in(others, draw, drawn)  # type: ignore[method-assign]
+            Curator.ask = except_in(others, ask, self._naming(ask))  # type: ignore[method-assign]
+            try:
+                yield _OwnAnswers(self, noise)
+            finally:
+                for kind, release in zip(kinds, releases):
+                    kind.release = release  # type: ignore[method-assign]
+                Sampler.draw, Curator.ask = draw, ask  # type: ignore[method-assign]
 
     def _naming(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         def named(curator: Curator, name: str, query: Any, then: Any = None) -> Any:
@@ -333,6 +349,15 @@ class _OwnAnswers:
         return self._recording.answer(
             (name, norm), values, float(sensitivity), lambda: noise(values.copy(), self._noise), compare
         )
+
+
+def except_in(others: frozenset[threading.Thread], original: Callable[..., Any], hook: Callable[..., Any]) -> Any:
+    """The hook, and the original in these threads."""
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        return (original if threading.current_thread() in others else hook)(*arguments, **named)
+
+    return called
 
 
 def _with_own_release(mechanism: type[Mechanism]) -> Iterator[type[Mechanism]]:

@@ -18,7 +18,7 @@ import numpy as np
 from tulle.audit.fingerprints import digest, function_text
 from tulle.audit.first_runs import TargetError
 from tulle.audit.likelihood import log_density
-from tulle.audit.replay import Change, Recording
+from tulle.audit.replay import ONE_AT_A_TIME, Change, Recording, except_in, threads_before
 from tulle.audit.visible import ReplayError
 from tulle.trusted.events import FloatArray
 from tulle.trusted.mechanisms import Mechanism, Sensitivity
@@ -115,9 +115,10 @@ def _refused_searches() -> Iterator[None]:
     def refuse(trials: TrialCount, generator: np.random.Generator) -> int:
         raise ReplayError("the trials of a search are secret, and the ratio of what it releases is not known")
 
-    draw = TrialCount.draw
-    TrialCount.draw = refuse  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        TrialCount.draw = draw  # type: ignore[method-assign]
+    with ONE_AT_A_TIME:
+        draw = TrialCount.draw
+        TrialCount.draw = except_in(threads_before(), draw, refuse)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            TrialCount.draw = draw  # type: ignore[method-assign]

@@ -23,7 +23,8 @@ from tulle.files.install_hints import import_optional, install_hint
 from tulle.files.number_text import rounded_up
 from tulle.methods.loss_functions import Logistic, Poisson, Softmax, is_built_in, resolve_loss
 from tulle.preprocessing.private_scaler import LARGEST, MISSING_FROM, PrivateImputer, PrivateScaler
-from tulle.reports.report import NOT_COVERED, PrivacyReport
+from tulle.reports.report import NOT_COVERED, WIDTH_PUBLISHED, PrivacyReport
+from tulle.reports.words import LABELS_PUBLISHED
 
 if TYPE_CHECKING:
     import onnx
@@ -244,11 +245,13 @@ def _metadata(report: PrivacyReport) -> dict[str, str]:
         "tulle.delta": rounded_up(report.delta, 5),
         "tulle.unit": report.unit,
     }
-    notes = [line for line in report.assumptions if line.startswith((WRITTEN_BEFORE, NOT_COVERED))]
+    notes: list[str] = []
     if report.asked is None:
         notes.append("Fitted without privacy: the model may reveal any row that it was fitted to.")
     elif math.isinf(report.epsilon):
         notes.append("No epsilon is proved for the noise that was drawn.")
     elif report.seeded:
         notes.append("The noise came from a seed: not for release.")
+    limits = (WRITTEN_BEFORE, NOT_COVERED, LABELS_PUBLISHED, WIDTH_PUBLISHED)
+    notes += [line for line in report.assumptions if line.startswith(limits)]
     return {**values, **({"tulle.note": " ".join(notes)} if notes else {})}

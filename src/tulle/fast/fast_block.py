@@ -25,7 +25,9 @@ class _KeptWeights:
         self._values = weights.copy() if self._places is None else weights.ravel()[places]
 
     def equal(self, weights: FloatArray) -> bool:
-        if weights.shape != self._shape or self._places is None:
+        if weights.shape != self._shape:
+            return False
+        if self._places is None:
             return np.array_equal(self._values, weights)
         places = np.flatnonzero(weights)
         return np.array_equal(places, self._places) and np.array_equal(weights.ravel()[places], self._values)
