@@ -29,11 +29,15 @@ _LAST: WeakKeyDictionary[Part, dict[str, tuple[FloatArray, FloatArray]]] = WeakK
 
 
 def remember(part: Part, what: str, at: FloatArray, compute: Callable[[], FloatArray]) -> FloatArray:
-    """What was last computed under this name at the same point, or computed anew."""
+    """What was last computed under this name at the same point, or computed anew.
+
+    The point is kept, not copied, and must not be changed afterwards: a copy for each part of vectors that are as long
+    as rows are wide would take more memory than the rows.
+    """
     last = _LAST.setdefault(part, {})
     known = last.get(what)
-    if known is None or not np.array_equal(known[0], at):
-        known = last[what] = (at.copy(), compute())
+    if known is None or not (known[0] is at or np.array_equal(known[0], at)):
+        known = last[what] = (at, compute())
     return known[1]
 
 
