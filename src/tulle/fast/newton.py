@@ -18,7 +18,6 @@ import scipy.linalg
 
 from tulle.trusted.events import FloatArray
 from tulle.trusted.objectives import Part, PenalisedSum, RowTerms
-from tulle.trusted.rows import Pieces
 
 _STEPS = 60
 _CONJUGATE_STEPS = 400
@@ -93,19 +92,6 @@ class NewtonTerms(RowTerms):
         return float(weigh(part, self.slopes(margins_of(part, theta) + step * along, part.targets)) @ along)
 
 
-def _sum(parts: Pieces[Part], function: Callable[[Part], Any], start: Any) -> Any:
-    """start + the sum over parts of a function of one, where `start` may be changed.
-
-    Parts of this process are added one after another: in pairs, several sums that are as long as rows are wide would
-    wait for others.
-    """
-    if type(parts) is not Pieces:
-        return parts.sum(function, start)
-    for part in parts.items:
-        start += function(part)
-    return start
-
-
 @dataclass(frozen=True)
 class _Search:
     """The search for the minimiser of an objective + <linear_term, theta>."""
@@ -116,19 +102,19 @@ class _Search:
 
     def gradient(self, theta: FloatArray) -> FloatArray:
         start = self.linear_term + self.of.penalty * (theta - self.of.centre)
-        return np.asarray(_sum(self.of.parts, partial(self.terms.gradient, theta=theta), start))
+        return np.asarray(self.of.parts.sum(partial(self.terms.gradient, theta=theta), start))
 
     def direction(self, theta: FloatArray, gradient: FloatArray, length: float) -> FloatArray:
         parts, penalty = self.of.parts, self.of.penalty
         if len(gradient) <= _DIRECT:
-            hessian = _sum(parts, partial(self.terms.hessian, theta=theta), penalty * np.eye(len(gradient)))
+            hessian = parts.sum(partial(self.terms.hessian, theta=theta), penalty * np.eye(len(gradient)))
             try:
                 return np.asarray(-scipy.linalg.cho_solve(scipy.linalg.cho_factor(hessian), gradient))
             except (scipy.linalg.LinAlgError, ValueError):  # too ill-conditioned for floats
                 return -gradient / self.of.steepest
 
         def product(v: FloatArray) -> FloatArray:
-            return np.asarray(_sum(parts, partial(self.terms.hessian_times, theta=theta, v=v), penalty * v))
+            return np.asarray(parts.sum(partial(self.terms.hessian_times, theta=theta, v=v), penalty * v))
 
         # A rough direction costs few products and is soon replaced by the next one. Rougher ones cost as many products
         # in all, and more gradients.
@@ -141,7 +127,7 @@ class _Search:
             moved = theta + step * direction
             total = float((self.linear_term + self.of.penalty * (moved - self.of.centre)) @ direction)
             along = partial(self.terms.slope_along, theta=theta, direction=direction, step=step)
-            return float(_sum(self.of.parts, along, total))
+            return float(self.of.parts.sum(along, total))
 
         low, high = 0.0, 1.0
         while (slope := derivative(high)) < 0.5 * start and high < 1e6:
