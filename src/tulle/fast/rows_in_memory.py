@@ -1,7 +1,7 @@
 """Rows in memory whose parts of an objective are made from short runs of rows, so that few copies exist at once.
 
 Vouched for on use: it decides which rows a part of an objective holds. Every row is in exactly one part, in the order
-of rows; what is done to a row, trusted code does as before.
+of rows; trusted code clips them as before.
 """
 
 from __future__ import annotations
