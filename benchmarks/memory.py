@@ -31,18 +31,19 @@ def measure() -> Iterator[Line]:
     warnings.simplefilter("ignore")  # that models of noise alone are no better than guessing is known here
     for name, X, y in (rcv1(), (named(LARGE), *text_rows(LARGE))):
         longer, twice = sp.vstack([X, sp.csr_array(X.shape)], format="csr"), np.concatenate([y, y])
-        for method in (
-            HardThresholding(n_iter=5, noise="gaussian"),
-            "screen_refine",
-            FrankWolfe(radius=50.0, n_iter=20, noise="selection", engine="incremental"),
-            StochasticHardThresholding(batch=256, passes=2560 / X.shape[0]),
+        for called, kept, method in (
+            ("the default", None, "auto"),  # with its own number of weights
+            ("HardThresholding", KEPT, HardThresholding(n_iter=5, noise="gaussian")),
+            ("screen_refine", KEPT, "screen_refine"),
+            ("FrankWolfe", KEPT, FrankWolfe(radius=50.0, n_iter=20, noise="selection", engine="incremental")),
+            ("StochasticHardThresholding", KEPT, StochasticHardThresholding(batch=256, passes=2560 / X.shape[0])),
         ):
             model = SparseClassifier(
-                4.0, 1e-5, n_nonzero=KEPT, method=method, bounds=Bounds(row_l2=1.0), random_state=0
+                4.0, 1e-5, n_nonzero=kept, method=method, bounds=Bounds(row_l2=1.0), random_state=0
             )
             model.fit(X[:500], y[:500])  # imports and compiled loops are not counted
             vectors = peak_vectors(model, X, y)
-            what = f"memory of {method if isinstance(method, str) else type(method).__name__}, {name}"
+            what = f"memory of {called}, {name}"
             yield f"{what}: peak beyond a transposed copy, in vectors of length d", vectors, "<= 12"
             for_rows = peak_vectors(model, longer, twice) - vectors
             yield f"{what}: numbers for each row in it, in vectors of length d", for_rows, "(no target)"

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tulle.backends.weighted_targets import WeightedTargets, clip_offsets, clip_weights, is_certified
+from tulle.fast.rows_in_memory import RowsInMemory
 from tulle.trusted.events import FloatArray
 from tulle.trusted.objectives import Minimiser, Part
-from tulle.trusted.rows import Mask, Pieces, Rows
+from tulle.trusted.rows import Mask, Pieces
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class _Transposed:
         return np.asarray(self.of.plain.T @ (self.of.weights * slopes))
 
 
-class WeightedRows(Rows):
+class WeightedRows(RowsInMemory):
     """Rows of which each has a weight and an offset, from `carry` on; before it, rows like any others.
 
     Parameters
@@ -121,7 +122,7 @@ class WeightedRows(Rows):
         shifted = self._offsets is not None and public.budget is not None
         if shifted and not is_certified(question, public, self._offset_bound):
             raise ValueError("the minimiser cannot be certified for rows with offsets; declare a smaller bound")
-        return Pieces(piece for block in self._in_turn() for piece in _weigh(make(block), block.targets))
+        return Pieces(piece for block in self._in_runs(make) for piece in _weigh(make(block), block.targets))
 
 
 def _weigh(parts: Sequence[Any], targets: FloatArray) -> Iterator[Any]:

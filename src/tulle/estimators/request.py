@@ -27,6 +27,7 @@ from tulle.estimators.bounds import Bounds, estimate_quantiles, quantile_release
 from tulle.estimators.memory_check import rehearse_copy
 from tulle.estimators.method_run import run_method
 from tulle.estimators.progress import Witness, show_answers
+from tulle.fast.rows_in_memory import RowsInMemory
 from tulle.ledgers.ledger import describe_entries
 from tulle.ledgers.spending import note_release
 from tulle.methods.base import Method
@@ -379,7 +380,7 @@ def run_fit(
         coded, counted = mask_unlabelled(targets, active)
         # Of rows whose features are not known yet, the numbers come with the first step.
         known = X.blank() if isinstance(X, KeyedRows) else X
-        held = Rows(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
+        held = RowsInMemory(known, coded, counted) if numbers is None else WeightedRows(known, coded, counted, numbers)
         if any(one.method.split(one.public) is not None for one in planned):
             rehearse_copy(held)
     about = _describe_request(request, X.shape, planned)

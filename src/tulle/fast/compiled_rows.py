@@ -10,7 +10,7 @@ row norms by a factor per row that is applied to margins and slopes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from tulle.fast.sparse_batch import SparseBatch
 from tulle.fast.sparse_weights import SparseWeights
 from tulle.trusted.events import FloatArray
 from tulle.trusted.losses import Norm
-from tulle.trusted.rows import Mask, RowNumbers
+from tulle.trusted.rows import Block, Mask, RowNumbers
 
 _SPARSE_PART_ENTRIES = 1 << 16
 
@@ -68,13 +68,59 @@ class SparseBlock(FastBlock):
         order made when it is first needed. The given rows may be the user's own, and hold what was never clipped or
         cleared: `SparseBatch` does both to what it takes."""
         self._csc, self._row_order = columns, row_order
-        self._transposed = sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
+        self._transposed = _as_rows(columns)
+
+    @cached_property
+    def _csc(self) -> Any:
+        """The columns, made from the rows where `runs` has dropped them: the same entries in the same order."""
+        columns = sp.csc_array(self._row_order)
+        if self._entry_bound < np.inf:
+            np.clip(columns.data, -self._entry_bound, self._entry_bound, out=columns.data)
+        if not self.active.all():
+            columns.data[~self.active[columns.indices]] = 0.0
+        self._borrowed = False
+        return columns
+
+    @cached_property
+    def _transposed(self) -> Any:
+        return _as_rows(self._csc)
+
+    def runs(self, n_rows: int) -> Iterator[Block]:
+        """All rows in their order, in plain blocks of so many: for questions that need most columns of rows.
+
+        The columns are dropped meanwhile, since there is room for one copy of the rows: they are made again when they
+        are needed. Where the rows were not given row by row, all are one block, this one.
+        """
+        if self._row_order is None:
+            yield self
+            return
+        for name in ("_csc", "_transposed"):
+            self.__dict__.pop(name, None)
+        for start in range(0, self.n_rows, n_rows):
+            yield self._run(slice(start, min(start + n_rows, self.n_rows)))
+
+    def _run(self, place: slice) -> Block:
+        """Some rows in a plain block, which reads their entries in place where nothing is to be done to them."""
+        starts = self._row_order.indptr[place.start : place.stop + 1]
+        entries, active = self._row_order.data[starts[0] : starts[-1]], self.active[place]
+        if self._entry_bound < np.inf:
+            entries = np.clip(entries, -self._entry_bound, self._entry_bound)
+        if not active.all():
+            entries = np.where(np.repeat(active, np.diff(starts)), entries, 0.0)
+        run = Block.__new__(Block)
+        run.targets, run.active = self.targets[place], active
+        run._scale = None if self._scale is None else self._scale[place]
+        # Array by array: the constructor copies an array that is less than half of a larger one.
+        run._held = sp.csr_array((len(active), self._n_features()))
+        run._held.data, run._held.indices = entries, self._row_order.indices[starts[0] : starts[-1]]
+        run._held.indptr = starts - starts[0]
+        return run
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_scratch": None}  # not shared with a copy
 
     def _n_features(self) -> int:
-        return int(self._csc.shape[1])
+        return int((self._csc if self._row_order is None else self._row_order).shape[1])
 
     def _take(self, numbers: RowNumbers) -> FastBlock:
         if self._row_order is None:
@@ -217,6 +263,11 @@ class SparseBlock(FastBlock):
         entries, left_out = self._own_entries(), ~self.active
         for part in self._entry_parts():
             np.copyto(entries[part], 0.0, where=left_out[self._csc.indices[part]])
+
+
+def _as_rows(columns: Any) -> Any:
+    """The same arrays as rows of the transposed matrix."""
+    return sp.csr_array((columns.data, columns.indices, columns.indptr), shape=columns.shape[::-1])
 
 
 def _row_by_row(entries: FloatArray, vectors: FloatArray) -> bool:

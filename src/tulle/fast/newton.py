@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 import scipy.linalg
@@ -26,14 +26,23 @@ _DIRECT = 128
 
 # What was last computed of each part, and where: one step asks for the same margins many times.
 _LAST: WeakKeyDictionary[Part, dict[str, tuple[FloatArray, FloatArray]]] = WeakKeyDictionary()
+# The points of the last parts, as long as any part has them.
+_POINTS: WeakValueDictionary[str, FloatArray] = WeakValueDictionary()
 
 
 def remember(part: Part, what: str, at: FloatArray, compute: Callable[[], FloatArray]) -> FloatArray:
-    """What was last computed under this name at the same point, or computed anew."""
+    """What was last computed under this name at the same point, or computed anew.
+
+    Parts share one copy of a point: a copy for each of vectors that are as long as rows are wide would take more memory
+    than the rows.
+    """
     last = _LAST.setdefault(part, {})
     known = last.get(what)
     if known is None or not np.array_equal(known[0], at):
-        known = last[what] = (at.copy(), compute())
+        point = _POINTS.get(what)
+        if point is None or not np.array_equal(point, at):
+            point = _POINTS[what] = at.copy()
+        known = last[what] = (point, compute())
     return known[1]
 
 
