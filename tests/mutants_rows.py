@@ -16,7 +16,7 @@ _FOLLOWING, _KERNELS, _SOLVER = (
     "tests/trusted/test_objectives.py::",
 )
 _SCORES_LAW = "tests/fast/test_scores_law.py::"
-_PLAIN = "tests/trusted/test_plain_rows.py::"
+_PLAIN, _RUNS = "tests/trusted/test_plain_rows.py::", "tests/fast/test_rows_in_memory.py::"
 _SAMPLING, _TRIALS, _REPLAY = (
     "tests/trusted/test_sampling.py::",
     "tests/tuning/test_best_of_trials.py::",
@@ -453,5 +453,27 @@ ROWS_MUTANTS: tuple[Mutant, ...] = (
         "- math.log(trials.gamma) / other_order)",
         "+ math.log(trials.gamma) / other_order)",
         (_TRIALS + "TestTheorem",),
+    ),
+    # --- runs of rows ---
+    Mutant(
+        "rows that do not count, in a run of rows",
+        "a person's surplus rows, read from the user's own array",
+        "entries = np.where(np.repeat(active, np.diff(starts)), entries, 0.0)",
+        "entries = entries",
+        (_RUNS + "test_parts_of_runs_are_the_parts_of_all_rows",),
+    ),
+    Mutant(
+        "entries of a run of rows as they were given",
+        "the bound on entries holds for the columns alone",
+        "entries = np.clip(entries, -self._entry_bound, self._entry_bound)",
+        "entries = entries",
+        (_RUNS + "test_parts_of_runs_are_the_parts_of_all_rows",),
+    ),
+    Mutant(
+        "the factors of rows, lost in a run of rows",
+        "the bound on the length of rows holds for the columns alone",
+        "run._scale = None if self._scale is None else self._scale[place]",
+        "run._scale = None",
+        (_RUNS + "test_parts_of_runs_are_the_parts_of_all_rows",),
     ),
 )
