@@ -223,8 +223,8 @@ def rates() -> str:
         f"{behind(found)} Knowledge transfer, here without public rows and not in the table, has {min(transfer):.2f} "
         f"to {max(transfer):.2f} times the error of `auto` on text.\n\n"
         "On golub, with 48 training rows of 7,129 genes, no method is ahead of the null model by more than "
-        f"{ahead:.2f} at any of these ε. Up to ε = 4\n"
-        'tulle warns before it spends any budget ("expected to be no better than guessing"): n μ is 62 there; at ε = 8 it is 104, just above the\nlimit.'
+        f"{ahead:.2f} at any of these ε. Up to ε = 4 tulle warns before it spends any budget "
+        '("expected to be no better than guessing"): n μ is 62 there; at ε = 8 it is 104, just above the limit.'
     )
 
 
