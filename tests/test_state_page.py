@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,15 @@ def test_figures_and_tables_of_another_measurement_are_replaced() -> None:
     assert match is not None
     other = stale[: match.start(1)] + "0.999" + stale[match.end(1) :]
     assert TEXT.filled("local.md", other) == stale
+
+
+def test_the_picture_of_the_readme_has_the_measured_and_the_printed_figures() -> None:
+    script = loaded("docs/pictures/headline.py")
+    with (ROOT / "docs/pictures/headline.csv").open(newline="", encoding="utf-8") as file:
+        drawn = [tuple(row) for row in csv.reader(file)]
+    assert drawn == [("source", "line", "epsilon", "test_error"), *script.rows()]
+    assert {row[0] for row in script.rows()} == {"state", *script.PAPERS}
+    assert "docs/pictures/headline.svg" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 # --- counting --------------------------------------------------------------------------------------------------------
