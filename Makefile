@@ -87,6 +87,7 @@ container:
 # Redraws the pictures in docs/pictures; those on real data need TULLE_DATA.
 pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	OMP_NUM_THREADS=2 $(BIN)/python docs/pictures/draw.py
+	$(BIN)/python docs/pictures/headline.py
 	$(BIN)/python docs/pictures/compare.py
 	$(BIN)/python docs/pictures/lasso.py
 	$(BIN)/python docs/pictures/stochastic.py

@@ -59,9 +59,12 @@ def news(positive: Callable[[str], bool], among: Callable[[str], bool] = lambda 
 _rcv1, _a9a, _imdb, _ratings = (
     lru_cache(maxsize=1)(load) for load in (load_rcv1_subset, load_a9a, load_imdb_sentiment, load_imdb_ratings)
 )
-_golub, _mnist, _w8a, _riboflavin = (
-    lru_cache(maxsize=1)(load) for load in (load_golub, load_mnist, load_w8a, load_riboflavin)
-)
+_golub, _w8a, _riboflavin = (lru_cache(maxsize=1)(load) for load in (load_golub, load_w8a, load_riboflavin))
+
+
+@lru_cache(maxsize=1)
+def _mnist() -> Split:
+    return load_mnist(centred=True, test_rows=5000)
 
 
 @lru_cache(maxsize=1)
@@ -70,8 +73,8 @@ def _pneumonia() -> Split:
 
 
 @lru_cache(maxsize=1)
-def _covertype() -> Split:
-    data = load_covertype()
+def _covertype(elevation: bool = False) -> Split:
+    data = load_covertype(elevation=elevation)
     return Split(data.X_train[:200_000], data.y_train[:200_000], data.X_test[:20_000], data.y_test[:20_000])
 
 
@@ -80,16 +83,9 @@ def _some_rows(data: Split, count: int, seed: int) -> Split:
     return data._replace(X_train=data.X_train[chosen], y_train=data.y_train[chosen])
 
 
-def _elevation(seed: int) -> Split:
-    """Covertype's first column from the others, centred and scaled by round numbers."""
-    data = _some_rows(_covertype(), 20_000, seed)
-    targets = [(X[:, 0] * 4000 - 2900) / 1100 for X in (data.X_train, data.X_test)]
-    return Split(data.X_train[:, 1:], targets[0], data.X_test[:, 1:], targets[1])
-
-
 def digits(seed: int, label: Callable[[Any], Any]) -> Split:
     data = _some_rows(_mnist(), 10_000, seed)
-    return Split(2 * data.X_train - 1, label(data.y_train), 2 * data.X_test[:5000] - 1, label(data.y_test[:5000]))
+    return data._replace(y_train=label(data.y_train), y_test=label(data.y_test))
 
 
 def synthetic(n: int, d: int, s: int, logistic: bool, seed: int) -> Split:
@@ -140,7 +136,11 @@ SETS: dict[str, DevelopmentSet] = {
         Bounds(row_l2=20.0, row_linf=1.2),
     ),
     "imdb_ratings": DevelopmentSet("regression", lambda seed: _ratings(), Bounds(row_l2=1.0, label=1.0)),
-    "elevation": DevelopmentSet("regression", _elevation, Bounds(row_linf=1.0, label=1.0)),
+    "elevation": DevelopmentSet(
+        "regression",
+        lambda seed: _some_rows(_covertype(elevation=True), 20_000, seed),
+        Bounds(row_linf=1.0, label=1.0),
+    ),
     "riboflavin": DevelopmentSet(
         "regression", lambda seed: _split_again(_riboflavin(), seed), Bounds(row_linf=5.0, label=1.5), 2e-3
     ),

@@ -35,7 +35,7 @@ def commands(text: str) -> Iterator[tuple[str, int, str]]:
 def cells(page: str, first: str) -> list[list[str]]:
     """The rows of the table on a page of docs/ whose first headings are `first`."""
     lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    start = next(k for k, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    start = next(k for k, line in enumerate(lines) if re.match(rf"\| {re.escape(first)} *\|", line))
     rows = []
     for line in lines[start + 2 :]:
         if not line.startswith("|"):

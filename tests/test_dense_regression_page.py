@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import math
-from collections import defaultdict
-from statistics import fmean, stdev
+from statistics import fmean
+from typing import Any
 
 from pages import ROOT, loaded
 
 PAGE = ROOT / "docs/results/dense-regression.md"
-RESULTS = PAGE.with_suffix("") / "results.csv"
-DEFAULT = "tulle (auto)"
+WINS = loaded("docs/results/wins.py")
+SCORES = WINS.scores("dense-regression")
 
 
-def scores() -> dict[tuple[str, str, str], dict[str, float]]:
-    """By table, method and ε: the score of each trial."""
-    found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
-    with RESULTS.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found[row["data"], row["method"], row["epsilon"]][row["trial"]] = float(row["score"])
-    return found
-
-
-def counted(method: str) -> tuple[int, int, int]:
+def counted(method: str) -> Any:
     """In how many cells the default wins, ties and loses."""
-    found, result = scores(), [0, 0, 0]
-    for data, line, epsilon in list(found):
-        if line != method:
-            continue
-        ours, theirs = found[data, DEFAULT, epsilon], found[data, method, epsilon]
-        paired = [ours[trial] - theirs[trial] for trial in theirs]
-        mean, error = fmean(paired), stdev(paired) / math.sqrt(len(paired))
-        tie = abs(mean) <= max(2 * error, 0.01 * fmean(theirs.values()))
-        result[1 if tie else 0 if mean < 0 else 2] += 1
-    return result[0], result[1], result[2]
+    return WINS.counted(SCORES, method)
 
 
 def test_wins_ties_and_losses_are_counted() -> None:
@@ -52,15 +32,15 @@ def test_wins_ties_and_losses_are_counted() -> None:
 
 
 def test_figures_of_single_cells() -> None:
-    found, page = scores(), PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     for data, method, epsilon, digits in (
-        ("Ames, log price of houses", DEFAULT, "0.5", 2),
-        ("Spanish households, share of food", DEFAULT, "0.5", 2),
-        ("wives, hours worked", DEFAULT, "4.0", 2),
+        ("Ames, log price of houses", WINS.DEFAULT, "0.5", 2),
+        ("Spanish households, share of food", WINS.DEFAULT, "0.5", 2),
+        ("wives, hours worked", WINS.DEFAULT, "4.0", 2),
         ("wives, hours worked", "iterative Hessian mixing, zero-out", "4.0", 2),
         ("wives, hours worked", "least squares, no privacy", "", 2),
     ):
-        assert f"{fmean(found[data, method, epsilon].values()):.{digits}f}" in page
+        assert f"{fmean(SCORES[data, method, epsilon].values()):.{digits}f}" in page
 
 
 # Names of the page, in the order of its table.

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from tulle import Bounds, SparseClassifier, SparseRegressor
-from tulle.datasets import Split, load_golub, load_imdb_ratings, load_rcv1_subset
+from tulle.datasets import (
+    Split,
+    load_covertype,
+    load_golub,
+    load_imdb_ratings,
+    load_news20,
+    load_rcv1_subset,
+)
 from tulle.methods import HardThresholding
 
 FOLDER = os.environ.get("TULLE_DATA")
@@ -33,6 +40,22 @@ def test_the_subset_is_the_one_that_the_figures_speak_of(rcv1: Split) -> None:
     assert set(np.unique(rcv1.y_train)) == set(np.unique(rcv1.y_test)) == {-1.0, 1.0}
     norms = np.sqrt(rcv1.X_train.multiply(rcv1.X_train).sum(axis=1))
     assert norms.max() < 1.00001  # the file holds six digits
+
+
+def test_newsgroups_are_labelled_by_the_beginning_of_their_names() -> None:
+    plain, binary = load_news20(), load_news20(positive="comp.")
+    for groups, labels in ((plain.y_train, binary.y_train), (plain.y_test, binary.y_test)):
+        assert [group.startswith("comp.") for group in groups] == [label == 1.0 for label in labels]
+        assert set(labels) == {-1.0, 1.0}
+    assert (plain.X_train != binary.X_train).nnz == 0
+
+
+def test_the_elevation_is_the_first_measurement_of_covertype() -> None:
+    """In metres, moved and divided by round numbers; the other columns and the split are the same."""
+    plain, elevation = load_covertype(), load_covertype(elevation=True)
+    np.testing.assert_array_equal(plain.X_test[:, 1:], elevation.X_test)
+    np.testing.assert_allclose(elevation.y_test * 1100 + 2900, plain.X_test[:, 0] * 4000, rtol=1e-12)
+    assert np.abs(elevation.y_train).max() < 1.0
 
 
 @pytest.mark.parametrize(("epsilon", "largest_error"), [(2.0, 0.095), (8.0, 0.075)])

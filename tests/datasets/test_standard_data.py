@@ -297,6 +297,17 @@ def test_mnist_is_read_from_the_folder_and_one_inside(
     assert found.y_train.dtype == found.X_train.dtype == np.float64
 
 
+def test_mnist_is_centred_labelled_and_cut_as_asked(tmp_path: Path, mnist: dict[str, np.ndarray]) -> None:
+    plain, asked = load_mnist(tmp_path), load_mnist(tmp_path, centred=True, even=True, test_rows=3)
+    np.testing.assert_allclose(asked.X_train, 2 * plain.X_train - 1, atol=1e-15)
+    np.testing.assert_allclose(asked.X_test, 2 * plain.X_test[:3] - 1, atol=1e-15)
+    np.testing.assert_array_equal(asked.y_train > 0, plain.y_train % 2 == 0)
+    np.testing.assert_array_equal(asked.y_test, np.where(plain.y_test[:3] % 2 == 0, 1.0, -1.0))
+    for test_rows in (0, 5):
+        with pytest.raises(ValueError, match=r"test_rows must lie in 1\.\.4 or be None"):
+            load_mnist(tmp_path, test_rows=test_rows)
+
+
 DAMAGED_IDX = {
     "magic": (lambda values: idx(values, 0x0801), r"begins with 2049, not with 2051"),
     "type": (lambda values: idx(values, 0x0D03), r"begins with 3331, not with 2051"),

@@ -92,17 +92,20 @@ def load_pneumonia(
 _COVERTYPE_RANGES = np.array([4000, 360, 90, 1500, 800, 7500, 255, 255, 255, 7500])
 
 
-def load_covertype(folder: str | os.PathLike[str] | None = None) -> Split:
+def load_covertype(folder: str | os.PathLike[str] | None = None, *, elevation: bool = False) -> Split:
     """Covertype (464,809 + 116,203 × 54): class 2 (1) against the rest (0), in a fixed random split.
 
     The ten measurements are divided by public round numbers, so that all entries lie in about [-1, 1]. Read from
-    ``covtype.data.gz`` in UCI's layout.
+    ``covtype.data.gz`` in UCI's layout. With `elevation` the target is the first measurement, (metres - 2900) / 1100 in
+    about [-1, 1], and the other 53 columns are the features.
     """
     (path,) = find("load_covertype", folder)
     with gzip.open(path) as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     X, y = table[:, :54].astype(np.float64), (table[:, 54] == 2).astype(float)
     X[:, :10] /= _COVERTYPE_RANGES
+    if elevation:
+        X, y = X[:, 1:], (X[:, 0] * _COVERTYPE_RANGES[0] - 2900) / 1100
     return fixed_split(X, y, int(0.8 * len(y)))
 
 
@@ -138,11 +141,12 @@ def load_reuters_acq(folder: str | os.PathLike[str] | None = None) -> Split:
     return Split(*train, *test)
 
 
-def load_news20(folder: str | os.PathLike[str] | None = None, *, n_features: int = 2**15) -> Split:
+def load_news20(folder: str | os.PathLike[str] | None = None, *, n_features: int = 2**15, positive: str = "") -> Split:
     """20 newsgroups by date (11,314 + 7,532 posts): which words a post has, hashed, in unit rows; 20 group names.
 
     The hash of a word is public, and each row is computed from its own post alone. Read from
-    ``news20_text_train.csv.bz2`` and ``news20_text_test.csv.bz2`` with the columns `group` and `text`.
+    ``news20_text_train.csv.bz2`` and ``news20_text_test.csv.bz2`` with the columns `group` and `text`. With `positive`
+    labels are 1 for the groups whose names begin with it ("comp.") and -1 for the others.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -156,6 +160,8 @@ def load_news20(folder: str | os.PathLike[str] | None = None, *, n_features: int
             sp.csr_array(hashing.transform(row["text"] for row in rows)),
             np.array([row["group"] for row in rows]),
         ]
+    if positive:
+        parts[1::2] = [np.where(np.char.startswith(groups, positive), 1.0, -1.0) for groups in parts[1::2]]
     return Split(*parts)
 
 

@@ -109,7 +109,13 @@ def load_e2006(folder: str | os.PathLike[str] | None = None) -> Split:
     return Split(*_read_libsvm(train, _E2006.train, _E2006.features), *_read_libsvm(test, _E2006.test, _E2006.features))
 
 
-def load_mnist(folder: str | os.PathLike[str] | None = None) -> Split:
+def load_mnist(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    centred: bool = False,
+    even: bool = False,
+    test_rows: int | None = None,
+) -> Split:
     """MNIST (60,000 + 10,000 × 784): pixels in [0, 1] and the digits.
 
     Read from ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
@@ -119,6 +125,12 @@ def load_mnist(folder: str | os.PathLike[str] | None = None) -> Split:
     ----------
     folder : path, optional
         The folder with the files; else the one that the environment variable ``TULLE_DATA`` names.
+    centred : bool, default=False
+        Whether pixels lie in [-1, 1]: their range is public, and its middle a better origin.
+    even : bool, default=False
+        Whether the labels are 1 for even digits and -1 for odd ones.
+    test_rows : int or None, default=None
+        How many of the test rows, the first ones of the file, in 1..10,000; None: all of them.
 
     Returns
     -------
@@ -131,6 +143,8 @@ def load_mnist(folder: str | os.PathLike[str] | None = None) -> Split:
     ValueError
         Where a file is damaged or another one.
     """
+    if test_rows is not None and not 1 <= test_rows <= _MNIST.test:
+        raise ValueError(f"test_rows must lie in 1..{_MNIST.test} or be None, not {test_rows}")
     side = int(_MNIST.features**0.5)
     files = find("load_mnist", folder)
     parts: list[Any] = []
@@ -138,8 +152,13 @@ def load_mnist(folder: str | os.PathLike[str] | None = None) -> Split:
         digits = _read_idx(labels, (rows,))
         if digits.max() > 9:
             raise ValueError(f"{labels}: label {digits.max()} is not a digit")
-        parts += [_read_idx(images, (rows, side, side)).reshape(rows, -1) / 255.0, digits.astype(float)]
-    return Split(*parts)
+        pixels = _read_idx(images, (rows, side, side)).reshape(rows, -1) / 255.0
+        if centred:
+            pixels *= 2
+            pixels -= 1
+        parts += [pixels, np.where(digits % 2 == 0, 1.0, -1.0) if even else digits.astype(float)]
+    data = Split(*parts)
+    return data._replace(X_test=data.X_test[:test_rows], y_test=data.y_test[:test_rows])
 
 
 def load_medmnist(

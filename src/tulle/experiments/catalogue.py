@@ -95,6 +95,11 @@ class Data:
         Settings that differ where the files of the paper's own data are there: its source, name and so on.
     lines : sequence of str
         The names of the lines that are run on it; empty: all that are for its task.
+    scaled : bool
+        Whether methods of tulle are fitted behind a `PrivateScaler`, in a `PrivatePipeline` whose ε pays for both.
+        `bounds` then are of scaled rows.
+    same_rows : str
+        A name that data have in common whose rows are the same: settings for one are not chosen on another.
     """
 
     name: str
@@ -115,6 +120,8 @@ class Data:
     printed_apart: str = ""
     real: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
+    scaled: bool = False
+    same_rows: str = ""
 
     @property
     def has_intercept(self) -> bool:
@@ -132,9 +139,12 @@ class Data:
 
     def measured(self) -> dict[str, Any]:
         """All that fits depend on."""
-        left_out = ("name", "epsilons", "metric", "printed", "printed_apart", "real", "fit_intercept", "lines")
+        left_out = (
+            *("name", "epsilons", "metric", "printed", "printed_apart", "real", "fit_intercept", "lines"),
+            *("scaled", "same_rows"),
+        )
         said = {name: value for name, value in asdict(self).items() if name not in left_out}
-        return {**said, "has_intercept": self.has_intercept}
+        return {**said, "has_intercept": self.has_intercept, **({"scaled": True} if self.scaled else {})}
 
     def printed_series(self) -> dict[str, Series]:
         """What the paper prints, by its names of methods."""
@@ -193,6 +203,9 @@ class Line:
         The names of the data that it is for; empty: all.
     public : bool
         Whether the fit is given the public rows of the data.
+    public_rows : int
+        How many training rows, at most a fifth of them, lose their labels and are given to the fit as public rows. The
+        private rows are fewer by as many.
     """
 
     name: str
@@ -214,8 +227,11 @@ class Line:
     oracle: bool = False
     data: Sequence[str] = ()
     public: bool = False
+    public_rows: int = 0
 
     def __post_init__(self) -> None:
+        if self.public and self.public_rows:
+            raise ValueError(f"{self.name}: public rows are those of the data or a part of the training rows, not both")
         if " | " in self.name:
             raise ValueError(f"the name of a line cannot hold ' | ': {self.name!r}")
         if self.tune and not self.private:
@@ -233,6 +249,7 @@ class Line:
         """All that fits depend on."""
         said = {name: getattr(self, name) for name in ("method", "parameters", "calibration", "private")}
         said |= {"public": True} if self.public else {}
+        said |= {"public_rows": self.public_rows} if self.public_rows else {}
         return said if self.fit_intercept is None else {**said, "fit_intercept": self.fit_intercept}
 
     def grids(self) -> list[Mapping[str, Sequence[Any]]]:

@@ -26,7 +26,7 @@ from tulle.datasets.locations import find
 from tulle.datasets.packaged import load_packaged, packaged_version
 from tulle.experiments.averages import Places, averaged, by_place
 from tulle.experiments.cell_runner import run_cells
-from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
+from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed, seed_from
 from tulle.experiments.problems import FOLDS, Problem, problem_of
 from tulle.experiments.trial import NULL, SCIKIT_LEARN, run_trial
 from tulle.methods import METHODS
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tulle.experiments.catalogue import Data, Line, Published
 
 _SEED = 0
+# Scores on other data count from here on: an error of 0 on few rows is not infinitely better than one.
+_SMALLEST_SCORE = 1e-4
 Choice = tuple[str, str, float]
 """Panel, line and ε."""
 
@@ -95,10 +97,24 @@ class Fits:
 
     def run(self, cell: Cell) -> dict[str, Any]:
         panel, line = self._place(cell)
-        return self._trial(panel, line, self._tuned(cell), self.problem(panel, cell), cell, self._metric(panel))
+        problem = self.problem(panel, cell)
+        if line.public_rows:
+            # In each trial other rows, and the same for every budget.
+            problem = problem.with_public(line.public_rows, seed_from(_SEED, "public", cell.data, cell.trial))
+        return self._trial(
+            panel, line, self._tuned(cell), problem, cell, self._metric(panel), measures=self._measures(panel)
+        )
 
     def _trial(
-        self, panel: Data, line: Line, tuned: Mapping[str, Any], problem: Problem, cell: Cell, metric: str
+        self,
+        panel: Data,
+        line: Line,
+        tuned: Mapping[str, Any],
+        problem: Problem,
+        cell: Cell,
+        metric: str,
+        *,
+        measures: Sequence[str] = (),
     ) -> dict[str, Any]:
         return run_trial(
             panel,
@@ -109,7 +125,7 @@ class Fits:
             delta=panel.delta or self.of.delta,
             metric=metric,
             seed=noise_seed(_SEED, cell),
-            measures=self._measures(panel),
+            measures=measures,
         )
 
     def problem(self, panel: Data, cell: Cell) -> Problem:
@@ -190,7 +206,7 @@ class Fits:
             # From the best errors to those of guessing there is more than a linear axis shows.
             logarithmic = self._metric(panel) in ("test error", "relative error")
             found.append(Panel(panel.name, "ε", self._metric(panel), tuple(series), log_y=logarithmic))
-            found += [self._measured(done, panel, measure) for measure in self._measures(panel)]
+            found += [one for measure in self._measures(panel) if (one := self._measured(done, panel, measure)).series]
             if self.of.times:
                 found.append(self._times(done, panel))
         return tuple(found)
@@ -215,14 +231,16 @@ class Fits:
             return median([one.seconds for one in done.get((panel.name, line.name, epsilon), ())] or [math.nan])
 
         beside = next(line for line in self.of.lines if line.method == SCIKIT_LEARN)
-        unit = typical(beside, None)
+        compared = (panel.name, beside.name, None) in done
+        unit = typical(beside, None) if compared else 1.0
         series = []
         for line in self._lines(panel):
             if (panel.name, line.name, panel.epsilons[0] if line.private else None) in done and line.method != NULL:
                 places = [(epsilon, typical(line, epsilon if line.private else None)) for epsilon in panel.epsilons]
                 points = (Point(epsilon, took / unit, None, f"{took:.2g} s") for epsilon, took in places)
                 series.append(Series(line.name, line.role, tuple(points)))
-        return Panel(f"{panel.name}: time of a fit", "ε", "scikit-learn's ℓ1 fit = 1", tuple(series), log_y=True)
+        label = "scikit-learn's ℓ1 fit = 1" if compared else "seconds"
+        return Panel(f"{panel.name}: time of a fit", "ε", label, tuple(series), log_y=True)
 
 
 def narrow(X: Any) -> None:
@@ -319,17 +337,23 @@ class Tuning:
     def _best(self, key: Choice, scores: Mapping[Choice, Mapping[str, Sequence[float]]]) -> str:
         """The best setting on the data itself, or on all other data of the task at the same ε.
 
-        On other data the mean is of log(score / best score there), since data sets differ in how hard they are.
+        On other data the mean is of log(score / best score there), since data sets differ in how hard they are. Data
+        with the same rows, such as the same digits with other labels, are not other data.
         """
         data, name, epsilon = key
         line = next(line for line in self.fits.of.lines if line.name == name)
         if line.tuned_on == "own data":
             return min(scores[key], key=lambda text: fmean(scores[key][text]))
-        task = {panel.name: panel.task for panel in self.fits.of.data}
+        panels = {panel.name: panel for panel in self.fits.of.data}
+
+        def is_other(panel: Data) -> bool:
+            same = panel.same_rows and panel.same_rows == panels[data].same_rows
+            return panel.name != data and panel.task == panels[data].task and not same
+
         others = [
-            {text: fmean(values) for text, values in found.items()}
+            {text: max(fmean(values), _SMALLEST_SCORE) for text, values in found.items()}
             for (other, method, at), found in scores.items()
-            if other != data and method == name and at == epsilon and task[other] == task[data]
+            if is_other(panels[other]) and method == name and at == epsilon
         ]
         if not others:
             raise ValueError(f"{self.fits.of.name}: {name} has no other data to be tuned on at ε = {epsilon:g}")

@@ -45,6 +45,13 @@ class Problem:
         learning = np.setdiff1d(order, judging)
         return Problem(self.train.chosen(learning), self.train.chosen(judging), self.weights, self.public)
 
+    def with_public(self, count: int, seed: int) -> Problem:
+        """`count` training rows, at most a fifth of them, as public rows without labels; the others stay private."""
+        order = np.random.default_rng(seed).permutation(len(self.train))
+        count = min(count, len(order) // 5)
+        public = self.train.X[np.sort(order[:count])]
+        return Problem(self.train.chosen(np.sort(order[count:])), self.test, self.weights, public)
+
 
 def problem_of(panel: Data, trial: int, seed: int) -> Problem:
     """The rows of one trial. Trials differ in the data where the paper draws or divides it at random.

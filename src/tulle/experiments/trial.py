@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tulle.estimators.bounds import Bounds
+from tulle.estimators.private_pipeline import PrivatePipeline
 from tulle.estimators.sparse import SparseClassifier, SparseRegressor
 from tulle.experiments.comparison_metrics import read_metrics
 from tulle.experiments.examples import judged, null_answers, record_warnings
 from tulle.experiments.peers import PEERS, BoundedData
 from tulle.experiments.problems import Problem
 from tulle.methods import METHODS
+from tulle.preprocessing.private_scaler import PrivateScaler
 from tulle.transfer.public_features import UniformFeatures
 
 if TYPE_CHECKING:
@@ -63,24 +65,16 @@ def run_trial(
     if line.method == SCIKIT_LEARN:
         model = _scikit_learn(panel, problem)
     else:
-        model = (SparseClassifier if panel.task == "classification" else SparseRegressor)(
-            epsilon,
-            delta,
-            n_nonzero=_n_nonzero(panel, line, parameters, X.shape[1]),
-            method=_method(panel, line, parameters, problem),
-            bounds=Bounds(**panel.bounds),
-            calibration=line.calibration,
-            fit_intercept=line.has_intercept(panel),
-            random_state=seed,
-        )
+        model = _estimator(panel, line, parameters, problem, epsilon, delta, seed)
     start = time.perf_counter()
     with record_warnings() as warned:
-        model.fit(X, y, **({"public": problem.public} if line.public else {}))
+        model.fit(X, y, **({"public": problem.public} if line.public or line.public_rows else {}))
     seconds = time.perf_counter() - start
     penalty = float(line.parameters.get("penalty", 0.0))
+    linear = model.model_ if panel.scaled else model
     values = {
         "score": score(model, problem, metric, penalty),
-        "nonzero": int(np.count_nonzero(model.coef_)),
+        "nonzero": int(np.count_nonzero(linear.coef_)),
         "seconds": seconds,
     }
     if problem.test is not None:
@@ -90,10 +84,34 @@ def run_trial(
         return values
     return values | {
         "proved": None if epsilon is None else model.privacy_.epsilon,
-        "passes": float(model.n_passes_),
-        "thresholds": int(model.n_thresholds_),
+        "passes": float(linear.n_passes_),
+        "thresholds": int(linear.n_thresholds_),
         "warnings": warned,
     }
+
+
+def _estimator(
+    panel: Data,
+    line: Line,
+    parameters: Mapping[str, Any],
+    problem: Problem,
+    epsilon: float | None,
+    delta: float,
+    seed: int,
+) -> Any:
+    """A method of tulle, unfitted; behind a private scaler where the panel says so, under one ε."""
+    settings: dict[str, Any] = {
+        "n_nonzero": _n_nonzero(panel, line, parameters, problem.train.X.shape[1]),
+        "method": _method(panel, line, parameters, problem),
+        "calibration": line.calibration,
+        "fit_intercept": line.has_intercept(panel),
+    }
+    estimator = SparseClassifier if panel.task == "classification" else SparseRegressor
+    if not panel.scaled:
+        return estimator(epsilon, delta, bounds=Bounds(**panel.bounds), random_state=seed, **settings)
+    label = panel.bounds.get("label")  # the scaler bounds the rows
+    model = estimator(bounds=None if label is None else Bounds(label=label), **settings)
+    return PrivatePipeline([("scale", PrivateScaler()), ("model", model)], epsilon, delta, random_state=seed)
 
 
 def _peer(
