@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,6 @@ from tulle.accounting.crosscheck import import_dp_accounting
 from tulle.datasets.locations import find
 from tulle.datasets.standard import load_mnist
 from tulle.experiments.averages import averaged, by_place
-from tulle.experiments.cell_runner import run_cells
 from tulle.experiments.cells import Cell, Finished, seed_from
 from tulle.reports.series import Panel, Point, Role, Series
 from tulle.trusted.accountants import epsilon as proved_epsilon
@@ -134,8 +132,10 @@ class Rounds:
             "delta": self.of.delta,
             "noise": self.method(cell.method).get("noise", ""),
             "settings": dict(self.chosen.get(self._choice(cell), {})),
-            "rows": images_digest(),
         }
+
+    def files_digest(self, cell: Cell) -> str:
+        return images_digest()
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return (__name__,)
@@ -202,11 +202,13 @@ class Rounds:
         proved = None if epsilon is None else fit.privacy.epsilon
         return {**means, "proved": proved, **{name: settings[name] for name in ("batch", "step", "clip")}}
 
-    def prepared(self, folder: Path, *, jobs: int | None, restart: bool, progress: bool) -> Rounds:
-        """This task with the settings of every method chosen, by studies that are kept in a folder of their own."""
-        tuning = RoundsTuning(self)
-        finished = run_cells(tuning, folder, jobs=jobs, restart=restart, progress=progress)
-        return replace(self, chosen=tuning.best(finished))
+    def search(self) -> RoundsTuning:
+        """The studies by which the settings of every method are chosen."""
+        return RoundsTuning(self)
+
+    def chosen_by(self, cell: Cell) -> str:
+        """The method whose search chooses the settings of a cell."""
+        return self._choice(cell)[1]
 
     def method(self, name: str) -> Mapping[str, Any]:
         return next(one for one in self.of.settings["methods"] if one["name"] == name)
@@ -275,6 +277,9 @@ class RoundsTuning:
         rounds = self.rounds.of.settings["tuning_rounds"]
         return {**self.rounds.depends(place), "settings": tried, "rounds": rounds, "shown": [rounds]}
 
+    def files_digest(self, cell: Cell) -> str:
+        return self.rounds.files_digest(cell)
+
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return self.rounds.sources(cell)
 
@@ -301,6 +306,10 @@ class RoundsTuning:
             key = (place.data, place.method, place.epsilon)
             scores.setdefault(key, {})[json.dumps(tried, sort_keys=True)] = score
         return {key: json.loads(max(found, key=found.__getitem__)) for key, found in scores.items()}
+
+    def chooses_for(self, cell: Cell) -> str:
+        """The method whose settings a cell helps to choose."""
+        return self._place(cell)[0].method
 
     @staticmethod
     def _place(cell: Cell) -> tuple[Cell, dict[str, Any]]:
