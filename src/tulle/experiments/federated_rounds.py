@@ -206,9 +206,9 @@ class Rounds:
         """The studies by which the settings of every method are chosen."""
         return RoundsTuning(self)
 
-    def chosen_by(self, cell: Cell) -> str:
-        """The method whose search chooses the settings of a cell."""
-        return self._choice(cell)[1]
+    def search_of(self, cell: Cell) -> tuple[str, str]:
+        """The data and method of the search that chooses the settings of a cell."""
+        return self._choice(cell)[:2]
 
     def method(self, name: str) -> Mapping[str, Any]:
         return next(one for one in self.of.settings["methods"] if one["name"] == name)
@@ -307,9 +307,9 @@ class RoundsTuning:
             scores.setdefault(key, {})[json.dumps(tried, sort_keys=True)] = score
         return {key: json.loads(max(found, key=found.__getitem__)) for key, found in scores.items()}
 
-    def chooses_for(self, cell: Cell) -> str:
-        """The method whose settings a cell helps to choose."""
-        return self._place(cell)[0].method
+    def search_of(self, cell: Cell) -> tuple[str, str]:
+        """The data and method of the search that a cell is part of."""
+        return self.rounds.search_of(self._place(cell)[0])
 
     @staticmethod
     def _place(cell: Cell) -> tuple[Cell, dict[str, Any]]:

@@ -159,9 +159,13 @@ class Fits:
         """The fits by which the settings of tuned lines are chosen."""
         return Tuning(self)
 
-    def chosen_by(self, cell: Cell) -> str:
-        """The line whose search chooses the settings of a cell; "" where none does."""
-        return cell.method if self._place(cell)[1].tune else ""
+    def search_of(self, cell: Cell) -> tuple[str, str] | None:
+        """The data and line of the search that chooses the settings of a cell; None where none does.
+
+        Settings that are chosen on other data have one search for all data, "".
+        """
+        line = self._place(cell)[1]
+        return (cell.data if line.tuned_on == "own data" else "", line.name) if line.tune else None
 
     def searched(self, name: str) -> tuple[list[Mapping[str, Sequence[Any]]], bool]:
         """What the settings of a line were chosen from, and whether that is the paper's."""
@@ -316,9 +320,9 @@ class Tuning:
             found.append(math.inf if math.isnan(score) else score)
         return {key: json.loads(self._best(key, scores)) for key in scores}
 
-    def chooses_for(self, cell: Cell) -> str:
-        """The line whose settings a cell helps to choose."""
-        return self._place(cell)[0].method
+    def search_of(self, cell: Cell) -> tuple[str, str] | None:
+        """The data and line of the search that a cell is part of, as `Fits.search_of` has them."""
+        return self.fits.search_of(self._place(cell)[0])
 
     def _best(self, key: Choice, scores: Mapping[Choice, Mapping[str, Sequence[float]]]) -> str:
         """The best setting on the data itself, or on all other data of the task at the same ε.

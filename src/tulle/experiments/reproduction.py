@@ -120,7 +120,7 @@ def reproduce(
 
     parts = [TRIALS]
     try:
-        if isinstance(task, (Fits, Rounds)) and (search := search_of(task)) is not None:
+        if isinstance(task, (Fits, Rounds)) and (search := search_for(task)) is not None:
             parts.append(TUNING)
             task = replace(task, chosen=search.best(run(search, TUNING)))
         finished = run(task, TRIALS)
@@ -161,7 +161,7 @@ def reproduce(
     return values
 
 
-def search_of(task: Fits | Rounds) -> Tuning | RoundsTuning | None:
+def search_for(task: Fits | Rounds) -> Tuning | RoundsTuning | None:
     """The task that chooses the settings of tuned lines; None where there are none."""
     search = task.search()
     return search if search.cells() else None

@@ -14,7 +14,7 @@ from tulle.experiments.cell_runner import code_checksums, files_checksum, settin
 from tulle.experiments.cells import Cell, Task
 from tulle.experiments.federated_rounds import Rounds
 from tulle.experiments.fits import Fits
-from tulle.experiments.reproduction import TRIALS, TUNING, experiment, search_of
+from tulle.experiments.reproduction import TRIALS, TUNING, experiment, search_for
 from tulle.experiments.stored_cells import (
     FILE,
     PARTS,
@@ -74,7 +74,8 @@ class PageState:
     def text(self) -> str:
         """The state in one line."""
         said = [f"{self.states[state]:,} {state}" for state in STATES if self.states[state]]
-        words = f"{self.name}: {self.cells:,} cells, {self.trials} trials: {', '.join(said)}"
+        trials = f"{self.trials} trial{'s' * (self.trials != 1)}"
+        words = f"{self.name}: {self.cells:,} cells, {trials}: {', '.join(said)}"
         if changed := [f"{part} of {self.parts[part]:,}" for part in PARTS if self.parts[part]]:
             words += f"; changed: {', '.join(changed)}"
         if not self.needs_run and self.states["not checked"]:
@@ -108,17 +109,17 @@ def check(of: Published, folder: str | Path, *, trials: int | None = None) -> Pa
     task = experiment(of)
     found: list[tuple[State, tuple[str, ...]]] = []
     undecided: set[Cell] = set()
-    if isinstance(task, (Fits, Rounds)) and (search := search_of(task)) is not None:
+    if isinstance(task, (Fits, Rounds)) and (search := search_for(task)) is not None:
         stored = file.parts.get(TUNING, {})
         states = _states(search, stored)
         found += states.values()
         # A failure is a result of a search too.
         unfinished = {
-            search.chooses_for(cell) for cell, (state, _) in states.items() if state in ("missing", "out of date")
+            search.search_of(cell) for cell, (state, _) in states.items() if state in ("missing", "out of date")
         }
-        decided = [stored[cell].finished for cell in states if search.chooses_for(cell) not in unfinished]
+        decided = [stored[cell].finished for cell in states if search.search_of(cell) not in unfinished]
         task = replace(task, chosen=search.best(decided))
-        undecided = {cell for cell in task.cells() if task.chosen_by(cell) in unfinished}
+        undecided = {cell for cell in task.cells() if task.search_of(cell) in unfinished}
     found += _states(task, file.parts.get(TRIALS, {}), undecided).values()
     counted = Counter(state for state, _ in found)
     changed = Counter(part for _, parts in found for part in parts)
