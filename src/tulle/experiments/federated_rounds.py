@@ -18,7 +18,6 @@ last rounds: oracle-tuned, not private.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -31,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tulle.accounting.crosscheck import import_dp_accounting
-from tulle.datasets.locations import find
 from tulle.datasets.standard import load_mnist
 from tulle.experiments.averages import averaged, by_place
 from tulle.experiments.cells import Cell, Finished, seed_from
+from tulle.experiments.data_files import source_digest
 from tulle.reports.series import Panel, Point, Role, Series
 from tulle.trusted.accountants import epsilon as proved_epsilon
 from tulle.trusted.events import NoisePerSensitivity
@@ -62,7 +61,7 @@ def images() -> Any:
 
 @lru_cache(maxsize=1)
 def images_digest() -> str:
-    return " ".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in find("load_mnist"))
+    return source_digest(load_mnist.__name__)
 
 
 def client_rows(y: Any, clients: int) -> dict[str, Any]:

@@ -7,14 +7,12 @@ of the first trial, and kept for all trials; to save time only some of the five 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tulle import datasets
-from tulle.datasets.locations import find
 from tulle.datasets.packaged import load_packaged, packaged_version
 from tulle.experiments.averages import Places, averaged, by_place
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed
+from tulle.experiments.data_files import source_digest
 from tulle.experiments.problems import FOLDS, Problem, problem_of
 from tulle.experiments.trial import NULL, SCIKIT_LEARN, run_trial
 from tulle.methods import METHODS
@@ -89,7 +87,7 @@ class Fits:
         if not panel.source.startswith("load_"):
             return ""
         if panel.source not in self._digests:
-            self._digests[panel.source] = " ".join(_file_digest(path) for path in find(panel.source))
+            self._digests[panel.source] = source_digest(panel.source)
         return self._digests[panel.source]
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
@@ -230,11 +228,6 @@ def narrow(X: Any) -> None:
     """Make the indices of sparse rows 32 bits wide where they fit, in place: liblinear takes no others."""
     if sp.issparse(X) and X.indices.dtype != np.int32 and X.nnz < 2**31:
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _at(series: Series, places: Sequence[float]) -> Series:

@@ -64,6 +64,10 @@ def experiment(of: Published) -> Experiment:
         from tulle.experiments.federated_rounds import Rounds
 
         return Rounds(of)
+    if of.kind == "clients":
+        from tulle.experiments.federated_clients import Clients
+
+        return Clients(of)
     from tulle.experiments.fits import Curves, Fits
 
     return Curves(of) if of.kind == "curves" else Fits(of)
