@@ -39,12 +39,14 @@ from tulle.experiments.cells import Cell, Finished, data_seed, seed_from
 from tulle.experiments.data_files import source_digest
 from tulle.experiments.examples import Examples, judged, record_warnings
 from tulle.experiments.problems import Problem, problem_of
+from tulle.methods import METHODS
 from tulle.reports.series import Panel, Role, Series
 from tulle.trusted.plan import Budget
 
 if TYPE_CHECKING:
     from tulle.experiments.catalogue import Data, Published
 
+DEALS = ("even", "skewed")
 Parts = dict[str, tuple[Any, Any]]
 ROLES: Mapping[str, Role] = {"central": "honest", "aggregator": "honest", "masked": "honest", "curious": "oracle"}
 
@@ -68,6 +70,18 @@ class Clients:
     """Fits by every trust model, ε and trial: a task of the runner."""
 
     of: Published
+
+    def __post_init__(self) -> None:
+        if len(self.of.data) != 1:
+            raise ValueError(f"{self.of.name}: clients share the rows of one data set, got {len(self.of.data)}")
+        for method in self.of.settings["methods"]:
+            for what, allowed in (("trust", tuple(ROLES)), ("deal", DEALS)):
+                said = method.get(what, "even" if method.get("trust") == "central" else "nothing")
+                if said not in allowed:
+                    raise ValueError(
+                        f"{self.of.name}: {what} = {said!r} of {method['name']} is unknown; choose among "
+                        f"{', '.join(allowed)}"
+                    )
 
     # --- as a task of the runner ---
 
@@ -95,7 +109,9 @@ class Clients:
         return source_digest(self._panel.source)
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
-        return (__name__, getattr(datasets, self._panel.source).__module__)
+        method = self._method(cell).get("method")
+        named = (METHODS[method].__module__,) if method else ()
+        return (__name__, getattr(datasets, self._panel.source).__module__, *named)
 
     def run(self, cell: Cell) -> dict[str, Any]:
         """The error on test rows, and the ε that is proved."""
@@ -136,7 +152,7 @@ class Clients:
         from tulle.federated.client_side.client import Client
         from tulle.federated.link import DirectLink
         from tulle.federated.server_side.aggregator import RowsAtClients
-        from tulle.ledgers.file_ledger import FileLedger
+        from tulle.ledgers.on_disk import FileLedger
 
         with tempfile.TemporaryDirectory() as folder:
             answers = {}
