@@ -205,6 +205,10 @@ class Rounds:
         """The studies by which the settings of every method are chosen."""
         return RoundsTuning(self)
 
+    def with_choices(self, finished: Sequence[Finished]) -> Rounds:
+        """This task with the settings that a search chooses."""
+        return replace(self, chosen=self.search().best(finished))
+
     def search_of(self, cell: Cell) -> tuple[str, str]:
         """The data and method of the search that chooses the settings of a cell."""
         return self._choice(cell)[:2]

@@ -157,6 +157,10 @@ class Fits:
         """The fits by which the settings of tuned lines are chosen."""
         return Tuning(self)
 
+    def with_choices(self, finished: Sequence[Finished]) -> Fits:
+        """This task with the settings that a search chooses."""
+        return replace(self, chosen=self.search().best(finished))
+
     def search_of(self, cell: Cell) -> tuple[str, str] | None:
         """The data and line of the search that chooses the settings of a cell; None where none does.
 

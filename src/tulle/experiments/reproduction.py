@@ -7,7 +7,6 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,7 +125,7 @@ def reproduce(
     try:
         if isinstance(task, (Fits, Rounds)) and (search := search_for(task)) is not None:
             parts.append(TUNING)
-            task = replace(task, chosen=search.best(run(search, TUNING)))
+            task = task.with_choices(run(search, TUNING))
         finished = run(task, TRIALS)
     except FileNotFoundError as error:
         own = {panel.real["source"]: None for panel in of.data if panel.real}

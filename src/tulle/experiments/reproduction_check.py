@@ -49,7 +49,7 @@ class PageState:
         "failed": it failed, and is run again. "undecided": its settings are chosen by a search that has to be run
         first. "not checked": its data is not there; code and settings are those of today.
     parts : mapping of str to int
-        Cells that are out of date, by what is: "code", "settings", "data". One cell can be in several.
+        Cells that are out of date, by the part that changed: "code", "settings", "data". One cell can be in several.
     written : bool
         Whether the tables were written of all cells of the file.
     message : str
@@ -118,7 +118,7 @@ def check(of: Published, folder: str | Path, *, trials: int | None = None) -> Pa
             search.search_of(cell) for cell, (state, _) in states.items() if state in ("missing", "out of date")
         }
         decided = [stored[cell].finished for cell in states if search.search_of(cell) not in unfinished]
-        task = replace(task, chosen=search.best(decided))
+        task = task.with_choices(decided)
         undecided = {cell for cell in task.cells() if task.search_of(cell) in unfinished}
     found += _states(task, file.parts.get(TRIALS, {}), undecided).values()
     counted = Counter(state for state, _ in found)

@@ -223,7 +223,7 @@ class Part:
         return stored.finished if stored is not None and holds else None
 
     def begin(self, finished: Mapping[Cell, Finished], checksums: Mapping[Cell, str]) -> None:
-        """Keep what is finished, in the order in which `checksums` has all cells, and forget earlier results."""
+        """Keep the finished cells, in the order in which `checksums` has all cells, and forget earlier results."""
         before = self.file.parts.get(self.name, {})
         self.file.complete = False
         self.file.parts[self.name] = {}
