@@ -369,4 +369,4 @@ def test_too_many_rows_are_refused_and_missing_data_is_named(covertype: None, mo
     gaps.covertype_digest.cache_clear()
     monkeypatch.delenv("TULLE_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=r"covtype\.data\.gz"):
-        task.depends(task.cells()[0])
+        task.files_digest(task.cells()[0])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from copied_sources import copied, edited
+from small_tables import MIXED, TINY, forget_rows, log
 from tiny_data import write_images
 
 from tulle import Bounds, Budget, Ledger, SparseRegressor, datasets
@@ -32,103 +33,6 @@ from tulle.methods.published_noise import true_epsilon_table
 from tulle.reports.series import from_dict
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published"
-
-TINY = """
-title = "A tiny table"
-paper = "Nobody (never)"
-kind = "fits"
-metric = "relative error"
-delta = 1e-5
-trials = 2
-notes = ["Tiny."]
-
-[fast]
-trials = 1
-epsilons = [8]
-
-[[data]]
-name = "linear"
-source = "dp_ight_figure1"
-arguments = { n = 400, d = 20, s = 2 }
-task = "regression"
-n_nonzero = 2
-bounds = { row_l2 = 4.0, row_linf = 2.0, label = 4.0 }
-epsilons = [4, 8]
-
-[[lines]]
-name = "as published"
-method = "hard_thresholding"
-parameters = { noise = "gaussian", published_rule = "corollary_5.8" }
-calibration = "published"
-
-[[lines]]
-name = "sound"
-method = "hard_thresholding"
-parameters = { noise = "gaussian" }
-
-[[lines]]
-name = "no noise"
-method = "hard_thresholding"
-private = false
-"""
-# Two data sets, one of them in a file; one line that is tuned, one that is not.
-MIXED = """
-title = "Files and seeds"
-paper = "Nobody (never)"
-kind = "fits"
-metric = "test error"
-trials = 1
-
-[[data]]
-name = "images"
-source = "load_pneumonia"
-task = "classification"
-n_nonzero = 2
-bounds = { row_l2 = 3.0, row_linf = 1.0 }
-epsilons = [50]
-
-[[data]]
-name = "drawn"
-source = "dp_ight_figure1"
-arguments = { n = 60, d = 6, s = 2, logistic = true }
-task = "classification"
-metric = "relative error"
-n_nonzero = 2
-bounds = { row_l2 = 5.0, row_linf = 2.0 }
-epsilons = [50]
-
-[[lines]]
-name = "tuned (oracle-tuned, not private)"
-method = "hard_thresholding"
-tune = { n_iter = [1, 2] }
-
-[[lines]]
-name = "Frank-Wolfe"
-method = "frank_wolfe"
-"""
-
-
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a small file of images, named to the loaders."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    write_images(folder)
-    monkeypatch.setenv("TULLE_DATA", str(folder))
-    _forget_rows()
-    yield folder
-    _forget_rows()
-
-
-def _forget_rows() -> None:
-    for kept in (problems._loaded, problems._divided):
-        kept.cache_clear()
-
-
-def log(folder: Path, part: str = "trials") -> list[Cell]:
-    """The cells that were started, in order."""
-    lines = (folder / "run" / part / "log.jsonl").read_text().splitlines()
-    return [Cell(**json.loads(line)["started"]) for line in lines]
 
 
 def kept_file(folder: Path, part: str, cell: Cell) -> Path:
@@ -180,7 +84,7 @@ def test_changed_files_are_measured_again_and_nothing_else(data: Path, tmp_path:
     of, out = catalogue.stated("mixed", MIXED), tmp_path / "out"
     reproduction.reproduce(of, out, jobs=1)
     write_images(data, moved=1)
-    _forget_rows()
+    forget_rows()
     reproduction.reproduce(of, out, jobs=1)
     assert [cell.data for cell in log(out)[4:]] == ["images"] * 2
     assert [cell.data for cell in log(out, "tuning")[12:]] == ["images"] * 6
@@ -854,13 +758,13 @@ def test_the_command_takes_the_folder_of_the_data(
     write_images(tmp_path / "images")
     monkeypatch.setenv("TULLE_DATA", str(tmp_path / "nowhere"))
     words = ["reproduce", "mixed", "--jobs", "1", "-o", str(tmp_path / "o")]
-    _forget_rows()
+    forget_rows()
     code, values = answer(capsys, words)
     assert code == 2
     assert "pneumoniamnist.npz" in values["error"]["message"]
     assert not (tmp_path / "o").exists()
     code, values = answer(capsys, [*words, "--data", str(tmp_path / "images")])
-    _forget_rows()
+    forget_rows()
     assert code == 0
     assert values["failed"] == []
     assert [panel["name"] for panel in values["panels"]] == ["images", "drawn"]

@@ -19,7 +19,7 @@ SHOWN = re.compile(r"<!-- results: ([\w-]+) -->")
 # Evidence stands on the page of the table that it is about.
 EVIDENCE = "-evidence"
 # There is no chance in printed noise, and a study of many clients takes minutes of a GPU.
-FEWER_TRIALS = {"noise": 0, "federated": 3}
+FEWER_TRIALS = {"noise": 0, "federated": 3, "clients": 3}
 
 
 def of_page(page: Path) -> list[str]:

@@ -2,6 +2,9 @@
 
 Without a name, lists all tables and figures. `all` runs all of them, one after the other. Run the same command again
 to resume a run that was stopped; after a change of code, data or settings only the dependent cells are run again.
+
+`--reuse` takes over results of an earlier run, such as those in docs/results; `--check` says which of them are of
+today's code, settings and data, and runs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tulle.cli.compare import add_run_arguments
 from tulle.cli.logs import is_silent
 from tulle.cli.outcome import BAD_NEWS, DONE, Outcome, UserError
+
+if TYPE_CHECKING:
+    from tulle.experiments.catalogue import Published
 
 EVERYTHING = "all"
 
@@ -31,6 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="FOLDER", help="with the data sets (default: the folder that TULLE_DATA names)"
     )
     add_run_arguments(parser)
+    parser.add_argument(
+        "--reuse",
+        type=Path,
+        metavar="FOLDER",
+        help="take over the cells in FOLDER/NAME/cells.jsonl that today's code, settings and data would give again",
+    )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        metavar="FOLDER",
+        help="say which cells in FOLDER/NAME/cells.jsonl are up to date, and run nothing; exit code 1 if any is not",
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -45,15 +63,14 @@ def run(arguments: argparse.Namespace) -> Outcome:
     from tulle.experiments.catalogue import names, published
     from tulle.experiments.reproduction import MissingDataError
 
+    _refuse_unclear(arguments)
     if arguments.name is None:
         titles = {name: published(name).title for name in names()}
         width = max(map(len, titles))
         return Outcome("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), {"tables": titles})
-    if arguments.trials is not None and arguments.trials < 1:
-        raise UserError(f"--trials must be at least 1, got {arguments.trials}")
-    if arguments.data is not None and not arguments.data.is_dir():
-        raise UserError(f"--data: {arguments.data} is not a folder")
     with _data_in(arguments.data):
+        if arguments.check is not None:
+            return _checked(arguments)
         if arguments.name != EVERYTHING:
             try:
                 values = _reproduced(arguments.name, arguments)
@@ -64,7 +81,45 @@ def run(arguments: argparse.Namespace) -> Outcome:
         return _everything(arguments)
 
 
-_WRITTEN = "table.md, page.html, figure.svg, results.csv, reproduction.json"
+_WRITTEN = "table.md, page.html, figure.svg, results.csv, reproduction.json, cells.jsonl"
+
+
+def _refuse_unclear(arguments: argparse.Namespace) -> None:
+    if arguments.trials is not None and arguments.trials < 1:
+        raise UserError(f"--trials must be at least 1, got {arguments.trials}")
+    for option in ("data", "reuse", "check"):
+        folder: Path | None = getattr(arguments, option)
+        if folder is not None and not folder.is_dir():
+            raise UserError(f"--{option}: {folder} is not a folder")
+        if folder is not None and option != "data" and arguments.name is None:
+            raise UserError(f"--{option} needs the name of a table or figure, or {EVERYTHING}")
+    if arguments.check is not None and (arguments.reuse is not None or arguments.restart):
+        raise UserError("--check runs nothing; leave out --reuse and --restart")
+
+
+def _checked(arguments: argparse.Namespace) -> Outcome:
+    from tulle.experiments.catalogue import names
+    from tulle.experiments.reproduction_check import STATES, check
+
+    wanted = names() if arguments.name == EVERYTHING else [arguments.name]
+    pages = [check(_chosen(name, arguments), arguments.check, trials=arguments.trials) for name in wanted]
+    total = {state: sum(page.states[state] for page in pages) for state in STATES}
+    to_run = [page.name for page in pages if page.needs_run]
+    lines = [page.text() for page in pages]
+    if len(pages) > 1:
+        counts = ", ".join(f"{count:,} {state}" for state, count in total.items() if count)
+        lines.append(f"{len(pages)} pages, {len(to_run)} need a run: {counts}.")
+    return Outcome(
+        "\n".join(lines),
+        {"pages": {page.name: page.as_dict() for page in pages}, "states": total, "to_run": to_run},
+        BAD_NEWS if to_run else DONE,
+    )
+
+
+def _chosen(name: str, arguments: argparse.Namespace) -> Published:
+    from tulle.experiments.catalogue import published
+
+    return published(name).faster() if arguments.fast else published(name)
 
 
 def _everything(arguments: argparse.Namespace) -> Outcome:
@@ -91,12 +146,10 @@ def _everything(arguments: argparse.Namespace) -> Outcome:
 
 
 def _reproduced(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from tulle.experiments.catalogue import published
     from tulle.experiments.reproduction import reproduce
 
-    chosen, command = published(name), ["tulle", "reproduce", name]
+    chosen, command = _chosen(name, arguments), ["tulle", "reproduce", name]
     if arguments.fast:
-        chosen = chosen.faster()
         command.append("--fast")
     if arguments.trials is not None:
         chosen = replace(chosen, trials=arguments.trials)
@@ -109,6 +162,7 @@ def _reproduced(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         jobs=arguments.jobs,
         restart=arguments.restart,
         progress=not is_silent(arguments),
+        reuse=arguments.reuse,
     )
     return {**values, "folder": str(folder)}
 

@@ -8,6 +8,7 @@ One TOML file in `published/` is one table or figure; the runner and the output 
     kind = "labels"      label-private regression against the number of users
     kind = "gaps"        the optimality gap of private logistic regression on Covertype
     kind = "federated"   the accuracy of a network that clients train together, against rounds
+    kind = "clients"     the error of a linear model whose rows are at clients, against ε, for each trust model
     kind = "noise"       what the printed noise of the papers on batches proves
 
 `tune` of a line is a small grid, or a list of grids that are searched together, searched by cross-validation on the
@@ -40,7 +41,7 @@ _RESULTS_DEPEND_ON = "nothing"
 
 _FOLDER = resources.files(__name__.rpartition(".")[0]) / "published"
 
-Kind = Literal["fits", "curves", "labels", "gaps", "federated", "noise"]
+Kind = Literal["fits", "curves", "labels", "gaps", "federated", "clients", "noise"]
 TaskName = Literal["classification", "regression"]
 Division = Literal["given", "random", "folds"]
 Metric = Literal[

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -33,7 +32,9 @@ from typing import Any
 
 from tulle.experiments.cells import Cell, Finished, Task
 from tulle.experiments.dependencies import sources
+from tulle.experiments.machine import machine
 from tulle.experiments.run_progress import Progress
+from tulle.experiments.stored_cells import Part, joined_checksum
 from tulle.files.csv_cells import write_csv
 from tulle.files.durable_writes import locked, name_file, write_durably
 from tulle.files.error_messages import describe_error
@@ -119,6 +120,10 @@ class Folder:
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return finished if finished.cell == cell and depends == self.wanted.get(cell, "") else None
+
+    def finished(self, cells: Iterable[Cell]) -> dict[Cell, Finished]:
+        """Those of some cells that have a result; a failure is none."""
+        return {cell: kept for cell in cells if (kept := self.load(cell)) is not None and not kept.failed}
 
     def only(self, cell: Cell) -> Folder:
         """This folder for one cell: what other cells depend on need not travel to other processes."""
@@ -249,6 +254,7 @@ def run_cells(
     jobs: int | None = None,
     restart: bool = False,
     progress: bool = False,
+    part: Part | None = None,
 ) -> list[Finished]:
     """Run all cells that the folder does not hold yet, and return all of them, in the task's order.
 
@@ -263,6 +269,9 @@ def run_cells(
         Throw away what the folder holds.
     progress : bool, default=False
         Show it on standard error.
+    part : Part or None, default=None
+        Of a file of finished cells: what it has is taken over where it still holds, and it gets all finished cells,
+        also where the run is stopped.
 
     Returns
     -------
@@ -277,11 +286,19 @@ def run_cells(
     cells = list(task.cells())
     if len(set(cells)) < len(cells):
         raise ValueError("the task lists a cell twice")
-    code = {cell: sources().digest(task.sources(cell)) for cell in cells}
-    wanted = {cell: _digest({"code": code[cell], "depends": dict(task.depends(cell))}) for cell in cells}
+    code = code_checksums(task, cells)
+    wanted = {
+        cell: joined_checksum(code[cell], settings_checksum(task, cell), files_checksum(task, cell)) for cell in cells
+    }
     store = Folder(Path(folder), task.fingerprint(), wanted, code)
     with store.opened(restart=restart):
-        finished = {cell: kept for cell in cells if (kept := store.load(cell)) is not None and not kept.failed}
+        finished = store.finished(cells)
+        if part is not None:
+            taken_over = _take_over(store, part, [cell for cell in cells if cell not in finished])
+            if taken_over and progress:
+                print(f"{len(taken_over)} cells are taken over from earlier results", file=sys.stderr)
+            finished |= taken_over
+            part.begin(finished, wanted)
         past = sum(store.is_of_the_past(cell) for cell in cells if cell not in finished)
         if past and progress:
             print(
@@ -290,14 +307,19 @@ def run_cells(
         log_event(__name__, "comparison.begin", done=len(finished), total=len(cells))
         with Progress(cells, finished, jobs, progress), muted():  # cells are not released; their fits would flood a log
             try:
-                _run_missing(store, task, cells, finished, jobs)
+                _run_missing(store, task, cells, finished, jobs, part)
             except KeyboardInterrupt:
                 # Workers saved some results that this process does not know of.
-                saved = sum((kept := store.load(cell)) is not None and not kept.failed for cell in cells)
+                saved = len(store.finished(cells))
                 raise InterruptedRun(
                     f"interrupted; {saved} of {len(cells)} cells are saved in {store.path}; the same command "
                     "resumes from there"
                 ) from None
+            finally:
+                if part is not None:
+                    for cell, kept in store.finished(cell for cell in cells if cell not in finished).items():
+                        part.add(kept, wanted[cell])
+                    part.save()
         results = [finished[cell] for cell in cells]
         _write_results(store.path, results)
         failed = sum(bool(one.failed) for one in results)
@@ -305,11 +327,41 @@ def run_cells(
     return results
 
 
-def _run_missing(store: Folder, task: Task, cells: list[Cell], finished: dict[Cell, Finished], jobs: int) -> None:
+def code_checksums(task: Task, cells: Sequence[Cell]) -> dict[Cell, str]:
+    """A checksum of the code that each cell depends on."""
+    named = {cell: tuple(task.sources(cell)) for cell in cells}
+    digests = {modules: sources().digest(modules) for modules in set(named.values())}
+    return {cell: digests[modules] for cell, modules in named.items()}
+
+
+def settings_checksum(task: Task, cell: Cell) -> str:
+    return _digest(dict(task.depends(cell)))
+
+
+def files_checksum(task: Task, cell: Cell) -> str:
+    """A checksum of the files that a cell reads; FileNotFoundError where they are not there."""
+    return _digest({"files": task.files_digest(cell)})
+
+
+def _take_over(store: Folder, part: Part, cells: Iterable[Cell]) -> dict[Cell, Finished]:
+    """Save earlier results that still hold, and return them."""
+    found = {}
+    for cell in cells:
+        if (earlier := part.earlier(cell, store.wanted[cell])) is not None:
+            found[cell] = replace(earlier, cell=cell, code=store.code[cell])
+            store.save(found[cell])
+    return found
+
+
+def _run_missing(
+    store: Folder, task: Task, cells: list[Cell], finished: dict[Cell, Finished], jobs: int, part: Part | None
+) -> None:
     while left := [cell for cell in cells if cell not in finished]:
         for result in _each(store, task, left, min(jobs, len(left))):
             if result is not None:
                 finished[result.cell] = result
+                if part is not None:
+                    part.add(result, store.wanted[result.cell])
         if any(cell not in finished for cell in left):
             time.sleep(_PATIENCE)  # another run is busy with the rest
 
@@ -384,7 +436,7 @@ def _run_cell(store: Folder, task: Task, cell: Cell) -> Finished | None:
             # Results are kept: what a library says may quote a row.
             failed = " ".join(describe_error(error).split())
         took = time.perf_counter() - start
-        seconds = float(values.pop("seconds", took))
+        seconds = round(float(values.pop("seconds", took)), 6)
         finished = Finished(cell, finite(values), seconds, failed, store.code.get(cell, ""))
         store.save(finished)
     return finished
@@ -412,20 +464,3 @@ def _is_plain(value: Any) -> bool:
 
 def _axes(cell: Cell) -> list[Any]:
     return [cell.data, cell.method, cell.epsilon, cell.trial]
-
-
-def machine() -> dict[str, Any]:
-    """Where results are found, and with what."""
-    from importlib.metadata import version
-
-    import tulle
-
-    return {
-        "tulle": tulle.__version__,
-        "code": sources().digest(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "joblib")},
-        "cores": os.cpu_count(),
-        "processor": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-    }

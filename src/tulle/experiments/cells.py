@@ -71,8 +71,12 @@ class Task(Protocol):
         ...
 
     def depends(self, cell: Cell) -> Mapping[str, Any]:
-        """All else that the values of a cell depend on, besides the code; as JSON has it. Where it changes, that cell
-        is run again.
+        """All settings that the values of a cell depend on; as JSON has it. Where they change, it is run again."""
+        ...
+
+    def files_digest(self, cell: Cell) -> str:
+        """A checksum of the files that the rows of a cell are read from; "" where it reads none. Where it changes, that
+        cell is run again. FileNotFoundError where they are not there.
         """
         ...
 

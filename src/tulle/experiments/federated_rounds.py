@@ -18,25 +18,22 @@ last rounds: oracle-tuned, not private.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tulle.accounting.crosscheck import import_dp_accounting
-from tulle.datasets.locations import find
 from tulle.datasets.standard import load_mnist
 from tulle.experiments.averages import averaged, by_place
-from tulle.experiments.cell_runner import run_cells
 from tulle.experiments.cells import Cell, Finished, seed_from
+from tulle.experiments.data_files import source_digest
 from tulle.reports.series import Panel, Point, Role, Series
 from tulle.trusted.accountants import epsilon as proved_epsilon
 from tulle.trusted.events import NoisePerSensitivity
@@ -64,7 +61,7 @@ def images() -> Any:
 
 @lru_cache(maxsize=1)
 def images_digest() -> str:
-    return " ".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in find("load_mnist"))
+    return source_digest(load_mnist.__name__)
 
 
 def client_rows(y: Any, clients: int) -> dict[str, Any]:
@@ -134,8 +131,10 @@ class Rounds:
             "delta": self.of.delta,
             "noise": self.method(cell.method).get("noise", ""),
             "settings": dict(self.chosen.get(self._choice(cell), {})),
-            "rows": images_digest(),
         }
+
+    def files_digest(self, cell: Cell) -> str:
+        return images_digest()
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return (__name__,)
@@ -202,11 +201,17 @@ class Rounds:
         proved = None if epsilon is None else fit.privacy.epsilon
         return {**means, "proved": proved, **{name: settings[name] for name in ("batch", "step", "clip")}}
 
-    def prepared(self, folder: Path, *, jobs: int | None, restart: bool, progress: bool) -> Rounds:
-        """This task with the settings of every method chosen, by studies that are kept in a folder of their own."""
-        tuning = RoundsTuning(self)
-        finished = run_cells(tuning, folder, jobs=jobs, restart=restart, progress=progress)
-        return replace(self, chosen=tuning.best(finished))
+    def search(self) -> RoundsTuning:
+        """The studies by which the settings of every method are chosen."""
+        return RoundsTuning(self)
+
+    def with_choices(self, finished: Sequence[Finished]) -> Rounds:
+        """This task with the settings that a search chooses."""
+        return replace(self, chosen=self.search().best(finished))
+
+    def search_of(self, cell: Cell) -> tuple[str, str]:
+        """The data and method of the search that chooses the settings of a cell."""
+        return self._choice(cell)[:2]
 
     def method(self, name: str) -> Mapping[str, Any]:
         return next(one for one in self.of.settings["methods"] if one["name"] == name)
@@ -275,6 +280,9 @@ class RoundsTuning:
         rounds = self.rounds.of.settings["tuning_rounds"]
         return {**self.rounds.depends(place), "settings": tried, "rounds": rounds, "shown": [rounds]}
 
+    def files_digest(self, cell: Cell) -> str:
+        return self.rounds.files_digest(cell)
+
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return self.rounds.sources(cell)
 
@@ -301,6 +309,10 @@ class RoundsTuning:
             key = (place.data, place.method, place.epsilon)
             scores.setdefault(key, {})[json.dumps(tried, sort_keys=True)] = score
         return {key: json.loads(max(found, key=found.__getitem__)) for key, found in scores.items()}
+
+    def search_of(self, cell: Cell) -> tuple[str, str]:
+        """The data and method of the search that a cell is part of."""
+        return self.rounds.search_of(self._place(cell)[0])
 
     @staticmethod
     def _place(cell: Cell) -> tuple[Cell, dict[str, Any]]:

@@ -7,14 +7,12 @@ of the first trial, and kept for all trials; to save time only some of the five 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from tulle import datasets
-from tulle.datasets.locations import find
 from tulle.datasets.packaged import load_packaged, packaged_version
 from tulle.experiments.averages import Places, averaged, by_place
-from tulle.experiments.cell_runner import run_cells
 from tulle.experiments.cells import Cell, Finished, data_seed, noise_seed, seed_from
+from tulle.experiments.data_files import source_digest
 from tulle.experiments.problems import FOLDS, Problem, problem_of
 from tulle.experiments.trial import NULL, SCIKIT_LEARN, run_trial
 from tulle.methods import METHODS
@@ -82,9 +79,18 @@ class Fits:
             "panel": panel.measured(),
             "line": line.measured(),
             "tuned": self._tuned(cell),
-            "rows": self._rows_digest(panel),
             **({"measures": self._measures(panel)} if self._measures(panel) else {}),
         }
+
+    def files_digest(self, cell: Cell) -> str:
+        panel, _ = self._place(cell)
+        if panel.source == load_packaged.__name__:
+            return packaged_version()
+        if not panel.source.startswith("load_"):
+            return ""
+        if panel.source not in self._digests:
+            self._digests[panel.source] = source_digest(panel.source)
+        return self._digests[panel.source]
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
         panel, line = self._place(cell)
@@ -159,28 +165,25 @@ class Fits:
     def _tuned(self, cell: Cell) -> dict[str, Any]:
         return {} if cell.epsilon is None else dict(self.chosen.get((cell.data, cell.method, cell.epsilon), {}))
 
-    def _rows_digest(self, panel: Data) -> str:
-        """Of the files that rows are read from; "" where they are drawn."""
-        if panel.source == load_packaged.__name__:
-            return packaged_version()
-        if not panel.source.startswith("load_"):
-            return ""
-        if panel.source not in self._digests:
-            self._digests[panel.source] = " ".join(_file_digest(path) for path in find(panel.source))
-        return self._digests[panel.source]
-
     @cached_property
     def _digests(self) -> dict[str, str]:
         return {}
 
-    def prepared(self, folder: Path, *, jobs: int | None, restart: bool, progress: bool) -> Fits:
-        """This task with the settings of tuned lines chosen, by fits that are kept in a folder of their own."""
-        tuning = Tuning(self)
-        if not tuning.cells():
-            return self
-        return replace(
-            self, chosen=tuning.best(run_cells(tuning, folder, jobs=jobs, restart=restart, progress=progress))
-        )
+    def search(self) -> Tuning:
+        """The fits by which the settings of tuned lines are chosen."""
+        return Tuning(self)
+
+    def with_choices(self, finished: Sequence[Finished]) -> Fits:
+        """This task with the settings that a search chooses."""
+        return replace(self, chosen=self.search().best(finished))
+
+    def search_of(self, cell: Cell) -> tuple[str, str] | None:
+        """The data and line of the search that chooses the settings of a cell; None where none does.
+
+        Settings that are chosen on other data have one search for all data, "".
+        """
+        line = self._place(cell)[1]
+        return (cell.data if line.tuned_on == "own data" else "", line.name) if line.tune else None
 
     def searched(self, name: str) -> tuple[list[Mapping[str, Sequence[Any]]], bool]:
         """What the settings of a line were chosen from, and whether that is the paper's."""
@@ -249,11 +252,6 @@ def narrow(X: Any) -> None:
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _at(series: Series, places: Sequence[float]) -> Series:
     return replace(series, points=tuple(point for point in series.points if point.x in places))
 
@@ -310,6 +308,9 @@ class Tuning:
         place, tried = self._place(cell)
         return {**self.fits.depends(place), "tried": tried, "metric": self._metric(place)}
 
+    def files_digest(self, cell: Cell) -> str:
+        return self.fits.files_digest(self._place(cell)[0])
+
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return self.fits.sources(self._place(cell)[0])
 
@@ -333,6 +334,10 @@ class Tuning:
             found = scores.setdefault(key, {}).setdefault(json.dumps(tried, sort_keys=True), [])
             found.append(math.inf if math.isnan(score) else score)
         return {key: json.loads(self._best(key, scores)) for key in scores}
+
+    def search_of(self, cell: Cell) -> tuple[str, str] | None:
+        """The data and line of the search that a cell is part of, as `Fits.search_of` has them."""
+        return self.fits.search_of(self._place(cell)[0])
 
     def _best(self, key: Choice, scores: Mapping[Choice, Mapping[str, Sequence[float]]]) -> str:
         """The best setting on the data itself, or on all other data of the task at the same ε.

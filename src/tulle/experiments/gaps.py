@@ -22,7 +22,6 @@ Settings of the TOML file:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,12 +30,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from tulle.datasets.locations import find
 from tulle.datasets.readers import load_covertype
 from tulle.estimators.bounds import Bounds
 from tulle.estimators.sparse import SparseClassifier
 from tulle.experiments.averages import averaged, by_place
 from tulle.experiments.cells import Cell, Finished, noise_seed
+from tulle.experiments.data_files import source_digest
 from tulle.experiments.examples import Examples, record_warnings
 from tulle.experiments.optimality import Objective, Support, longest_step, promising_supports, support_of, swapped
 from tulle.experiments.varied import Setting, Varied, named
@@ -71,7 +70,7 @@ def covertype() -> Examples:
 @lru_cache(maxsize=1)
 def covertype_digest() -> str:
     """A checksum of the files that `covertype` reads."""
-    return " ".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in find("load_covertype"))
+    return source_digest(load_covertype.__name__)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,10 @@ class Gaps:
         used = {BEST: ("penalty", "steps", "searched", "swapped"), DP_IHT: ("penalty", "steps", "clip")}
         used[PRINTED] = used[DP_IHT]
         chosen = {name: self.of.settings[name] for name in used.get(cell.method, ("penalty",))}
-        return {**chosen, "delta": self.of.delta, "rows": covertype_digest()}
+        return {**chosen, "delta": self.of.delta}
+
+    def files_digest(self, cell: Cell) -> str:
+        return covertype_digest()
 
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return (__name__,)

@@ -89,6 +89,9 @@ class Labels:
     def depends(self, cell: Cell) -> dict[str, Any]:
         return {"delta": self.of.delta, "noise": self.of.settings["noise"], **self._methods()[cell.method]}
 
+    def files_digest(self, cell: Cell) -> str:
+        return ""
+
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return (__name__,)
 

@@ -36,6 +36,9 @@ class Noise:
     def depends(self, cell: Cell) -> dict[str, Any]:
         return {}
 
+    def files_digest(self, cell: Cell) -> str:
+        return ""
+
     def sources(self, cell: Cell) -> tuple[str, ...]:
         return (true_epsilon_table.__module__,)
 
