@@ -8,6 +8,7 @@
     default      the default fit, next to liblinear, saga, skglm and Opacus
     no_privacy   epsilon=None, next to liblinear and SGDClassifier
     public       a fit with 3,000 public rows, next to the fit to all rows as private ones
+    regression   the default fit of a regression on 500 dense features, next to scikit-learn's Lasso
     blocks       a pass over a folder of blocks, next to reading its files; they are in the page cache
     dask         a gradient on a Dask cluster, next to reading as many bytes of memory on as many threads
 
@@ -25,6 +26,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -35,7 +37,7 @@ import cluster
 import numpy as np
 import other_libraries
 import scale
-from timing import Line, read_seconds, seconds, text_rows
+from timing import Line, n_threads, read_seconds, seconds, text_rows
 
 TABLE = Path(__file__).resolve().parent.parent / "docs/speed/whole_jobs.csv"
 FEATURES, PER_ROW = 47_236, 74
@@ -53,6 +55,7 @@ class Sizes:
     default: tuple[int, ...] = (2_000, 20_000)
     no_privacy: tuple[int, ...] = (20_000,)
     public: tuple[int, ...] = (20_000,)
+    regression: tuple[int, ...] = (20_000,)
     blocks: tuple[int, ...] = (100_000,)
     dask: tuple[int, ...] = (100_000,)
 
@@ -187,7 +190,8 @@ def report(sizes: Sequence[int]) -> Iterator[Result]:
             plain = [sys.executable, "-c", PLAIN_SCRIPT, str(table), str(folder / "model.joblib")]
             found = alternated(lambda fit=fit: process_seconds(fit), lambda plain=plain: process_seconds(plain))
             assert (folder / "model" / "report.html").exists()
-        yield Result("CSV to model and report", n, "pandas and scikit-learn without privacy", *found)
+        next_to = "pandas and scikit-learn without privacy"
+        yield Result("CSV to model and report", n, next_to, *found, target="<= 2.0")
 
 
 # --- fits -------------------------------------------------------------------------------------------------------------
@@ -231,7 +235,6 @@ def fits(job: str, ours: str, others: dict[str, str], sizes: Sequence[int]) -> I
 
 
 def default(sizes: Sequence[int]) -> Iterator[Result]:
-    # Rows of the first targets' benchmark, RCV1, and 20,000 rows of its shape have the same target.
     others = {"liblinear": "<= 2.0", "saga": "<= 1.0", "skglm": "(no target)", "opacus": "<= 1.0"}
     yield from fits("default fit", "tulle", others, sizes)
 
@@ -244,6 +247,25 @@ def no_privacy(sizes: Sequence[int]) -> Iterator[Result]:
 def public(sizes: Sequence[int]) -> Iterator[Result]:
     job = f"fit with {other_libraries.PUBLIC_ROWS:,} of the rows public"
     yield from fits(job, "tulle, public rows", {"tulle": "(no target)"}, sizes)
+
+
+def regression(sizes: Sequence[int]) -> Iterator[Result]:
+    from sklearn.linear_model import Lasso
+
+    data = other_libraries.dense_numbers(500)
+    for n in sizes:
+        X, y = data["X_train"][:n], data["y_train"][:n]
+        lasso = Lasso(alpha=1e-4)
+
+        def ours(X: Any = X, y: Any = y) -> Any:
+            return other_libraries.tulle_fit("regression", X, y, data["entry"], 1.0, 1, None)
+
+        with n_threads(1):
+            found = alternated(
+                lambda ours=ours: seconds(ours, clock=time.process_time),
+                lambda X=X, y=y, lasso=lasso: seconds(lambda: lasso.fit(X, y), clock=time.process_time),
+            )
+        yield Result("default fit of a regression, 500 dense features", n, "Lasso (scikit-learn, alpha = 1e-4)", *found)
 
 
 # --- passes -----------------------------------------------------------------------------------------------------------
@@ -293,6 +315,7 @@ JOBS: dict[str, Callable[[Sequence[int]], Iterator[Result]]] = {
     "default": default,
     "no_privacy": no_privacy,
     "public": public,
+    "regression": regression,
     "blocks": blocks,
     "dask": dask,
 }
