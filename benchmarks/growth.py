@@ -83,7 +83,7 @@ PARTS = {"clients": (3, 7, 17, 41, 100), "partitions": (8, 22, 64, 180, 512)}
 SPREAD = {
     "clients": {
         "curious_server": Point("curious_server", 20_000, 2_000, 30, 100, 3),
-        "masked_sums": Point("masked_sums", 20_000, 2_000, 30, 100, 1),
+        "masked_sums": Point("masked_sums", 20_000, 2_000, 30, 100, 3),
     },
     "partitions": {
         "blocks": Point("blocks", 20_000, 10_000, 30, 100, 5),
@@ -135,9 +135,10 @@ Fit = Callable[[int], Any]
 
 def over_clients(point: Point, X: Any, y: Any) -> Fit:
     """A study by its seed: clients that draw noise of their own, or masked sums, each pair of clients with a mask."""
-    from masked_federated import METHODS, deal
+    from masked_federated import deal
 
     from tulle.federated import Terms, linear_terms, simulate, simulate_masked
+    from tulle.methods import HardThresholding
 
     parts = deal((X, y), point.parts, 0)
     step = 30.0
@@ -149,7 +150,7 @@ def over_clients(point: Point, X: Any, y: Any) -> Fit:
             epsilon=EPSILON,
             delta=DELTA,
             n_nonzero=point.s,
-            method=METHODS["steps"],
+            method=HardThresholding(n_iter=point.t, noise="gaussian"),
             seed=seed,
         )
     terms = Terms("growth", model, point.t, 1, point.s, step, 0.2, None, EPSILON, DELTA)
