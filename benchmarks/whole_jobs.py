@@ -1,7 +1,7 @@
 """Whole jobs as users run them, next to the same job by other programs: ratios of times within one run.
 
     python benchmarks/whole_jobs.py [job ...]           a few minutes
-    python benchmarks/whole_jobs.py --large [job ...]   also 200,000 and 2,000,000 rows: most of an hour, 8 GB of memory
+    python benchmarks/whole_jobs.py --large [job ...]   also 200,000 and 2,000,000 rows: half an hour, 10 GB
 
     report       a CSV file of a mixed table to a model and its report, from the start of the process to its end, next
                  to a script with pandas and scikit-learn that stores a model without privacy
@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,10 @@ def process_seconds(command: Sequence[str]) -> float:
     return (after.children_user - before.children_user) + (after.children_system - before.children_system)
 
 
+def cpu_seconds(work: Callable[[], Any]) -> float:
+    return seconds(work, clock=time.process_time)
+
+
 def alternated(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float, float]:
     """The median of ratios, and the median of each, of turns after one turn that is not counted."""
     turns = np.array([(first(), second()) for _ in range(ROUNDS + 1)])[1:]
@@ -188,7 +193,7 @@ def report(sizes: Sequence[int]) -> Iterator[Result]:
             fit = [sys.executable, "-m", "tulle", "fit", str(table), "--schema", str(schema), "--epsilon", "1"]
             fit += ["-o", str(folder / "model"), "--replace", "--quiet"]
             plain = [sys.executable, "-c", PLAIN_SCRIPT, str(table), str(folder / "model.joblib")]
-            found = alternated(lambda fit=fit: process_seconds(fit), lambda plain=plain: process_seconds(plain))
+            found = alternated(partial(process_seconds, fit), partial(process_seconds, plain))
             assert (folder / "model" / "report.html").exists()
         next_to = "pandas and scikit-learn without privacy"
         yield Result("CSV to model and report", n, next_to, *found, target="<= 2.0")
@@ -257,14 +262,9 @@ def regression(sizes: Sequence[int]) -> Iterator[Result]:
         X, y = data["X_train"][:n], data["y_train"][:n]
         lasso = Lasso(alpha=1e-4)
 
-        def ours(X: Any = X, y: Any = y) -> Any:
-            return other_libraries.tulle_fit("regression", X, y, data["entry"], 1.0, 1, None)
-
+        ours = partial(other_libraries.tulle_fit, "regression", X, y, data["entry"], 1.0, 1, None)
         with n_threads(1):
-            found = alternated(
-                lambda ours=ours: seconds(ours, clock=time.process_time),
-                lambda X=X, y=y, lasso=lasso: seconds(lambda: lasso.fit(X, y), clock=time.process_time),
-            )
+            found = alternated(partial(cpu_seconds, ours), partial(cpu_seconds, partial(lasso.fit, X, y)))
         yield Result("default fit of a regression, 500 dense features", n, "Lasso (scikit-learn, alpha = 1e-4)", *found)
 
 
@@ -301,9 +301,7 @@ def dask(sizes: Sequence[int]) -> Iterator[Result]:
     for n in sizes:
         for gradient in cluster.gradients(n, (8,)):
             entries = np.ones(gradient.n_bytes // 8)
-            times, took, reading = alternated(
-                lambda gradient=gradient: seconds(gradient.on_cluster), lambda entries=entries: read_seconds(entries, 2)
-            )
+            times, took, reading = alternated(partial(seconds, gradient.on_cluster), partial(read_seconds, entries, 2))
             job = f"a gradient in {gradient.partitions} partitions of two Dask workers"
             yield Result(job, n, "reading its bytes on two threads", times, took, reading, note=share(times))
 
@@ -344,11 +342,12 @@ def save(results: Sequence[Result], path: Path) -> None:
     for result in results:
         row = {name: shown(value) for name, value in asdict(result).items()}
         kept[row["job"], row["rows"], row["next_to"]] = row
+    first = {job: place for place, job in enumerate(dict.fromkeys(job for job, _, _ in kept))}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()
-        table.writerows(kept.values())
+        table.writerows(sorted(kept.values(), key=lambda row: (first[row["job"]], int(row["rows"]))))
 
 
 def main() -> None:

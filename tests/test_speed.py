@@ -59,6 +59,9 @@ def test_what_is_said_of_growth_follows_from_the_figures(script: Any) -> None:
     # Masks are for pairs of clients; the default needs more steps on more rows. Both are said on the page.
     assert set(tables.above_linear()) <= {("clients", "masked_sums", "seconds"), ("n", "fit_again", "seconds")}
     assert max(tables.above_linear().values()) < 2.1
+    held = {place: points[-1][1] for place, points in tables.lines().items() if place[2] == "megabytes"}
+    assert 2.5 < held["n", "fit_again", "megabytes"] / held["n", "hard_thresholding", "megabytes"] < 3.7
+    assert 25 < held["d", "fit_again", "megabytes"] * 2**20 / 8e6 < 33
     for method in tables.METHODS:
         assert abs(found["s", method, "seconds"]) < 0.3
         assert abs(found["s", method, "megabytes"]) < 0.2

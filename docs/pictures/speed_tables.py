@@ -179,7 +179,7 @@ def whole_jobs() -> list[list[str]]:
         if not row["times"]:
             rows.append([*about, row["note"], "", "", "", ""])
             continue
-        factor = f"{float(row['times']):.2g}" + (f" ({row['note']})" if row["note"] else "")
+        factor = times(float(row["times"])) + (f" ({row['note']})" if row["note"] else "")
         seconds = f"{float(row['seconds']):.2g} / {float(row['other_seconds']):.2g}"
         sizes = [f"{float(row[name]):,.0f} MB" for name in ("megabytes", "other_megabytes") if row[name]]
         limit = re.fullmatch(r"<= ([0-9.]+)", row["target"])
