@@ -131,6 +131,23 @@ def tulle_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int
     return SparseRegressor(epsilon, DELTA, bounds=bounds, random_state=seed).fit(X, y).predict
 
 
+def fit_without_privacy(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
+    from tulle import SparseClassifier
+
+    return SparseClassifier(epsilon=None, random_state=seed).fit(X, y).predict
+
+
+PUBLIC_ROWS = 3_000
+
+
+def fit_with_public_rows(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
+    """The first rows are public, the others private."""
+    from tulle import Bounds, SparseClassifier
+
+    model = SparseClassifier(epsilon, DELTA, bounds=Bounds(row_l2=1.0, row_linf=entry), random_state=seed)
+    return model.fit(X[PUBLIC_ROWS:], y[PUBLIC_ROWS:], public=X[:PUBLIC_ROWS]).predict
+
+
 def diffprivlib_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
     models = import_module("diffprivlib.models")
     if task == "classification":
@@ -252,7 +269,7 @@ def loss_of(task: str, predicted: Any, y: Any) -> float:
 def save_parts(parts: dict[str, Any], folder: Path) -> None:
     for name, part in parts.items():
         if sp.issparse(part):
-            sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(part))
+            sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(part), compressed=False)
         else:
             np.save(folder / f"{name}.npy", part)
 
@@ -426,6 +443,11 @@ def saga_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int,
     return linear.LogisticRegression(C=1.0, l1_ratio=1.0, solver="saga", random_state=seed).fit(X, y).predict
 
 
+def sgd_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
+    linear = import_module("sklearn.linear_model")
+    return linear.SGDClassifier(loss="log_loss", random_state=seed).fit(X, y).predict
+
+
 def skglm_fit(task: str, X: Any, y: Any, entry: float, epsilon: float, seed: int, setting: Any) -> Any:
     """The same objective as scikit-learn's with C = 1: there the loss is a sum, here a mean."""
     return import_module("skglm").SparseLogisticRegression(alpha=1 / X.shape[0]).fit(X, y).predict
@@ -452,6 +474,13 @@ RACERS = {
     "liblinear": Racer("scikit-learn", "ℓ1 LogisticRegression, liblinear, C = 1", "", False, liblinear_fit),
     "saga": Racer("scikit-learn", "ℓ1 LogisticRegression, saga, C = 1", "", False, saga_fit),
     "skglm": Racer("skglm", "SparseLogisticRegression, the same penalty", "SKGLM_PYTHON", False, skglm_fit),
+}
+COMPARED = tuple(RACERS)
+# Of whole jobs alone (benchmarks/whole_jobs.py).
+RACERS |= {
+    "tulle, no privacy": Racer("tulle", "epsilon=None", "", False, fit_without_privacy),
+    "tulle, public rows": Racer("tulle", "all defaults, ε = 1, public rows", "", True, fit_with_public_rows),
+    "SGDClassifier": Racer("scikit-learn", "SGDClassifier, log_loss", "", False, sgd_fit),
 }
 
 
@@ -485,6 +514,16 @@ def timed(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def timed_in_process(name: str, folder: str) -> dict[str, Any] | None:
+    """`timed` in a new process of the library's interpreter; None, with a message, without one."""
+    variable = RACERS[name].variable
+    python = os.environ.get(variable) if variable else sys.executable
+    if not python:
+        print(f"{name} is left out: name an interpreter that has it in {variable}", file=sys.stderr)
+        return None
+    return answer_of([python, "-W", "ignore", __file__, "--timed", name, folder])
+
+
 def race(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Each data set with each library, tulle just before each of the others: its time is what theirs is divided by."""
     for data in names:
@@ -492,15 +531,12 @@ def race(names: Sequence[str]) -> Iterator[dict[str, Any]]:
         n, d = parts["X_train"].shape
         with tempfile.TemporaryDirectory() as folder:
             save_parts(parts, Path(folder))
-            for name, racer in RACERS.items():
-                python = os.environ.get(racer.variable) if racer.variable else sys.executable
-                if not python:
-                    print(f"{name} is left out: name an interpreter that has it in {racer.variable}", file=sys.stderr)
+            for name in COMPARED:
+                racer = RACERS[name]
+                ours = timed_in_process("tulle", folder)
+                found = ours if name == "tulle" else timed_in_process(name, folder)
+                if ours is None or found is None:
                     continue
-                ours = answer_of([sys.executable, "-W", "ignore", __file__, "--timed", "tulle", folder])
-                found = (
-                    ours if name == "tulle" else answer_of([python, "-W", "ignore", __file__, "--timed", name, folder])
-                )
                 if "seconds" in found:
                     found["ratio"] = found["seconds"] / ours["seconds"]
                 for figure in ("seconds", "ratio", "first_seconds", "error"):

@@ -44,6 +44,7 @@ BENCHMARKS = (
     "federated",
     "masked_sums",
     "ledger",
+    "whole_jobs",
 )
 ROOT = Path(__file__).resolve().parents[1]
 

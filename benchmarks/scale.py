@@ -255,7 +255,11 @@ def run(part: str, size: Size, place: Path, limit_megabytes: int) -> Iterator[di
         folder = Path(temporary) / "rows.blocks"
         start = time.perf_counter()
         matrix = write(size, folder).X
-        print(f"{part}: wrote {matrix.nbytes / 1e9:.1f} GB in {time.perf_counter() - start:.0f} s", flush=True)
+        print(
+            f"{part}: wrote {matrix.nbytes / 1e9:.1f} GB in {time.perf_counter() - start:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
         # A pass over all rows reads them by columns.
         columns = sorted(file.name for file in folder.iterdir() if ".column_" in file.name)
         bytes_per_pass = sum((folder / name).stat().st_size for name in columns)

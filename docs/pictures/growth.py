@@ -1,4 +1,4 @@
-"""Time and memory of a fit against its five sizes: `python docs/pictures/growth.py`, from docs/speed/growth.csv.
+"""Time and memory of a fit against five of its sizes: `python docs/pictures/growth.py`, from docs/speed/growth.csv.
 
 benchmarks/growth.py measures that table; this only draws it.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from draw import BLUE, GREEN, INK, ORANGE
 from speed_tables import AXES, METHODS, SPEED, exponent, lines
 
-STYLES = dict(zip(METHODS, ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), ("#8b4fb0", "D"))))
+STYLES = dict(zip(METHODS, ((INK, "P"), (BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), ("#8b4fb0", "D"))))
 LABELS = {"seconds": "CPU seconds of a fit", "megabytes": "MB beyond the data"}
 
 

@@ -19,13 +19,24 @@ SPEED = PAGE.parent / "speed"
 # --- growth -----------------------------------------------------------------------------------------------------------
 
 METHODS = {
+    "fit_again": "the default",
     "hard_thresholding": "hard thresholding",
     "screen_refine": "screen and refine",
     "frank_wolfe": "Frank-Wolfe",
     "stochastic_hard_thresholding": "stochastic hard thresholding",
 }
+# Fits over rows that are in several places.
+SPREAD = {
+    "clients": {
+        "curious_server": "federated, clients add their own noise",
+        "masked_sums": "federated, masked sums",
+    },
+    "partitions": {"blocks": "a folder of blocks", "dask": "Dask"},
+}
 AXES = {"n": "rows n", "d": "features d", "per_row": "non-zeros a row", "s": "weights kept s", "t": "T"}
 MEASURES = {"seconds": "time", "megabytes": "memory"}
+# Above this, a size counts as one that a fit grows faster than linearly in.
+MOST = 1.2
 Points = list[tuple[float, float]]
 
 
@@ -38,9 +49,10 @@ def lines() -> dict[tuple[str, str, str], Points]:
     """(axis, method, measure) with its points, in order."""
     found: dict[tuple[str, str, str], Points] = {}
     for row in table_of("growth"):
+        varied = "parts" if row["axis"] in SPREAD else row["axis"]
         for measure in MEASURES:
             place = (row["axis"], row["method"], measure)
-            found.setdefault(place, []).append((float(row[row["axis"]]), float(row[measure])))
+            found.setdefault(place, []).append((float(row[varied]), float(row[measure])))
     return {place: sorted(points) for place, points in found.items()}
 
 
@@ -50,15 +62,47 @@ def exponent(points: Points) -> float:
     return float(np.polyfit(x, y, 1)[0])
 
 
+def shown_exponent(points: Points) -> str:
+    """Rounded before it is printed: no "-0.00"."""
+    return f"{round(exponent(points), 2) + 0.0:.2f}"
+
+
 def growth() -> list[list[str]]:
     measured = lines()
     rows = [["size", "of", *METHODS.values()]]
     for axis, words in AXES.items():
         for measure, of in MEASURES.items():
-            # Rounded before it is printed: no "-0.00".
-            found = [round(exponent(measured[axis, method, measure]), 2) + 0.0 for method in METHODS]
-            rows.append([words, of, *(f"{slope:.2f}" for slope in found)])
+            rows.append([words, of, *(shown_exponent(measured[axis, method, measure]) for method in METHODS)])
     return rows
+
+
+def growth_of_parts() -> list[list[str]]:
+    """The same for clients and partitions, with the least and the most of them."""
+    measured = lines()
+    rows = [["number of", "way", "from", "to", "time, from (s)", "time, to (s)", "exponent of time", "of memory"]]
+    for axis, ways in SPREAD.items():
+        for way, words in ways.items():
+            if (axis, way, "seconds") not in measured:
+                continue
+            seconds, megabytes = (measured[axis, way, measure] for measure in MEASURES)
+            (least, first), (most, last) = seconds[0], seconds[-1]
+            counts = [f"{least:.0f}", f"{most:.0f}", f"{first:.2g}", f"{last:.2g}"]
+            rows.append([axis, words, *counts, shown_exponent(seconds), shown_exponent(megabytes)])
+    return rows
+
+
+def above_linear() -> dict[tuple[str, str, str], float]:
+    """The exponents above 1.2, by axis, method and measure."""
+    found = {place: exponent(points) for place, points in lines().items()}
+    return {place: slope for place, slope in found.items() if slope > MOST}
+
+
+def growth_above() -> list[list[str]]:
+    names = METHODS | SPREAD["clients"] | SPREAD["partitions"]
+    rows = [["size", "fit", "of", "exponent"]]
+    for (axis, method, measure), slope in above_linear().items():
+        rows.append([AXES.get(axis, axis), names[method], MEASURES[measure], f"{slope:.2f}"])
+    return rows if len(rows) > 1 else [*rows, ["none", "", "", ""]]
 
 
 # --- scale ------------------------------------------------------------------------------------------------------------
@@ -127,6 +171,81 @@ def targets() -> list[list[str]]:
     return rows + [[row[column] for column in rows[0]] for row in table_of("targets") if row["met"]]
 
 
+def whole_jobs() -> list[list[str]]:
+    """Whole jobs of users, next to the same by other programs."""
+    rows = [["job", "rows", "next to", "times", "seconds", "memory", "target", "met"]]
+    for row in table_of("whole_jobs"):
+        about = [row["job"], f"{int(row['rows']):,}", row["next_to"]]
+        if not row["times"]:
+            rows.append([*about, row["note"], "", "", "", ""])
+            continue
+        factor = times(float(row["times"])) + (f" ({row['note']})" if row["note"] else "")
+        seconds = f"{float(row['seconds']):.2g} / {float(row['other_seconds']):.2g}"
+        sizes = [f"{float(row[name]):,.0f} MB" for name in ("megabytes", "other_megabytes") if row[name]]
+        limit = re.fullmatch(r"<= ([0-9.]+)", row["target"])
+        met = "" if limit is None else "yes" if float(row["times"]) <= float(limit[1]) else "no"
+        rows.append([*about, factor, seconds, " / ".join(sizes), limit[0] if limit else "", met])
+    return rows
+
+
+# The targets of prototypes: a pattern of their lines in targets.csv, and a whole job of those who use what was sped up:
+# the table and the line with its ratio.
+REVISITED: dict[str, tuple[str, tuple[str, str] | None]] = {
+    "gradient with sparse weights": (
+        "gradient, .*scipy's two products",
+        ("targets", "DP-IHT, 200,000 × 1,000,000, 2 threads: usual loop, times an iteration"),
+    ),
+    "iteration of DP-IHT": (
+        "DP-IHT, .*usual loop",
+        ("whole_jobs", "fit with epsilon=None, 20,000 rows, times liblinear"),
+    ),
+    "mini-batches of 256 rows": (
+        "batch of 256, .*usual loop",
+        ("targets", "batch of 256, 200,000 × 1,000,000: usual loop, times a step of DP-SGD-HT"),
+    ),
+    "noise that can matter": (
+        "d = .*touched.*full draw",
+        ("targets", "batch of 256, 200,000 × 1,000,000: dense noise, times noise that can matter"),
+    ),
+    "steps of Frank-Wolfe": (
+        ".*(scipy loop's|plain engine's) step, times a followed one",
+        ("targets", "RCV1 subset, eps 1: 4000 scipy steps, times the whole fit"),
+    ),
+    "private fit next to liblinear": (
+        ".*private fit at epsilon .*liblinear's l1 fit",
+        ("whole_jobs", "default fit, 20,000 rows, times liblinear"),
+    ),
+    "keyed noise": ("Gaussian draws from the keyed stream, times SFC64", None),
+    "dense gradient": (
+        "dense gradient, .*of the read bandwidth",
+        ("whole_jobs", "default fit of a regression, 500 dense features, 20,000 rows, times Lasso"),
+    ),
+    "memory of a fit": ("memory of .*vectors of length d", None),
+}
+
+
+def whole_job(table: str, line: str) -> str:
+    """A line of `targets`, or of `whole_jobs` by its first words, with its ratio."""
+    if table == "targets":
+        found = [(row["what"], row["measured"]) for row in table_of(table) if row["what"] == line]
+    else:
+        rows = [(f"{row['job']}, {int(row['rows']):,} rows, times {row['next_to']}", row) for row in table_of(table)]
+        found = [(what, f"{float(row['times']):.2g}") for what, row in rows if what.startswith(line) and row["times"]]
+    return f"{line}: {found[0][1]}" if found else f"{line}: not measured"
+
+
+def revisited() -> list[list[str]]:
+    rows = [["target set for", "limit", "measured", "met", "a whole job of those who use it"]]
+    for name, (pattern, job) in REVISITED.items():
+        lines_met = [row for row in table_of("targets") if row["met"] and re.match(pattern, row["what"])]
+        measured = sorted((float(row["measured"]), row["measured"]) for row in lines_met)
+        limits = list(dict.fromkeys(row["target"] for row in lines_met))
+        spread = " to ".join(dict.fromkeys([measured[0][1], measured[-1][1]])) if measured else "not measured"
+        met = f"{sum(row['met'] == 'yes' for row in lines_met)} of {len(lines_met)}"
+        rows.append([name, ", ".join(limits), spread, met, whole_job(*job) if job else ""])
+    return rows
+
+
 def machine() -> list[list[str]]:
     return [["machine", ""], *([row["what"], row["value"]] for row in table_of("machine"))]
 
@@ -135,8 +254,12 @@ def machine() -> list[list[str]]:
 
 TABLES: dict[str, tuple[str, Callable[[], list[list[str]]]]] = {
     "targets": ("targets", targets),
+    "revisited": ("targets", revisited),
     "machine": ("machine", machine),
+    "whole_jobs": ("whole_jobs", whole_jobs),
     "growth": ("growth", growth),
+    "growth_of_parts": ("growth", growth_of_parts),
+    "growth_above": ("growth", growth_above),
     "out_of_core": ("scale", lambda: scale("out_of_core")),
     "million": ("scale", lambda: scale("million")),
     "libraries": ("libraries", libraries),
