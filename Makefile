@@ -99,7 +99,6 @@ pictures: .venv/extra-docs .venv/extra-test .venv/extra-browser
 	$(BIN)/python docs/pictures/rows_needed.py
 	$(BIN)/python docs/pictures/growth.py
 	$(BIN)/python docs/pictures/federated_mnist.py
-	$(BIN)/python docs/pictures/federated_rcv1.py
 	$(BIN)/python docs/pictures/federated_trust.py
 	$(BIN)/python docs/pictures/masked_accuracy.py
 	$(BIN)/python docs/pictures/architecture.py

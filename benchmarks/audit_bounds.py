@@ -74,9 +74,9 @@ from tulle.trusted.plan import Plan
 
 RESULTS = Path(__file__).parents[1] / "docs" / "pictures" / "audit_bounds.jsonl"
 DELTA = 1e-5
-# Runs on each data set. Where a pair moves everything by 0.9 of its sensitivity, 700, 1,300, 2,600 and 2,600 show 0.7 of
-# the claim (0.6 at epsilon = 0.5) in nine audits of ten, and most cells were measured with so many; half as many do where
-# it moves everything by all of it.
+# Runs on each data set. Where a pair moves everything by 0.9 of its sensitivity, 700, 1,300, 2,600 and 2,600 show 0.7
+# of the claim (0.6 at epsilon = 0.5) in nine audits of ten, and most cells were measured with so many; half as many do
+# where it moves everything by all of it.
 RUNS = {4.0: 1_000, 2.0: 2_600, 1.0: 3_000, 0.5: 5_200}
 
 HELD = "a row at the bound with either label, others hold its weight"

@@ -4,7 +4,7 @@
     python benchmarks/masked_federated.py clients     # the same rows at 3, 10, 30 clients; goes on where it stopped
 
 Needs TULLE_DATA. `clients` writes one line of JSON for each cell to docs/pictures/masked_federated.jsonl. Runs are
-seeded: this is no release. The settings of the curious server are those of docs/pictures/federated_rcv1.py, which were
+seeded: this is no release. The settings of the curious server are those of `tulle reproduce federated-rcv1`, which were
 chosen by test error; all other columns have defaults.
 """
 

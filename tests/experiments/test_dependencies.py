@@ -49,9 +49,7 @@ def cells_with(*methods: str) -> set[Cell]:
 def cells_of(module: str) -> set[Cell]:
     """The cells whose data comes from a module, or from one that needs it."""
     panels = {
-        panel.name
-        for panel in STATE.data
-        if module in sources().needed([getattr(datasets, panel.source).__module__])
+        panel.name for panel in STATE.data if module in sources().needed([getattr(datasets, panel.source).__module__])
     }
     assert panels
     return {cell for cell in reproduction.experiment(STATE).cells() if cell.data in panels}
