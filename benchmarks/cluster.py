@@ -1,4 +1,4 @@
-"""What a question costs on a Dask cluster of two workers, beside the same question in memory: one gradient.
+"""What a question costs on a Dask cluster of two workers, next to the same question in memory: one gradient.
 
 Needs the extra `dask`; without it there are no lines.
 """

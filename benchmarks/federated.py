@@ -1,4 +1,4 @@
-"""What it costs that rows stay at clients: studies and fits over ten clients, beside one fit to all rows in memory.
+"""What it costs that rows stay at clients: studies and fits over ten clients, next to one fit to all rows in memory.
 
 The clients are threads of this process, reached directly or, with the extra `federated`, over gRPC on loopback.
 """

@@ -1,4 +1,4 @@
-"""A private fit beside scikit-learn's non-private ℓ1 logistic regression on the same rows.
+"""A private fit next to scikit-learn's non-private ℓ1 logistic regression on the same rows.
 
 Uses the RCV1 subset where TULLE_DATA names its folder, otherwise generated rows of the same shape.
 """

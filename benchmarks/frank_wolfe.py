@@ -1,4 +1,4 @@
-"""Private Frank-Wolfe on sparse rows: following the path, beside reading all rows in every step. The law is the same.
+"""Private Frank-Wolfe on sparse rows: following the path, next to reading all rows in every step. The law is the same.
 
 "scipy loop" is the loop that people write: two sparse products and 2 d Gumbel draws a step. "plain engine" is tulle's
 own loop that reads all rows (it gathers along columns and keeps margins). Steps are timed from the second one on; the

@@ -1,4 +1,4 @@
-"""The gradient of a sparse model on sparse rows, beside the two products of scipy that people write.
+"""The gradient of a sparse model on sparse rows, next to the two products of scipy that people write.
 
 Both take margins, clipped slopes and their sum over rows. The weights are on the features of the largest gradients at
 zero, which are popular ones: few features, but many entries. "Of the read bandwidth" counts each entry of the rows

@@ -77,7 +77,7 @@ STEPS = {
     "stochastic_hard_thresholding": (3, (1, 3, 10, 30, 100)),
 }
 AXES = (*SIZES, "t")
-# Clients and partitions: how many, and the fits over them. The sizes are small enough for what is done for each part,
+# Clients and partitions: how many, and the fits over them. The sizes are small enough for the work for each part,
 # such as a sum or a pair of masks for each two clients, to cost more than reading the rows.
 PARTS = {"clients": (3, 7, 17, 41, 100), "partitions": (8, 22, 64, 180, 512)}
 SPREAD = {

@@ -1,4 +1,4 @@
-"""One iteration of DP-IHT with the full gradient, beside the loop that people write with numpy and scipy.
+"""One iteration of DP-IHT with the full gradient, next to the loop that people write with numpy and scipy.
 
 The usual loop multiplies twice, draws d normals and keeps the s largest sums. The law of an iteration is the same here.
 """

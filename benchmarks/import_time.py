@@ -1,4 +1,4 @@
-"""What `import tulle` costs beside `import sklearn.base`, each in fresh interpreters, taken in turn."""
+"""What `import tulle` costs next to `import sklearn.base`, each in fresh interpreters, taken in turn."""
 
 from __future__ import annotations
 

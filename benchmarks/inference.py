@@ -36,7 +36,7 @@ from tulle.survival import SparseHazard
 ROWS, EPSILONS, LOSSES = (2_000, 10_000, 50_000), (0.5, 1.0, 4.0), ("logistic", "squared", "poisson")
 WEIGHTS = np.array([-0.3, 0.475, -0.65, 0.825, -1.0])
 INTERCEPT = 0.3
-# Counts have a mean of 1.4 and are below 10 but for one in a thousand; other targets are within 5 of 0.
+# Counts have a mean of 1.4 and are below 10, except one in a thousand; other targets are within 5 of 0.
 POISSON_SCALE, LABELS = 0.4, {"logistic": None, "squared": 5.0, "poisson": 10.0}
 LEVEL = 0.95
 

@@ -1,4 +1,4 @@
-"""Knowledge transfer beside what it is made of, on rows of RCV1's shape, half of them public."""
+"""Knowledge transfer next to what it is made of, on rows of RCV1's shape, half of them public."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise and threshold at once, beside the way that people write it: draw all noise, add, argpartition. In CPU time.
+"""Noise and threshold at once, next to the way that people write it: draw all noise, add, argpartition. In CPU time.
 
 The full draw is taken from numpy's PCG64 and from the library's keyed stream; the lazy one always from the keyed
 stream. "Touched" lines have a mean of their own, and all others a mean of 0, or one of a background that was prepared

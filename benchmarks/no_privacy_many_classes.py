@@ -1,4 +1,4 @@
-"""The fit without privacy (epsilon=None) of 20 classes beside scikit-learn's SGDClassifier on the same rows.
+"""The fit without privacy (epsilon=None) of 20 classes next to scikit-learn's SGDClassifier on the same rows.
 
 Uses the 20 newsgroups where TULLE_DATA names their folder, otherwise generated rows of about the same shape. Processor
 time, one thread.

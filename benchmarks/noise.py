@@ -1,4 +1,4 @@
-"""The keyed (AES) stream beside numpy's generators: time per Gaussian draw. And noise without rounding errors."""
+"""The keyed (AES) stream next to numpy's generators: time per Gaussian draw. And noise without rounding errors."""
 
 from __future__ import annotations
 

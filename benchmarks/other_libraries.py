@@ -1,4 +1,4 @@
-"""tulle beside general libraries for differential privacy, on the same rows and at the same (epsilon, delta).
+"""tulle next to general libraries for differential privacy, on the same rows and at the same (epsilon, delta).
 
     DIFFPRIVLIB_PYTHON=.../python OPACUS_PYTHON=.../python python benchmarks/other_libraries.py [data ...]
 

@@ -101,7 +101,7 @@ def cells_with_rescaling_ahead(margin: float = 0.01) -> list[Cell]:
 
 
 def run() -> None:
-    """Fit what is missing."""
+    """Run the fits that are missing."""
     from development_sets import SETS
 
     from tulle import Bounds, SparseRegressor

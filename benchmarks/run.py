@@ -2,7 +2,7 @@
 
 Each script measures two things side by side and yields lines (what, figure, target), in a process of its own: what one
 of them imports, compiles or leaves in memory is nothing to the others. The table is also written to build/bench.csv,
-and with --save to docs/speed/targets.csv, with the machine beside it in machine.csv.
+and with --save to docs/speed/targets.csv, with the machine next to it in machine.csv.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def met(measured: float, target: str) -> str:
 
 
 def lines_of(name: str) -> Iterator[tuple[str, float, str]]:
-    """The lines of one script, as they come."""
+    """The lines of one script, one after another."""
     command = [sys.executable, __file__, "--lines", name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent) as child:
         assert child.stdout is not None

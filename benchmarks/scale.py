@@ -194,7 +194,7 @@ def drop_from_cache(folder: Path) -> None:
 
 @contextlib.contextmanager
 def cold(folder: Path) -> Iterator[None]:
-    """Drops the files of a folder from the system's cache, but for pages that a process has mapped, twice a second."""
+    """Drops the files of a folder from the system's cache, except pages that a process has mapped, twice a second."""
     done = threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""One step of DP-SGD-HT on a batch of 256 sparse rows, beside the loop that people write with numpy and scipy.
+"""One step of DP-SGD-HT on a batch of 256 sparse rows, next to the loop that people write with numpy and scipy.
 
 The usual loop takes the batch out of a CSR matrix, multiplies twice, draws d normals and keeps the s largest sums.
 Steps are timed from the second one on. Here the law of a step is the same, noise and threshold included.

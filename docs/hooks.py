@@ -39,7 +39,7 @@ RESULTS = re.compile(r"<!-- results: (?P<name>[\w-]+) -->")
 
 
 class DocumentationError(ValueError):
-    """A page names something that is not there, or that nobody has described."""
+    """A page names something that is not there, or that has no description."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -189,7 +189,7 @@ def entry(path: str, thing: Any) -> str:
 
 
 def own_docstring(thing: Any) -> str:
-    """What is written for this class or function; dataclass puts a signature where nothing is written."""
+    """The docstring of this class or function; dataclass puts a signature where nothing is written."""
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return ""  # a value shows the docstring of its type
     text = inspect.cleandoc(getattr(thing, "__doc__", None) or "")

@@ -80,7 +80,7 @@ def main() -> None:
         if epsilon == 1.0:
             model = fits[0]
     assert exact is not None
-    print("\nWhat is promised about each patient at ε = 1 (model.privacy_):\n")
+    print("\nThe promise about each patient at ε = 1 (model.privacy_):\n")
     print(model.privacy_)
 
     BUILD.mkdir(exist_ok=True)

@@ -101,7 +101,7 @@ def main() -> None:
     person, holding = {"ottilie", "quennell"}, sum("Ottilie Quennell" in text for text in texts[train])
     told = len(person & set(learnt))
     print(f"\nOf the {len(learnt):,} words that it would learn, {told} are the name of one person, from")
-    print(f"{holding} report of {N_TRAINING:,}. Whoever gets the pipeline gets the name, however private the")
+    print(f"{holding} report of {N_TRAINING:,}. Everyone who gets the pipeline gets the name, however private the")
     print("classifier behind it is.")
 
     print(

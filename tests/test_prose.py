@@ -23,12 +23,14 @@ LIMITS: dict[str, dict[str, int]] = {
         "everybody": 12,
         "somebody": 31,
     },
+    "scripts": {"anew": 3, "nothing but": 2},
 }
 # The changelog is history; tables of results are written by `tulle reproduce`.
 HISTORY = [page for page in PAGES if page.name == "CHANGELOG.md" or page.match("results/*/table.md")]
 FILES = {
     "pages": [page for page in PAGES if page not in HISTORY],
     "code": sorted((ROOT / "src").rglob("*.py")),
+    "scripts": sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py")),
 }
 
 

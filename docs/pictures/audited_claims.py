@@ -37,7 +37,7 @@ def order() -> list[str]:
 
 
 def table() -> list[str]:
-    """Lines of the table: for each claim, what was shown over what is claimed, and the runs that were counted."""
+    """Lines of the table: for each claim, the bound shown over the claim, and the runs that were counted."""
     found = measured("bounds")
     lines = []
     for name in order():

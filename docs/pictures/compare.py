@@ -1,4 +1,4 @@
-"""The defaults beside settings that were searched for: `python docs/pictures/compare.py [oracle] [search]`.
+"""The defaults next to settings that were searched for: `python docs/pictures/compare.py [oracle] [search]`.
 
 `oracle`: the best of many settings by looking at test rows, for docs/choosing.md. `search`: PrivateSearch, which pays
 for looking, for docs/tuning.md. Both need the folder with the data sets in TULLE_DATA, and write a CSV of means.
@@ -42,7 +42,7 @@ def _parallel(jobs: Iterable[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set, what is declared about it, and the budgets at which its defaults are compared with tuned settings."""
+    """A data set, the declarations about it, and the budgets at which its defaults are compared with tuned settings."""
 
     load: Callable[[], Split]
     bounds: Bounds
@@ -111,7 +111,7 @@ def _mean_losses(name: str, models: list[Any], seeds: range) -> FloatArray:
 
 
 def oracle(candidates: int = 40, seeds: int = 2) -> None:
-    """The defaults beside the best of many settings, chosen by looking at the test rows: not private."""
+    """The defaults next to the best of many settings, chosen by looking at the test rows: not private."""
     rows: list[tuple[object, ...]] = []
     for name, data_set in DATA_SETS.items():
         for epsilon in data_set.epsilons:
@@ -130,7 +130,7 @@ def oracle(candidates: int = 40, seeds: int = 2) -> None:
 
 
 def search(seeds: int = 10) -> None:
-    """PrivateSearch beside the defaults at the same total epsilon."""
+    """PrivateSearch next to the defaults at the same total epsilon."""
     offered: dict[str, dict[str, list[Any]]] = {
         "RCV1 subset": {"n_nonzero": [500, 1000, 3000]},
         "PneumoniaMNIST": {"n_nonzero": [20, 60, 180], "method": [ScreenRefine(slope_clip=t) for t in (0.25, 0.5)]},

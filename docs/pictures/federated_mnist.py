@@ -66,7 +66,7 @@ def parts(X: Any, y: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def measure(run: Run, folder: Path) -> list[dict[str, Any]]:
-    """The accuracy after each round; written down as it comes, so that nothing is lost if the machine goes."""
+    """The accuracy after each round; written after each round, so that nothing is lost if the machine goes."""
     import torch
 
     from tulle.datasets import load_mnist

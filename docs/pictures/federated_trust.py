@@ -51,7 +51,7 @@ def curious(
 
 
 def forgetful(parts: dict[str, tuple[Any, Any]], epsilon: float, seed: int) -> Any:
-    """As in the paper: nothing is remembered but what is kept, and the last model counts."""
+    """As in the paper: only the kept weights are remembered, and the last model counts."""
     return curious(parts, epsilon, seed, memory=None, average=0.0)
 
 

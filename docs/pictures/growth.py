@@ -63,7 +63,7 @@ def draw() -> None:
         panels[0].set_ylim(*np.exp((bottom, top)))
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=10)
-    note = "Both scales are logarithmic. Beside each line: its exponent over its upper half (1 is linear, 0 is flat)."
+    note = "Both scales are logarithmic. Next to each line: its exponent over its upper half (1 is linear, 0 is flat)."
     figure.supxlabel(note, fontsize=9, color=INK)
     figure.savefig(SPEED / "growth.svg", metadata={"Date": None})
     figure.savefig(SPEED / "growth.png")

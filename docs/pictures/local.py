@@ -1,7 +1,7 @@
 """Local privacy of whole rows: `python docs/pictures/local.py`, about a quarter of an hour on two cores.
 
 Error against p at a fixed n, |w*| = 1 and five non-zero weights; and how much less variance PrivUnit has than the
-hemisphere, measured on answers. What is measured is kept in the folder that TULLE_PICTURE_CACHE names, if any.
+hemisphere, measured on answers. Measurements are kept in the folder that TULLE_PICTURE_CACHE names, if any.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def error(kind: str, n: int, epsilon: float | None, seed: int) -> float:
     make, bounds = KINDS[kind]
     X, y = make(n + N_TEST, seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that rows are too few is what is measured
+        warnings.simplefilter("ignore")  # these fits measure how few rows are too few
         model = SparseClassifier(epsilon, 1e-6, bounds=bounds, random_state=seed).fit(X[:n], y[:n])
     return 1 - float(model.score(X[n:], y[n:]))
 

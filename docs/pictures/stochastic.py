@@ -1,6 +1,6 @@
 """Pictures of the stochastic family: `python docs/pictures/stochastic.py [rcv1_subset pneumonia]`, with TULLE_DATA set.
 
-Five-fold validation loss of DP-SGD-HT, DP-SCSG-HT and DP-SVRG-HT, beside full gradients and the paper's tables.
+Five-fold validation loss of DP-SGD-HT, DP-SCSG-HT and DP-SVRG-HT, next to full gradients and the paper's tables.
 """
 
 from __future__ import annotations

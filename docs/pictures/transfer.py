@@ -1,4 +1,4 @@
-"""Knowledge transfer with half of the rows public, beside the paper's table 3: `python docs/pictures/transfer.py`.
+"""Knowledge transfer with half of the rows public, next to the paper's table 3: `python docs/pictures/transfer.py`.
 
 Needs the folder with the data sets in TULLE_DATA.
 """
@@ -82,7 +82,7 @@ def _loss(case: str, name: str, constant: float, epsilon: float, trial: int) -> 
 
 
 def half_public() -> None:
-    """Real data with half of the rows public, beside the paper's table 3."""
+    """Real data with half of the rows public, next to the paper's table 3."""
     figure, panels = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
     rows: list[Row] = []
     for axes, (case, trials) in zip(panels, CASES.items()):
