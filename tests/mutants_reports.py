@@ -161,8 +161,8 @@ REPORT_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an exported file with all assumptions of the report",
         "every line of it in the metadata: names of ledgers, files and people go where the model goes",
-        "    notes = [line for line in report.assumptions if line.startswith((WRITTEN_BEFORE, NOT_COVERED))]\n",
-        "    notes = [*report.assumptions]\n",
+        "    notes += [line for line in report.assumptions if line.startswith(limits)]\n",
+        "    notes += report.assumptions\n",
         (_ONNX + "test_limits_of_the_guarantee_are_in_the_file",),
         needs="onnx",
     ),

@@ -88,8 +88,8 @@ SPREAD_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "entries clipped until they are read again",
         "bounds imposed on a copy in memory, and the next pass over the file takes the rows as they were",
-        "        if self._entry_bound < np.inf:\n",
-        "        if self._entry_bound < 0:\n",
+        "        if self._entry_bound < np.inf:\n            entries = np.clip(columns.data",
+        "        if self._entry_bound < 0:\n            entries = np.clip(columns.data",
         (_BACKENDS + "test_rows_on_disk_obey_the_same_bounds",),
     ),
     Mutant(

@@ -232,7 +232,7 @@ def covertype(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rows = drawn_rows(400, 12)
     dense = rows.X.toarray()
     monkeypatch.setattr(gaps, "load_covertype", lambda: Split(dense[:300], rows.y[:300], dense[300:], rows.y[300:]))
-    monkeypatch.setattr(gaps, "find", lambda loader: ())
+    monkeypatch.setattr(gaps, "source_digest", lambda loader: "")
     caches = (gaps.covertype, gaps.covertype_digest, gaps._objective)
     for cache in caches:
         cache.cache_clear()
