@@ -197,7 +197,7 @@ def test_auto_is_close_to_the_best() -> None:
     # 48 rows: all methods are guessing.
     guesses = [found.pop(place) for place in list(found) if place[0] == "golub"]
     (ahead,) = said("choosing.md", r"no method is ahead of the null model by more than ([\d.]+)")
-    assert ahead >= measured["golub", "null model", 1.0] - min(min(here.values()) for here in guesses)
+    assert 0.03 >= ahead >= measured["golub", "null model", 1.0] - min(min(here.values()) for here in guesses)
 
     within, many, points, most = said(
         "choosing.md", r"within (\d+) % of the best at (\d+) of (\d+) points, and at most (\d+) % behind"
@@ -205,7 +205,7 @@ def test_auto_is_close_to_the_best() -> None:
     auto = {place: here[STATE_LINES["auto"]] / min(here.values()) for place, here in found.items()}
     assert within <= 5
     assert (many, points) == (sum(one <= 1 + within / 100 for one in auto.values()), len(auto))
-    assert math.ceil(100 * (max(auto.values()) - 1)) == most
+    assert math.ceil(100 * (max(auto.values()) - 1)) == most <= 25
     page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
     further = {panel for (panel, _), ratio in auto.items() if ratio > 1 + within / 100}
     for panel in {panel for panel, _ in auto}:
@@ -217,7 +217,7 @@ def test_auto_is_close_to_the_best() -> None:
     (worst,) = said("choosing.md", r"Every other method has, somewhere, at least ([\d.]+) times the error of the best")
     others = [line for method, line in STATE_LINES.items() if method != "auto"]
     ratios = [max(here[line] / min(here.values()) for here in found.values() if line in here) for line in others]
-    assert worst <= min(ratios) < worst + 0.1
+    assert 2 <= worst <= min(ratios) < worst + 0.1
 
 
 def test_tables_of_knowledge_transfer_are_the_measured_ones() -> None:
